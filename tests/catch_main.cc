@@ -1,6 +1,6 @@
 // The main of every Catch2 test: the usual console report, and beside it a JUnit file where Bazel
-// asks for one (XML_OUTPUT_FILE), with one <testcase> per TEST_CASE. Catch2 v2 allows a single
-// reporter, so the file is written by a listener.
+// asks for one (XML_OUTPUT_FILE), with one <testcase> per TEST_CASE. Catch2 2 allows a single
+// reporter, so the file is written by a listener, for Catch2 2 or 3.
 //
 // The file appears in one piece when the run ends. A test that is killed leaves none, and Bazel
 // then writes one that says error, so that it can't be counted as passed.
@@ -12,6 +12,7 @@
 #include <iostream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tests/catch_skip.h"
 
@@ -52,25 +53,31 @@ std::string Describe(const Catch::AssertionResult& result) {
   return text + "\n";
 }
 
-class JunitListener : public Catch::TestEventListenerBase {
+using Listener = Catch::TestEventListenerBase;
+// Of a listener's assertionEnded: a bool of Catch2 2, which it ignores, and nothing of Catch2 3.
+using Ended =
+    decltype(std::declval<Listener>().assertionEnded(std::declval<const Catch::AssertionStats&>()));
+
+class JunitListener : public Listener {
  public:
-  using TestEventListenerBase::TestEventListenerBase;
+  using Listener::Listener;
 
   void testCaseStarting(const Catch::TestCaseInfo& info) override {
-    TestEventListenerBase::testCaseStarting(info);
+    Listener::testCaseStarting(info);
+    name_ = info.name;
     failures_.clear();
     SkipReason().clear();
     timer_.start();
   }
 
-  bool assertionEnded(const Catch::AssertionStats& stats) override {
+  Ended assertionEnded(const Catch::AssertionStats& stats) override {
     if (!stats.assertionResult.isOk()) failures_ += Describe(stats.assertionResult);
-    return true;
+    return Listener::assertionEnded(stats);
   }
 
   void testCaseEnded(const Catch::TestCaseStats& stats) override {
     ++tests_;
-    cases_ += "    <testcase name=\"" + EscapeXml(stats.testInfo.name) + "\" time=\"" +
+    cases_ += "    <testcase name=\"" + EscapeXml(name_) + "\" time=\"" +
               std::to_string(timer_.getElapsedSeconds()) + "\">";
     if (stats.totals.testCases.failed > 0) {
       ++failed_;
@@ -78,26 +85,26 @@ class JunitListener : public Catch::TestEventListenerBase {
     } else if (!SkipReason().empty()) {
       ++skipped_;
       cases_ += "<skipped message=\"" + EscapeXml(SkipReason()) + "\"/>";
-      std::cout << "SKIPPED " << stats.testInfo.name << ": " << SkipReason() << std::endl;
+      std::cout << "SKIPPED " << name_ << ": " << SkipReason() << std::endl;
     }
     cases_ += "</testcase>\n";
-    TestEventListenerBase::testCaseEnded(stats);
+    Listener::testCaseEnded(stats);
   }
 
   void testRunEnded(const Catch::TestRunStats& stats) override {
     if (const char* path = std::getenv("XML_OUTPUT_FILE")) {
       std::ofstream(path) << "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n"
-                          << "  <testsuite name=\"" << EscapeXml(stats.runInfo.name)
+                          << "  <testsuite name=\"" << EscapeXml(std::string(stats.runInfo.name))
                           << "\" tests=\"" << tests_ << "\" failures=\"" << failed_
                           << "\" errors=\"0\" skipped=\"" << skipped_ << "\">\n"
                           << cases_ << "  </testsuite>\n</testsuites>\n";
     }
-    TestEventListenerBase::testRunEnded(stats);
+    Listener::testRunEnded(stats);
   }
 
  private:
-  std::string failures_;  // of the running test case
-  std::string cases_;     // <testcase> elements so far
+  std::string name_, failures_;  // of the running test case
+  std::string cases_;            // <testcase> elements so far
   int tests_ = 0;
   int failed_ = 0;
   int skipped_ = 0;

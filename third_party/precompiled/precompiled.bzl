@@ -22,9 +22,11 @@ def _precompiled_header_impl(ctx):
     header = ctx.actions.declare_file(ctx.label.name + ".hh")
     ctx.actions.expand_template(output = header, template = ctx.file.header, substitutions = {})
     compiled = ctx.actions.declare_file(ctx.label.name + ".hh.gch")
+    contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
     variables = cc_common.create_compile_variables(
         feature_configuration = features,
         cc_toolchain = toolchain,
+        system_include_directories = depset(transitive = [c.system_includes for c in contexts]),
         user_compile_flags = ctx.fragments.cpp.copts + ctx.fragments.cpp.cxxopts,
         source_file = header.path,
         output_file = compiled.path,
@@ -45,7 +47,10 @@ def _precompiled_header_impl(ctx):
             variables = variables,
         ),
         # Other versions of the packages make another one.
-        inputs = depset([header, ctx.file._versions], transitive = [toolchain.all_files]),
+        inputs = depset(
+            [header, ctx.file._versions],
+            transitive = [toolchain.all_files] + [c.headers for c in contexts],
+        ),
         outputs = [compiled],
         mnemonic = "CppPrecompile",
         progress_message = "Precompiling %s" % ctx.file.header.short_path,
@@ -60,6 +65,7 @@ precompiled_header = rule(
     implementation = _precompiled_header_impl,
     attrs = {
         "header": attr.label(allow_single_file = [".hh"], mandatory = True),
+        "deps": attr.label_list(providers = [CcInfo]),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
         "_versions": attr.label(default = "@system//:versions.txt", allow_single_file = True),
     },

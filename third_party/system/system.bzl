@@ -25,11 +25,19 @@ _ABSL = [
     ]
 ]
 
-def _library(deb, pkgs = [], header = None, linkopts = [], wrapper = None):
-    return struct(deb = deb, pkgs = pkgs, header = header, linkopts = linkopts, wrapper = wrapper)
+def _library(deb, pkgs = [], header = None, linkopts = [], wrapper = None, versions = {}):
+    return struct(
+        deb = deb,
+        pkgs = pkgs,
+        header = header,
+        linkopts = linkopts,
+        wrapper = wrapper,
+        versions = versions,
+    )
 
 # pkgs: pkg-config modules. header: where there is no module, the file that shows it is installed.
 # wrapper: a package of ours whose target is used instead of the library as it is.
+# versions: major version of the first module -> a target of ours that comes with it.
 _LIBRARIES = {
     "absl": _library("libabsl-dev", pkgs = _ABSL),
     "boost_asio": _library(
@@ -42,7 +50,7 @@ _LIBRARIES = {
         header = "boost/context/fiber.hpp",
         linkopts = ["-lboost_context"],
     ),
-    "catch2": _library("catch2", pkgs = ["catch2"]),
+    "catch2": _library("catch2", pkgs = ["catch2"], versions = {"3": "third_party/catch2:version_3"}),
     "cli11": _library("libcli11-dev", pkgs = ["CLI11"]),
     "coin": _library("coinor-libcbc-dev", pkgs = ["cbc", "clp"]),
     "dnnl": _library("libdnnl-dev", header = "dnnl.hpp", linkopts = ["-ldnnl"]),
@@ -140,15 +148,16 @@ def _static_linkopts(ctx, flags):
     group = ["-Wl,--start-group", "-Wl,-Bstatic"] + static + ["-Wl,-Bdynamic", "-Wl,--end-group"]
     return (group if static else []) + shared + platform
 
-def _cc_library(name, defines, shared, static):
+def _cc_library(name, defines, shared, static, deps):
     return """cc_library(
     name = "{name}",
     defines = {defines},
+    deps = {deps},
     linkopts = select({{
         ":static_link": {static},
         "//conditions:default": {shared},
     }}),
-)""".format(name = name, defines = defines, shared = shared, static = static)
+)""".format(name = name, defines = defines, shared = shared, static = static, deps = deps)
 
 def _missing_message(what, deb):
     return ("%s is not installed. On Debian 12 or 13: " % what +
@@ -159,6 +168,12 @@ def _wrapped_target(ctx, name, file, wrapper):
     path = ctx.execute(["gcc", "-print-file-name=" + file]).stdout.strip()
     ctx.symlink(path, file)
     return 'exports_files(["%s"])\nalias(name = "%s", actual = "@//%s")' % (file, name, wrapper)
+
+def _version_deps(ctx, library):
+    if not library.versions:
+        return []
+    major = _pkg_config(ctx, ["--modversion", library.pkgs[0]])[0].split(".")[0]
+    return ["@//" + library.versions[major]] if major in library.versions else []
 
 def _library_target(ctx, name, library):
     if library.header and not _header_exists(ctx, library.header):
@@ -181,6 +196,7 @@ def _library_target(ctx, name, library):
         defines,
         shared = library.linkopts + _keep_last(shared),
         static = _static_linkopts(ctx, own + static),
+        deps = _version_deps(ctx, library),
     )
 
 def _missing_target(name, what, deb, kind = "missing"):
