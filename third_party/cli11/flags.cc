@@ -1,11 +1,36 @@
 #include "third_party/cli11/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <memory>
+#include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "third_party/cli11/number_check.h"
 
 namespace tessera {
 namespace {
+
+// Every app of a Program. While an option is added, its command stands alone: CLI11 2.4 refuses a
+// --name beside a positional `name` of the command above, which its own configuration files could
+// not tell apart. Ours name the flags of one command.
+class App final : public CLI::App {
+ public:
+  App(const std::string& description, const std::string& name) : CLI::App(description, name) {}
+  App(const std::string& description, const std::string& name, CLI::App* above)
+      : CLI::App(description, name, above) {}
+
+  template <typename Add>
+  Flag AddAlone(Add add) {
+    CLI::App* const above = std::exchange(parent_, nullptr);
+    const absl::Cleanup attach = [&] { parent_ = above; };
+    return Flag(add(*this));
+  }
+};
+
+template <typename Add>
+Flag AddTo(CLI::App* app, Add add) {
+  return static_cast<App*>(app)->AddAlone(add);
+}
 
 template <typename Parse>
 absl::StatusOr<ParseOutcome> ParseWith(CLI::App& app, Parse parse) {
@@ -67,7 +92,7 @@ absl::Status Flag::Set(std::span<const std::string> values) const {
 
 template <FlagValue T>
 Flag Command::AddOption(const std::string& name, T& variable, const std::string& help) const {
-  return Flag(app_->add_option(name, variable, help));
+  return AddTo(app_, [&](App& app) { return app.add_option(name, variable, help); });
 }
 
 template Flag Command::AddOption(const std::string&, std::string&, const std::string&) const;
@@ -82,30 +107,36 @@ template Flag Command::AddOption(const std::string&, std::vector<double>&,
                                  const std::string&) const;
 
 Flag Command::AddSwitch(const std::string& name, bool& variable, const std::string& help) const {
-  return Flag(app_->add_flag(name, variable, help));
+  return AddTo(app_, [&](App& app) { return app.add_flag(name, variable, help); });
 }
 
 Flag Command::AddSwitch(const std::string& name, std::optional<bool>& variable,
                         const std::string& help) const {
-  return Flag(app_->add_flag_function(
-      name, [&variable](int64_t times) { variable = times > 0; }, help));
+  return AddTo(app_, [&](App& app) {
+    return app.add_flag_function(
+        name, [&variable](int64_t times) { variable = times > 0; }, help);
+  });
 }
 
 Flag Command::AddUnbound(const std::string& name) const {
-  return Flag(app_->add_option(name)->type_name("")->expected(1));
+  return AddTo(app_, [&](App& app) { return app.add_option(name)->type_name("")->expected(1); });
 }
 
 Flag Command::AddUnboundList(const std::string& name) const {
-  return Flag(app_->add_option(name)
-                  ->type_name("")
-                  ->expected(1, CLI::detail::expected_max_vector_size)
-                  ->allow_extra_args(false));
+  return AddTo(app_, [&](App& app) {
+    return app.add_option(name)
+        ->type_name("")
+        ->expected(1, CLI::detail::expected_max_vector_size)
+        ->allow_extra_args(false);
+  });
 }
 
-Flag Command::AddUnboundSwitch(const std::string& name) const { return Flag(app_->add_flag(name)); }
+Flag Command::AddUnboundSwitch(const std::string& name) const {
+  return AddTo(app_, [&](App& app) { return app.add_flag(name); });
+}
 
 Command Command::AddSubcommand(const std::string& name, const std::string& help) const {
-  return Command(app_->add_subcommand(name, help));
+  return Command(app_->add_subcommand(std::make_shared<App>(help, name, app_)));
 }
 
 void Command::RequireSubcommands(size_t min, size_t max) const {
@@ -156,13 +187,8 @@ bool Command::Named(const std::string& subcommand) const {
 std::string Command::Help() const { return app_->help(); }
 
 Program::Program(const std::string& description, const std::string& name)
-    : Program(new CLI::App(description, name)) {}
-Program::Program(CLI::App* app) : Command(app), owned_(app) {
-  // CLI11 2.4 refuses a subcommand's --name beside a positional `name` of the command above it,
-  // since its own configuration files would not tell them apart. Ours name the flags of one
-  // command.
-  app_->option_defaults()->configurable(false);
-}
+    : Program(new App(description, name)) {}
+Program::Program(CLI::App* app) : Command(app), owned_(app) {}
 Program::~Program() = default;
 
 void Program::AddVersion(const std::string& version) {
