@@ -54,6 +54,24 @@ check "a wrong answer ends with 1" [ $? -eq 1 ]
 check "a model that is not there ends with 1" [ $? -eq 1 ]
 check "and is named" grep -q "/nowhere" "$out"
 
+# What only a worker could not read is refused before one is started.
+fp8=$TEST_TMPDIR/fp8
+cp -rL "$model" "$fp8" && chmod -R u+w "$fp8"
+python3 - "$fp8/model.safetensors" << 'END'
+import json, struct, sys
+data = open(sys.argv[1], "rb").read()
+size = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + size])
+table = header["model.embed_tokens.weight"]
+table["dtype"], table["shape"] = "F8_E4M3", [table["shape"][0], 2 * table["shape"][1]]
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data[8 + size:])
+END
+"$tessera" up "$fp8" --port 0 --grpc-port 0 --log-dir "$TEST_TMPDIR/fp8-logs" --once > "$out" 2>&1
+check "weights of a type that is not read end with 1" [ $? -eq 1 ]
+check "and are named" grep -q "tensor 'model.embed_tokens.weight' is F8_E4M3" "$out"
+check "before a worker is started" [ -z "$(find "$TEST_TMPDIR/fp8-logs" -name 'worker*')" ]
+
 # Flags that are nearly right are refused by name, before anything starts.
 up --wrokers 1 > "$out" 2>&1
 check "a misspelt flag ends with 2" [ $? -eq 2 ]
