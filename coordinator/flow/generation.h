@@ -50,6 +50,11 @@ struct GenerationRequest {
   int32_t prompt_logprobs = -1;  // the same for the prompt
   std::string cache_salt;
   int32_t priority = 0;
+  // The same for the prompts of one client's request, which take turns with other requests; 0: it
+  // has no other prompt.
+  uint64_t group = 0;
+  // The first of its group: the others wait with it, and have no queue timeout of their own.
+  bool leads_group = true;
   bool show_timings = false;  // the answer says what GenerationTimings has
 };
 

@@ -28,6 +28,7 @@ void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
   reserve.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
                                           request.prompt_token_ids.end());
   reserve.set_cache_salt(request.cache_salt);
+  reserve.set_request_group(request.group);
   *reserve.mutable_senders() = prefill.link->ready().kv_shares();
   reserve.set_codec(pairs_.CodecOf(prefill.link->replica(), decode.link->replica()));
   // The prompt may wait for its turn at the prefill replica.

@@ -32,6 +32,7 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   submit.set_prompt_logprobs(request.prompt_logprobs);
   submit.set_cache_salt(request.cache_salt);
   submit.set_priority(request.priority);
+  submit.set_request_group(request.group);
   return message;
 }
 

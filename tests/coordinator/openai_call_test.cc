@@ -79,4 +79,26 @@ TEST_CASE("an end on another thread leaves the exchange whole while it is asked 
   }
 }
 
+TEST_CASE("the prompts of one request are a group of their own, led by the first") {
+  Door door;
+  const auto requests = [&](const nlohmann::json& prompt) {
+    const size_t before = door.service.requests().size();
+    door.Ask("/v1/completions", {{"prompt", prompt}, {"max_tokens", 1}});
+    std::vector<GenerationRequest> all = door.service.requests();
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before));
+    return all;
+  };
+  const auto many = requests({"a", "b", "c"});
+  REQUIRE(many.size() == 3);
+  CHECK(many[0].group != 0);
+  for (size_t i = 0; i < many.size(); ++i) {
+    CHECK(many[i].group == many[0].group);
+    CHECK(many[i].leads_group == (i == 0));
+  }
+  CHECK(requests({"a", "b"})[0].group != many[0].group);
+  const auto one = requests("a");
+  CHECK(one[0].group == 0);
+  CHECK(one[0].leads_group);
+}
+
 }  // namespace tessera::coordinator

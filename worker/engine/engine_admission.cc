@@ -178,9 +178,10 @@ absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options)
 }
 
 std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOptions& options,
-                                           uint64_t arrival, double now_seconds) {
+                                           uint64_t arrival, uint64_t turn, double now_seconds) {
   auto submission = std::make_shared<Submission>();
   submission->arrival = arrival;
+  submission->turn = turn;
   submission->prompt_tokens = submit.prompt_token_ids_size();
   submission->submitted_seconds = now_seconds;
   if (submit.queue_timeout_seconds() > 0) {
@@ -212,7 +213,7 @@ std::unique_ptr<Sequence> MakeSequence(const std::shared_ptr<Submission>& submis
   auto sequence = std::make_unique<Sequence>(pool);
   const v1::Submit& request = submission->request;
   sequence->submission = submission;
-  sequence->rank = {request.priority(), submission->arrival, choice};
+  sequence->rank = {request.priority(), submission->turn, submission->arrival, choice};
   sequence->tokens.assign(request.prompt_token_ids().begin(), request.prompt_token_ids().end());
   sequence->tokens.insert(sequence->tokens.end(), request.output_token_ids().begin(),
                           request.output_token_ids().end());

@@ -47,7 +47,7 @@ Sharing SharingOf(const EngineOptions& options, int64_t prompt_tokens,
 // `submit` has passed CheckSubmit. `arrival` counts submissions, so it names this one within the
 // engine's life.
 std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOptions& options,
-                                           uint64_t arrival, double now_seconds);
+                                           uint64_t arrival, uint64_t turn, double now_seconds);
 
 // One choice of it, ready to wait.
 std::unique_ptr<Sequence> MakeSequence(const std::shared_ptr<Submission>& submission,

@@ -77,7 +77,8 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
   if (!status.ok()) return Refuse(submit, status, events);
 
   const uint64_t arrival = ++arrivals_;
-  auto submission = MakeSubmission(std::move(submit), options_, arrival, now_seconds);
+  const uint64_t turn = turns_.Enter(submit.priority(), submit.request_group());
+  auto submission = MakeSubmission(std::move(submit), options_, arrival, turn, now_seconds);
   const v1::Submit& request = submission->request;
   submissions_[request.submission_id()] = submission;
   ++queued_submissions_;
@@ -286,7 +287,7 @@ void EngineCore::Admit(Lane& lane, std::unique_ptr<Sequence> sequence,
   Submission* submission = sequence->submission.get();
   if (!submission->started) {
     submission->started = true;
-    --queued_submissions_;
+    LeaveQueue(*submission);
     if (submission->counts_as_cache) {
       submission->cached_tokens = static_cast<int32_t>(std::min(cached, submission->prompt_tokens));
       load_.set_prefix_queries_tokens(load_.prefix_queries_tokens() + submission->prompt_tokens);
@@ -299,6 +300,12 @@ void EngineCore::Admit(Lane& lane, std::unique_ptr<Sequence> sequence,
   }
   lane.next().scheduled.push_back({sequence.get(), rows, 0});
   lane.running.push_back(std::move(sequence));
+}
+
+void EngineCore::LeaveQueue(const Submission& submission) {
+  --queued_submissions_;
+  turns_.Leave(submission.request.priority(), submission.request.request_group(), submission.turn,
+               submission.started);
 }
 
 int64_t EngineCore::running_sequences() const {

@@ -44,6 +44,7 @@
 #include "scheduler/answer_lengths.h"
 #include "scheduler/batcher.h"
 #include "worker/engine/engine_admission.h"
+#include "worker/engine/fair_turns.h"
 #include "worker/engine/kv_mover.h"
 #include "worker/engine/sequence.h"
 #include "worker/model/model.h"
@@ -155,7 +156,8 @@ class EngineCore {
     explicit KvRoomOf(kvcache::BlockPool* pool) : blocks(pool) {}
 
     v1::Reserve request;
-    std::vector<int32_t> tokens;  // the prompt
+    std::pair<uint64_t, uint64_t> turn;  // its turn, and what counts arrivals
+    std::vector<int32_t> tokens;         // the prompt
     kvcache::BlockTable blocks;
     int64_t cached_blocks = 0;  // of these, found in the prefix index
     kvcache::PrefixNode node = 0;
@@ -182,6 +184,8 @@ class EngineCore {
   void GiveBack(Lane& lane, Events* events);
   void Admit(Lane& lane, std::unique_ptr<Sequence> sequence, const kvcache::PrefixMatch& match,
              int64_t rows, double now_seconds);
+  // A submission was started or ended before.
+  void LeaveQueue(const Submission& submission);
   void MergeLanes();
   std::unique_ptr<Sequence> TakeRunning(const Sequence* sequence);
   void UpdateLoad();
@@ -207,6 +211,8 @@ class EngineCore {
 
   // Hand-over (engine_kv.cc).
   void GiveRooms();
+  // Its room was given, or is not wanted any more.
+  void StopWaiting(const KvRoomOf& room, bool given);
   void DropRoom(const KvKey& key);
   bool WaitForKv(std::unique_ptr<Sequence>* sequence);
   void Join(const KvKey& key);
@@ -237,13 +243,15 @@ class EngineCore {
   double last_end_seconds_ = 0;   // of a step
   std::map<SequenceRank, std::unique_ptr<Sequence>> waiting_;
   std::map<KvKey, KvRoomOf> rooms_;
-  std::deque<KvKey> rooms_waiting_;  // for blocks, in order
+  std::map<std::pair<uint64_t, uint64_t>, KvKey> rooms_waiting_;  // for blocks, by turn
+  FairTurns room_turns_;
   std::vector<v1::Reserved> reserved_;
   std::deque<std::unique_ptr<Sequence>> joining_;  // their KV is there; no lane has taken them
   std::map<KvKey, KvSent> sending_;
   std::unordered_map<uint64_t, std::shared_ptr<Submission>> submissions_;  // open ones, by id
   uint64_t arrivals_ = 0;
   int64_t queued_submissions_ = 0;  // not started
+  FairTurns turns_;                 // of these
   double next_deadline_seconds_ = 0;
 
   scheduler::AnswerLengths answers_;  // that ended by themselves

@@ -22,7 +22,7 @@ void EngineCore::Finish(std::unique_ptr<Sequence> sequence) {
 
 void EngineCore::CloseChoice(const std::shared_ptr<Submission>& submission) {
   if (--submission->open_choices == 0) {
-    if (!submission->started) --queued_submissions_;
+    if (!submission->started) LeaveQueue(*submission);
     submissions_.erase(submission->request.submission_id());
     return;
   }
@@ -104,7 +104,8 @@ void EngineCore::Cancel(const v1::Cancel& cancel, Events* events) {
     EndSubmission(submission, status, events);
     return UpdateLoad();
   }
-  const SequenceRank rank{submission->request.priority(), submission->arrival, cancel.choice()};
+  const SequenceRank rank{submission->request.priority(), submission->turn, submission->arrival,
+                          cancel.choice()};
   const auto is_it = [&](const std::unique_ptr<Sequence>& s) { return s->rank == rank; };
   std::unique_ptr<Sequence> found;
   if (const auto waiting = waiting_.find(rank); waiting != waiting_.end()) {

@@ -50,17 +50,18 @@ void EngineCore::Reserve(v1::Reserve reserve) {
   }
   KvRoomOf room(&pool_);
   room.tokens.assign(reserve.prompt_token_ids().begin(), reserve.prompt_token_ids().end());
+  room.turn = {room_turns_.Enter(0, reserve.request_group()), ++arrivals_};
   room.request = std::move(reserve);
+  rooms_waiting_.emplace(room.turn, key);
   rooms_.emplace(key, std::move(room));
-  rooms_waiting_.push_back(key);
   changed_ = true;
 }
 
-// First come, first served; as the batcher admits, one block more for each running sequence must be
+// In fair turns; as the batcher admits, one block more for each running sequence must be
 // free, so that the room is not the cause of the next preemption.
 void EngineCore::GiveRooms() {
   while (!rooms_waiting_.empty()) {
-    const KvKey key = rooms_waiting_.front();
+    const KvKey key = rooms_waiting_.begin()->second;
     KvRoomOf& room = rooms_.at(key);
     const auto tokens = static_cast<int64_t>(room.tokens.size());
     const Sharing sharing =
@@ -74,7 +75,7 @@ void EngineCore::GiveRooms() {
     const int64_t blocks =
         scheduler::BlocksFor(tokens + 1, options_.limits.block_tokens) - found + match.idle_blocks;
     if (pool_.free_blocks() < blocks + running_sequences()) return;
-    rooms_waiting_.pop_front();
+    StopWaiting(room, /*given=*/true);
     for (const int32_t block : match.blocks) {
       pool_.AddReference(block);
       room.blocks.Adopt(block);
@@ -90,6 +91,11 @@ void EngineCore::GiveRooms() {
                     room.request.codec()},
                    senders, lease > 0 ? lease : kUsualLeaseSeconds);
   }
+}
+
+void EngineCore::StopWaiting(const KvRoomOf& room, bool given) {
+  rooms_waiting_.erase(room.turn);
+  room_turns_.Leave(0, room.request.request_group(), room.turn.first, given);
 }
 
 void EngineCore::OnKvExpected(const KvKey& key, const absl::StatusOr<v1::KvTarget>& target) {
@@ -111,7 +117,7 @@ void EngineCore::DropRoom(const KvKey& key) {
   const auto found = rooms_.find(key);
   if (found == rooms_.end()) return;
   const KvRoomOf& room = found->second;
-  if (!room.has_blocks) std::erase(rooms_waiting_, key);
+  if (!room.has_blocks) StopWaiting(room, /*given=*/false);
   if (room.has_blocks && !room.arrived && mover_ != nullptr) mover_->Forget(key);
   rooms_.erase(found);
   changed_ = true;
@@ -148,7 +154,7 @@ void EngineCore::Join(const KvKey& key) {
   Submission* submission = sequence->submission.get();
   submission->started = sequence->started = true;
   sequence->started_seconds = submission->submitted_seconds;
-  --queued_submissions_;
+  LeaveQueue(*submission);
   IndexBlocks(sequence.get());
   rooms_.erase(key);
   joining_.push_back(std::move(sequence));

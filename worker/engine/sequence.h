@@ -29,9 +29,10 @@
 
 namespace tessera::worker {
 
-// Rank: priority first, then arrival.
+// Rank: priority first, then turn (fair_turns.h), then arrival.
 struct SequenceRank {
   int32_t priority = 0;
+  uint64_t turn = 0;
   uint64_t arrival = 0;
   int32_t choice = 0;
 
@@ -49,6 +50,7 @@ struct KvHandOver {
 struct Submission {
   v1::Submit request;    // as sent; unset penalties and top_p made "off"
   uint64_t arrival = 0;  // counts submissions; also names it uniquely
+  uint64_t turn = 0;     // among the waiting ones
   int64_t prompt_tokens = 0;
   std::vector<int32_t>
       stop_ids;  // that end a choice, sorted, each once, eos included unless ignored

@@ -348,6 +348,30 @@ TEST_CASE("hand-over: rooms are given in order, as blocks become free") {
   pair.CheckNothingHeld();
 }
 
+TEST_CASE("hand-over: the prompts of one request take turns with others for room") {
+  Pair pair(Options(), Options(8));
+  pair.Reserve(Wants(1, 23, 5));  // six blocks, as each of these
+  const auto reserve = [&](uint64_t id, uint64_t group) {
+    v1::Reserve reserve = ReserveFor(Wants(id, 23, 5));
+    reserve.set_request_group(group);
+    pair.decode.core->Reserve(reserve);
+    pair.decode.RunAll();
+    pair.Collect();
+  };
+  for (const uint64_t id : {2, 3, 4}) reserve(id, 7);
+  reserve(5, 0);
+  std::vector<uint64_t> order;
+  for (const uint64_t first : {1, 2, 5, 3, 4}) {
+    CHECK(pair.reserved.contains(first));
+    order.push_back(first);
+    pair.decode.Cancel(first);
+    pair.decode.RunAll();
+    pair.Collect();
+    CHECK(pair.reserved.size() == std::min<size_t>(order.size() + 1, 5));
+  }
+  pair.CheckNothingHeld();
+}
+
 TEST_CASE("hand-over: room that cannot be is refused by name") {
   Pair pair(Options(), Options(4));
   pair.Reserve(Wants(1, 30, 5));
@@ -358,7 +382,8 @@ TEST_CASE("hand-over: room that cannot be is refused by name") {
   CHECK_THAT(pair.reserved[2].error(), Catch::Contains("takes no KV"));
 }
 
-TEST_CASE("hand-over: more prompts than may wait for room are refused, and the first ones keep it") {
+TEST_CASE(
+    "hand-over: more prompts than may wait for room are refused, and the first ones keep it") {
   EngineOptions narrow = Options(8);
   narrow.max_waiting = 1;
   Pair pair(Options(), narrow);
