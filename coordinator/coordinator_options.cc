@@ -106,6 +106,12 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
   app.AddOption("--max-waiting", o.max_waiting, "Max waiting requests per worker")
       .Range(1, 1 << 20)
       .ShowDefault();
+  app.AddOption(
+         "--queue-timeout", o.queue_timeout_seconds,
+         "Max seconds a request waits until a worker begins it; then it is answered 503 with "
+         "Retry-After; 0: no limit")
+      .Check(NonNegative())
+      .ShowDefault();
   app.AddOption("--block-size", o.block_tokens, "Tokens per KV block").Range(1, 1024).ShowDefault();
   app.AddOption(
          "--kv-cache-memory-bytes", o.kv_cache_bytes,

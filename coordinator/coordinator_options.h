@@ -37,6 +37,7 @@ struct CoordinatorOptions {
   int32_t max_sequences = 0;         // 0: what the plan says, else 64, or 256 on a large GPU
   int32_t max_batched_tokens = 0;    // 0: what the plan says, else 512, or 2048 on a large GPU
   int32_t max_waiting = 4096;        // submissions queued per worker
+  double queue_timeout_seconds = 0;  // 0: none
   int32_t block_tokens = kDefaultBlockTokens;
   int64_t kv_cache_bytes = 0;  // 0: a share of what the worker has left
   bool prefix_cache = true;

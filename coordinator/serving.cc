@@ -286,6 +286,7 @@ class Coordinator {
                          const std::string& token) {
     RequestFlowOptions flow;
     flow.max_model_len_tokens = served_->max_model_len_tokens;
+    flow.queue_timeout_seconds = options_.queue_timeout_seconds;
     flow.recovering = [this] { return deployment_ != nullptr && deployment_->recovering(); };
     flow.changing_plan = [this] { return deployment_ != nullptr && deployment_->changing_plan(); };
     flow.now_seconds = MonotonicSeconds;
@@ -433,6 +434,7 @@ class Coordinator {
   // A replica's series are there from its first plan on: by default a worker's registration, from
   // which on a worker's own are.
   std::string MetricsText() {
+    flow_->CountSequences();
     const v1::DeploymentPlan plan = deployment_->plan().first;
     for (const v1::Replica& replica : plan.replicas()) metrics_->OnReplicaKnown(replica.name());
     std::vector<prometheus::MetricFamily> families = registry_->Collect();

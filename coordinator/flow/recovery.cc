@@ -1,5 +1,6 @@
 // What a request goes through when a replica is lost, drains, or refuses it.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,12 +32,14 @@ void AddName(const std::string& name, std::vector<std::string>& names) {
 // continue elsewhere.
 void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
   Orphan orphan;
+  bool overdue = false;
   {
     std::lock_guard lock(mutex_);
     auto found = submissions_.find(submission_id);
     if (found == submissions_.end()) return;
     Submission& submission = found->second;
     NoteFailedHandOver(submission, reason);
+    overdue = !submission.begun && absl::IsDeadlineExceeded(reason);
     orphan.generation = submission.generation;
     orphan.last_link = submission.link;
     orphan.attempt = submission.attempt + 1;
@@ -63,7 +66,9 @@ void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
     SendCancel(submission, submission_id, -1);
     Forget(submission_id, submission);
   }
-  if (WorthRetrying(reason)) {
+  if (overdue) {
+    FailOverdue(orphan.generation);
+  } else if (WorthRetrying(reason)) {
     Place(std::move(orphan));
   } else {
     FailGeneration(orphan.generation, reason);
@@ -168,11 +173,42 @@ void RequestFlow::AwaitReplica(Orphan orphan, bool some_ready) {
   orphans_.push_back(std::move(orphan));
 }
 
+double RequestFlow::QueueSecondsLeft(const LiveGeneration& generation,
+                                     const Trouble& trouble) const {
+  if (options_.queue_timeout_seconds <= 0 || trouble.taken || !generation.request().leads_group)
+    return std::numeric_limits<double>::infinity();
+  return generation.arrival_seconds() + options_.queue_timeout_seconds - options_.now_seconds();
+}
+
+void RequestFlow::FailOverdue(const std::shared_ptr<LiveGeneration>& generation) {
+  const absl::Status reason = absl::UnavailableError(
+      absl::StrCat("no replica began the request within ", options_.queue_timeout_seconds,
+                   " s (--queue-timeout): the server is busy, try again later"));
+  if (FailGeneration(generation, reason) && metrics_ != nullptr)
+    metrics_->OnRefused(absl::StatusCode::kDeadlineExceeded);
+}
+
+std::vector<std::shared_ptr<LiveGeneration>> RequestFlow::TakeOverdue() {
+  std::vector<std::shared_ptr<LiveGeneration>> overdue;
+  for (const auto& [id, reservation] : reservations_) {
+    if (QueueSecondsLeft(*reservation.generation, reservation.trouble) <= 0)
+      overdue.push_back(reservation.generation);
+  }
+  std::erase_if(orphans_, [&](const Orphan& orphan) {
+    if (QueueSecondsLeft(*orphan.generation, orphan.trouble) > 0) return false;
+    overdue.push_back(orphan.generation);
+    return true;
+  });
+  return overdue;
+}
+
 void RequestFlow::Tick() {
   EndReservations(nullptr);
   std::vector<Orphan> expired, due;
+  std::vector<std::shared_ptr<LiveGeneration>> overdue;
   {
     std::lock_guard lock(mutex_);
+    overdue = TakeOverdue();
     const double now = options_.now_seconds();
     const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
                                         [](const auto& entry) { return entry.second.load.ready; });
@@ -189,6 +225,7 @@ void RequestFlow::Tick() {
     }
     std::swap(orphans_, waiting);
   }
+  for (const auto& generation : overdue) FailOverdue(generation);
   for (Orphan& orphan : due) {
     orphan.trouble.refused_by.clear();
     Place(std::move(orphan));

@@ -1,6 +1,7 @@
 #include "coordinator/flow/request_flow.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,8 @@ namespace {
 // never waits for the network, few enough that a stuck coordinator stops the engine instead of
 // filling its memory.
 constexpr int32_t kInitialCredit = 256;
+// 0 would be no limit.
+constexpr double kMinQueueSeconds = 1e-3;
 
 }  // namespace
 
@@ -170,6 +173,9 @@ void RequestFlow::SendSubmission(Replica& replica,
   submit.mutable_output_token_ids()->Add(output.begin(), output.end());
   // Told once; a continued choice has been past its prompt.
   if (!output.empty() || generation->prompt_logprobs_told()) submit.set_prompt_logprobs(-1);
+  const double seconds_left = QueueSecondsLeft(*generation, trouble);
+  if (from == nullptr && output.empty() && std::isfinite(seconds_left))
+    submit.set_queue_timeout_seconds(std::max(seconds_left, kMinQueueSeconds));
   if (from != nullptr) submit.set_kv_ticket(from->target.ticket());
   submit.set_kv_codec(from != nullptr ? from->target.codec() : codec);
   if (to != nullptr) *submit.mutable_kv_target() = to->target;
@@ -385,9 +391,10 @@ void RequestFlow::SendCancel(const Submission& submission, uint64_t submission_i
   submission.link->Send(std::move(message));
 }
 
-void RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
+bool RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
                                  const absl::Status& reason) {
-  if (generation->Fail(reason)) {
+  const bool failed = generation->Fail(reason);
+  if (failed) {
     Logger("coordinator")
         .warn("request {} failed: {}", generation->request().request_id,
               std::string(reason.message()));
@@ -398,6 +405,7 @@ void RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generati
     GenerationEnded();
   }
   ForgetGeneration(generation);  // not silenced: another thread may still deliver its end
+  return failed;
 }
 
 void RequestFlow::CancelGeneration(const std::shared_ptr<LiveGeneration>& generation) {
@@ -473,6 +481,12 @@ std::vector<ReplicaActivity> RequestFlow::activity() const {
     all.back().queued_prompt_tokens = replica.load.queued_prompt_tokens;
   }
   return all;
+}
+
+void RequestFlow::CountSequences() const {
+  if (metrics_ == nullptr) return;
+  for (const ReplicaActivity& replica : activity())
+    metrics_->OnSequences(replica.replica, replica.running_sequences);
 }
 
 int64_t RequestFlow::WorkOf(const std::string& replica) const {

@@ -51,7 +51,10 @@ struct RequestFlowOptions {
   int64_t max_requests = 16384;          // in flight; one more is refused RESOURCE_EXHAUSTED
   int32_t max_attempts = 4;              // failures of one choice before its error is told
   double recovery_timeout_seconds = 30;  // how long open choices wait for a replica after a loss
-  std::function<bool()> recovering;      // a replica is coming back: they wait on; may be empty
+  // From its start until a replica begins its prompt; then it ends with UNAVAILABLE. What a replica
+  // had taken before, and lost, has no such limit. 0: none.
+  double queue_timeout_seconds = 0;
+  std::function<bool()> recovering;  // a replica is coming back: they wait on; may be empty
   // Another plan is being put in force: where no replica is ready new requests wait as open choices
   // do, instead of being refused; may be empty.
   std::function<bool()> changing_plan;
@@ -92,6 +95,8 @@ class RequestFlow : public GenerationService,
   void OnHeartbeat(const std::shared_ptr<ReplicaLink>& link, const v1::EngineLoad& load) override;
   void OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) override;
 
+  // Tells the metrics how many sequences run and wait now, for a page of metrics to be written.
+  void CountSequences() const;
   // Places what waits for a replica where one is ready, and gives up on what has waited too long.
   void Tick();
   // Those of a plan; none: requests go by load alone. The same as those that hold change nothing.
@@ -219,8 +224,14 @@ class RequestFlow : public GenerationService,
   void Account(const LiveGeneration& generation, const v1::TokenEvent& event,
                const EventOutcome& outcome, double now);
   void Retry(uint64_t submission_id, const absl::Status& reason);
-  void FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
+  // False: it had ended already.
+  bool FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
                       const absl::Status& reason);
+  // Of queue_timeout_seconds; infinity where it has no such limit.
+  double QueueSecondsLeft(const LiveGeneration& generation, const Trouble& trouble) const;
+  void FailOverdue(const std::shared_ptr<LiveGeneration>& generation);
+  // Those that wait here and no replica has; with mutex_ held.
+  std::vector<std::shared_ptr<LiveGeneration>> TakeOverdue();
   static void SendCancel(const Submission& submission, uint64_t submission_id, int32_t choice);
   void Place(Orphan orphan);
   void AwaitReplica(Orphan orphan, bool some_ready);

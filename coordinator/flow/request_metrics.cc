@@ -5,6 +5,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -69,6 +70,7 @@ const char* ReasonOf(absl::StatusCode code) {
     case absl::StatusCode::kNotFound: return "not_found";
     case absl::StatusCode::kResourceExhausted: return "full";
     case absl::StatusCode::kUnavailable: return "unavailable";
+    case absl::StatusCode::kDeadlineExceeded: return "queue_timeout";
     default: return "other";
   }
 }
@@ -80,6 +82,7 @@ struct RequestMetrics::Families {
   // Counters of an engine start again when its worker does; ours only grow.
   struct Engine {
     v1::EngineLoad seen;
+    int64_t running = 0, waiting = 0;  // as shown
   };
 
   Families(prometheus::Registry& registry_in, const std::string& model, int64_t max_tokens)
@@ -113,7 +116,8 @@ struct RequestMetrics::Families {
     return Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}});
   }
   prometheus::Gauge& Running(const std::string& engine) {
-    return Gauge("vllm:num_requests_running", "Sequences in the last step.", {{"engine", engine}});
+    return Gauge("vllm:num_requests_running", "Sequences that are computed now.",
+                 {{"engine", engine}});
   }
   prometheus::Gauge& Waiting(const std::string& engine) {
     return Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.",
@@ -131,12 +135,21 @@ struct RequestMetrics::Families {
     return Counter("vllm:request_success_total", "Choices that ended, by reason.",
                    {{"finished_reason", reason}});
   }
+  // With mutex held.
+  void SetSequences(const std::string& name, int64_t running, int64_t waiting) {
+    Engine& engine = engines[name];
+    engine.running = running;
+    engine.waiting = waiting;
+    Running(name).Set(static_cast<double>(running));
+    Waiting(name).Set(static_cast<double>(waiting));
+    SetTotals();
+  }
   // The gauges of all engines added up. With mutex held.
   void SetTotals() {
     int64_t running = 0, waiting = 0;
     for (const auto& [name, engine] : engines) {
-      running += engine.seen.running();
-      waiting += engine.seen.waiting();
+      running += engine.running;
+      waiting += engine.waiting;
     }
     requests_running.Set(static_cast<double>(running));
     requests_waiting.Set(static_cast<double>(waiting));
@@ -187,7 +200,7 @@ struct RequestMetrics::Families {
   prometheus::Histogram& params_max_tokens = Histogram(
       "vllm:request_params_max_tokens", "Max tokens of the answer to a request.", token_bounds);
   prometheus::Gauge& requests_running =
-      Gauge("tessera_requests_running", "Sequences in the last step, of all engines.");
+      Gauge("tessera_requests_running", "Sequences that are computed now, of all engines.");
   prometheus::Gauge& requests_waiting =
       Gauge("tessera_requests_waiting", "Sequences that wait for a step, of all engines.");
   std::mutex mutex;  // guards engines
@@ -199,8 +212,8 @@ RequestMetrics::RequestMetrics(prometheus::Registry& registry, const std::string
     : families_(std::make_unique<Families>(registry, model_name, max_model_len_tokens)) {
   // So that the series exist before the first request ends.
   for (const char* reason : {"stop", "length", "abort", "error"}) families_->Ended(reason);
-  for (const char* reason :
-       {"invalid", "unauthenticated", "not_found", "full", "unavailable", "other"}) {
+  for (const char* reason : {"invalid", "unauthenticated", "not_found", "full", "unavailable",
+                             "queue_timeout", "other"}) {
     families_->Refused(reason);
   }
   for (const EngineCounter& counter : kEngineCounters)
@@ -263,8 +276,6 @@ void RequestMetrics::OnEngineLoad(const std::string& engine, const v1::EngineLoa
     families_->Counter(counter.name, counter.help, {{"engine", engine}}).Increment(more);
     families_->Counter(counter.total_name, counter.help).Increment(more);
   }
-  families_->Running(engine).Set(load.running());
-  families_->Waiting(engine).Set(load.waiting());
   const uint64_t steps = load.steps() - seen.steps();
   const uint64_t prefill_steps = load.prefill_steps() - seen.prefill_steps();
   Families::ObserveSteps(families_->StepSeconds(engine, "prefill"), prefill_steps,
@@ -277,7 +288,15 @@ void RequestMetrics::OnEngineLoad(const std::string& engine, const v1::EngineLoa
   const double blocks = load.kv_blocks_total();
   families_->KvUsage(engine).Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);
   seen = load;
-  families_->SetTotals();
+  families_->SetSequences(engine, load.running(), load.waiting());
+}
+
+void RequestMetrics::OnSequences(const std::string& engine, int64_t open) {
+  std::lock_guard lock(families_->mutex);
+  const auto found = families_->engines.find(engine);
+  if (found == families_->engines.end()) return;
+  const int64_t waiting = std::min<int64_t>(found->second.seen.waiting(), open);
+  families_->SetSequences(engine, open - waiting, waiting);
 }
 
 void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tokens,
@@ -295,12 +314,8 @@ void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tok
 void RequestMetrics::OnReplicaLost(const std::string& engine) {
   std::lock_guard lock(families_->mutex);
   families_->Up(engine).Set(0);
-  families_->Running(engine).Set(0);
-  families_->Waiting(engine).Set(0);
-  v1::EngineLoad& seen = families_->engines[engine].seen;
-  seen.set_running(0);
-  seen.set_waiting(0);
-  families_->SetTotals();
+  families_->engines[engine].seen.set_waiting(0);
+  families_->SetSequences(engine, 0, 0);
 }
 
 }  // namespace tessera::coordinator

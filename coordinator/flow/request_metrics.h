@@ -46,13 +46,17 @@ class RequestMetrics {
   void OnLaterToken(double gap_seconds);
   void OnChoiceEnd(const EndedChoice& choice);
   void OnRequestEnd(const AnsweredRequest& request);
-  // A request that no generation was started for, or that every queue had no room for.
+  // A request that no generation was started for, that every queue had no room for, or
+  // (DEADLINE_EXCEEDED) that no replica began in time.
   void OnRefused(absl::StatusCode code);
   void OnMigration();
   // Makes the series of an engine, with zeros, where there are none yet.
   void OnReplicaKnown(const std::string& engine);
   // The engine's own counters, as its newest reply tells them.
   void OnEngineLoad(const std::string& engine, const v1::EngineLoad& load);
+  // How many sequences the engine has now that have not ended: the newest reply may be from before
+  // some of them came or went. Those that waited then are taken to wait still.
+  void OnSequences(const std::string& engine, int64_t open);
   void OnReplicaReady(const std::string& engine, int32_t block_tokens, int32_t kv_blocks);
   void OnReplicaLost(const std::string& engine);
 

@@ -136,11 +136,23 @@ struct Flow {
     flow->OnReply(link, reply);
   }
   double Migrations() const {
-    for (const prometheus::MetricFamily& family : registry.Collect()) {
-      if (family.name == "tessera_request_migrations_total")
-        return family.metric.at(0).counter.value;
+    return Metric("tessera_request_migrations_total").at(0).counter.value;
+  }
+  double Gauge(const std::string& name) const { return Metric(name).at(0).gauge.value; }
+  // tessera_requests_refused_total of one reason.
+  double Refused(const std::string& reason) const {
+    for (const prometheus::ClientMetric& metric : Metric("tessera_requests_refused_total")) {
+      for (const auto& label : metric.label) {
+        if (label.value == reason) return metric.counter.value;
+      }
     }
     return -1;
+  }
+  std::vector<prometheus::ClientMetric> Metric(const std::string& name) const {
+    for (const prometheus::MetricFamily& family : registry.Collect()) {
+      if (family.name == name) return family.metric;
+    }
+    return {};
   }
   double now = 100;
   prometheus::Registry registry;

@@ -14,7 +14,7 @@ namespace {
 
 // Prompts go to "p", and from there to "d".
 struct PairFlow : Flow {
-  PairFlow() {
+  explicit PairFlow(const Adjust& adjust = nullptr) : Flow(adjust) {
     v1::DeploymentPlan plan;
     v1::RoutingShare* route = plan.add_routing();
     route->set_prefill_replica("p");
@@ -81,6 +81,34 @@ TEST_CASE("a prompt is computed at one replica and goes on at another") {
     CHECK(activity.prefilling_sequences == 0);
     CHECK(activity.queued_prompt_tokens == 0);
   }
+}
+
+TEST_CASE("a request that waits for room has its queue timeout too") {
+  PairFlow flow([](RequestFlowOptions& options) { options.queue_timeout_seconds = 3; });
+  auto sink = flow.Start(Ask(3));
+  REQUIRE(flow.decode->reserves.size() == 1);
+  flow.now += 2;
+  flow.flow->Tick();
+  CHECK(sink->ends == 0);
+  flow.now += 1.5;
+  flow.flow->Tick();
+  CHECK(sink->ends == 1);
+  CHECK(absl::IsUnavailable(sink->status));
+  CHECK(flow.GaveRoomBack(0));
+  CHECK(flow.prefill->submits.empty());
+  CHECK(flow.flow->requests_in_flight() == 0);
+}
+
+TEST_CASE("the prompts of one request are known as such where room is asked for") {
+  PairFlow flow;
+  GenerationRequest request = Ask(3);
+  request.group = 77;
+  flow.Start(request);
+  REQUIRE(flow.decode->reserves.size() == 1);
+  CHECK(flow.decode->reserves[0].request_group() == 77);
+  flow.GiveRoom(0);
+  REQUIRE(flow.prefill->submits.size() == 1);
+  CHECK(flow.prefill->submits[0].request_group() == 77);
 }
 
 TEST_CASE("one token is not handed over") {

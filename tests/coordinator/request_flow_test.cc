@@ -124,6 +124,105 @@ TEST_CASE("without another replica a request waits, then ends with the reason") 
   CHECK(flow.flow->requests_in_flight() == 0);
 }
 
+TEST_CASE("a request that no replica begins in time ends, and is counted") {
+  Flow flow([](RequestFlowOptions& options) { options.queue_timeout_seconds = 3; });
+  auto link = flow.AddReplica("r0");
+  auto sink = flow.Start(Ask(3));
+  REQUIRE(link->submits.size() == 1);
+  CHECK(link->submits[0].queue_timeout_seconds() == 3);
+  flow.Reply(link, link->Error(0, absl::StatusCode::kDeadlineExceeded, "not started"));
+  CHECK(sink->ends == 1);
+  CHECK(absl::IsUnavailable(sink->status));
+  CHECK_THAT(std::string(sink->status.message()),
+             Catch::Contains("3 s") && Catch::Contains("--queue-timeout"));
+  CHECK(flow.Refused("queue_timeout") == 1);
+  CHECK(flow.flow->requests_in_flight() == 0);
+  CHECK(link->submits.size() == 1);  // and nobody else is asked
+}
+
+TEST_CASE("the queue timeout counts from the request's start, wherever it waits") {
+  bool changing = true;
+  Flow flow([&](RequestFlowOptions& options) {
+    options.queue_timeout_seconds = 3;
+    options.changing_plan = [&] { return changing; };
+  });
+  auto placed = flow.Start(Ask(3));
+  flow.now += 2;
+  auto link = flow.AddReplica("r0");
+  REQUIRE(link->submits.size() == 1);
+  CHECK(link->submits[0].queue_timeout_seconds() == Approx(1));
+
+  Flow none([&](RequestFlowOptions& options) {
+    options.queue_timeout_seconds = 3;
+    options.changing_plan = [&] { return changing; };
+  });
+  auto waits = none.Start(Ask(3));
+  none.now += 2.5;
+  none.flow->Tick();
+  CHECK(waits->ends == 0);
+  none.now += 1;
+  none.flow->Tick();
+  CHECK(waits->ends == 1);
+  CHECK_THAT(std::string(waits->status.message()), Catch::Contains("--queue-timeout"));
+  CHECK(none.Refused("queue_timeout") == 1);
+  CHECK(none.flow->requests_in_flight() == 0);
+}
+
+TEST_CASE("what a replica had taken, and prompts behind their request's first, have no timeout") {
+  Flow flow([](RequestFlowOptions& options) { options.queue_timeout_seconds = 3; });
+  auto first = flow.AddReplica("r0");
+  auto sink = flow.Start(Ask(3));
+  GenerationRequest behind = Ask(3);
+  behind.group = 5;
+  behind.leads_group = false;
+  flow.Start(behind);
+  REQUIRE(first->submits.size() == 2);
+  CHECK(first->submits[1].queue_timeout_seconds() == 0);
+  CHECK(first->submits[1].request_group() == 5);
+  flow.Reply(first, first->Token(0, 0, 20, 3));
+  flow.flow->OnLinkLost(first, absl::UnavailableError("gone"));
+  flow.now += 4;
+  flow.flow->Tick();
+  CHECK(sink->ends == 0);
+  auto second = flow.AddReplica("r1");
+  REQUIRE(second->submits.size() == 2);
+  for (const v1::Submit& submit : second->submits) CHECK(submit.queue_timeout_seconds() == 0);
+
+  Flow off;
+  auto link = off.AddReplica("r0");
+  off.Start(Ask(3));
+  CHECK(link->submits[0].queue_timeout_seconds() == 0);
+}
+
+TEST_CASE("the number of running requests follows cancels and ends at once") {
+  Flow flow;
+  auto link = flow.AddReplica("r0");
+  auto sink = flow.Start(Ask(3));
+  auto other = flow.Start(Ask(3));
+  v1::SessionReply reply;
+  *reply.add_events() = link->Token(0, 0, 20, 3);
+  reply.mutable_load()->set_running(1);
+  reply.mutable_load()->set_waiting(1);
+  flow.flow->OnReply(link, reply);
+  const auto shown = [&](const std::string& name) {
+    flow.flow->CountSequences();
+    return flow.Gauge(name);
+  };
+  CHECK(shown("vllm:num_requests_running") == 1);
+  CHECK(shown("vllm:num_requests_waiting") == 1);
+  auto third = flow.Start(Ask(3));
+  CHECK(shown("vllm:num_requests_running") + shown("vllm:num_requests_waiting") ==
+        flow.flow->requests_in_flight());
+  // No reply comes of a cancel.
+  for (const auto& one : {sink, other, third}) one->handle->Cancel();
+  CHECK(flow.flow->requests_in_flight() == 0);
+  for (const char* name : {"vllm:num_requests_running", "vllm:num_requests_waiting",
+                           "tessera_requests_running", "tessera_requests_waiting"}) {
+    INFO(name);
+    CHECK(shown(name) == 0);
+  }
+}
+
 TEST_CASE("what cannot be taken is refused at once, with the numbers") {
   Flow flow;
   CHECK(absl::IsUnavailable(flow.Start(Ask(1))->status));
