@@ -67,12 +67,16 @@ void CheckChunk(uint64_t, beast::string_view extensions, beast::error_code& erro
   if (HasControls({extensions.data(), extensions.size()})) error = http::error::bad_chunk_extension;
 }
 
+using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 // What may stand unread in memory: a header and the beginning of the next request, or a piece of a
 // body.
 constexpr size_t kMaxBufferBytes = 160 << 10;
 constexpr size_t kMaxReadAheadBytes = 16 << 10;
 constexpr std::chrono::milliseconds kWatchInterval{200};
+// Every answer begins so (http_exchange.cc).
+constexpr std::string_view kAnswerBegin = "HTTP/1.1 ";
+constexpr std::chrono::seconds kMaxProbeInterval{8};
 constexpr std::chrono::seconds kLinger{5};
 
 class Connection final : public HttpConnectionControl,
@@ -114,6 +118,8 @@ class Connection final : public HttpConnectionControl,
     bool complete = false;
     std::string bytes = exchange_->TakePending(complete);
     if (!bytes.empty()) {
+      if (!answering_) bytes.erase(0, probes_);
+      answering_ = true;
       writing_ = true;
       current_ = std::move(bytes);
       stream_.expires_after(Milliseconds(state_->options.write_timeout_seconds));
@@ -318,6 +324,9 @@ class Connection final : public HttpConnectionControl,
         std::make_shared<Exchange>(weak_from_this(), std::move(request_), exchange_options_);
     if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a large request's memory goes back
     stream_.expires_never();
+    answering_ = false;
+    probes_ = 0;
+    next_probe_ = Clock::now();
     Watch();
     // The connection keeps the exchange too; this handle tells when nobody is left to answer.
     state_->handler(std::shared_ptr<HttpExchange>(
@@ -325,20 +334,17 @@ class Connection final : public HttpConnectionControl,
   }
 
   // Notices a client that goes away while the answer is made. What comes meanwhile is the next
-  // request: the beginning of it is read, so that the end of the stream can be seen behind it.
+  // request: the beginning of it is read, so that the end of the stream can be seen behind it. That
+  // end says that the client sends no more; it may still read.
   void Watch() {
     if (watching_ || closed_) return;
     watching_ = true;
-    if (buffer_.size() >= kMaxReadAheadBytes) {
+    if (half_closed_ || buffer_.size() >= kMaxReadAheadBytes) {
       watch_timer_.expires_after(kWatchInterval);
       watch_timer_.async_wait([self = shared_from_this()](beast::error_code error) {
         self->watching_ = false;
         if (error || self->closed_ || self->exchange_ == nullptr) return;
-        pollfd socket = {self->stream_.socket().native_handle(), POLLRDHUP, 0};
-        if (poll(&socket, 1, 0) > 0)
-          self->Close();
-        else
-          self->Watch();
+        self->LookForEnd();
       });
       return;
     }
@@ -350,14 +356,49 @@ class Connection final : public HttpConnectionControl,
                                 });
   }
 
+  void LookForEnd() {
+    pollfd socket = {stream_.socket().native_handle(), POLLRDHUP, 0};
+    poll(&socket, 1, 0);
+    half_closed_ |= (socket.revents & POLLRDHUP) != 0;
+    if ((socket.revents & (POLLERR | POLLHUP)) != 0)
+      Close();
+    else
+      GoOnWatching();
+  }
+
+  void GoOnWatching() {
+    if (half_closed_ && Clock::now() >= next_probe_) Probe();
+    if (!closed_) Watch();
+  }
+
+  // A client that has closed altogether answers any byte with a reset, which LookForEnd sees. Bytes
+  // that do no harm to one that reads: the beginning of the answer, which is always the same, one
+  // by one; of a stream that has begun, a comment.
+  void Probe() {
+    const auto interval = std::chrono::seconds(1 << std::min(probes_, size_t{3}));
+    next_probe_ = Clock::now() + std::min(interval, kMaxProbeInterval);
+    if (answering_) {
+      exchange_->WriteComment();
+      return;
+    }
+    if (probes_ == kAnswerBegin.size()) return;
+    beast::error_code error;
+    stream_.socket().send(asio::buffer(&kAnswerBegin[probes_], 1), 0, error);
+    if (!error)
+      ++probes_;
+    else if (error != asio::error::would_block)
+      Close();
+  }
+
   void ReadAhead() {
     beast::error_code error;
     stream_.socket().non_blocking(true, error);
     const auto space = buffer_.prepare(kMaxReadAheadBytes - buffer_.size());
     const size_t got = stream_.socket().receive(space, 0, error);
     buffer_.commit(got);
-    if (error == asio::error::would_block || (!error && got > 0))
-      Watch();
+    half_closed_ |= error == asio::error::eof;
+    if (error == asio::error::would_block || error == asio::error::eof || (!error && got > 0))
+      GoOnWatching();
     else
       Close();
   }
@@ -409,6 +450,11 @@ class Connection final : public HttpConnectionControl,
   std::string current_;
   bool writing_ = false;
   bool watching_ = false;
+  bool half_closed_ = false;  // the client sends no more
+  // Of the answer in hand: whether its own bytes go out, and how many went ahead of them.
+  bool answering_ = false;
+  size_t probes_ = 0;
+  Clock::time_point next_probe_;
   bool unread_ = false;  // the client may still send what was refused
   bool closed_ = false;
   bool idle_ = false;

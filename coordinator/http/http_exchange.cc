@@ -91,6 +91,14 @@ bool Exchange::Write(std::string_view bytes) {
   return true;
 }
 
+void Exchange::WriteComment() {
+  {
+    std::lock_guard lock(mutex_);
+    if (!streaming_) return;
+  }
+  Write(":\n\n");
+}
+
 void Exchange::End() { Append(streaming_ && options_.chunked ? "0\r\n\r\n" : "", true); }
 
 void Exchange::OnGone(std::function<void()> gone) {

@@ -54,6 +54,8 @@ class Exchange final : public HttpExchange {
   void Gone();
   // Whoever was to answer has let go of it.
   void Abandoned();
+  // A comment that readers of an event stream leave out; nothing where the answer is no stream.
+  void WriteComment();
   // False once a stream without chunks has begun.
   bool keep_alive() const { return options_.keep_alive; }
 

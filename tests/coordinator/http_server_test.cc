@@ -40,6 +40,10 @@ class Flag {
     set_ = true;
     changed_.notify_all();
   }
+  bool IsSet() {
+    std::lock_guard lock(mutex_);
+    return set_;
+  }
   bool Wait() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(10), [this] { return set_; });
@@ -198,6 +202,68 @@ TEST_CASE("a client that goes away behind the next request's bytes is noticed") 
     CHECK(gone.Wait());
     server->Stop();
   }
+}
+
+TEST_CASE("a client that shuts only its sending side gets its whole answers") {
+  auto server = Serve([&](std::shared_ptr<HttpExchange> exchange) {
+    std::thread([exchange] {
+      // Longer than it takes to see the end of what the client sends.
+      std::this_thread::sleep_for(std::chrono::milliseconds(1300));
+      if (exchange->request().path != "/stream") return Echo(exchange);
+      exchange->BeginStream({});
+      for (int i = 0; i < 5; ++i) {
+        exchange->Write("data: " + std::to_string(i) + "\n\n");
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      }
+      exchange->End();
+    }).detach();
+  });
+  {
+    HttpClient client(server->port());
+    REQUIRE(client.SendRequest("POST", "/first", "abc"));
+    REQUIRE(client.SendRequest("GET", "/second", ""));
+    REQUIRE(shutdown(client.socket(), SHUT_WR) == 0);
+    const HttpReply first = client.Receive();
+    CHECK(first.head.starts_with("HTTP/1.1 200 OK\r\n"));
+    CHECK(first.body == "POST /first abc");
+    CHECK(client.Receive().body == "GET /second ");
+    CHECK(client.WaitForClose());
+  }
+  {
+    HttpClient old(server->port());
+    REQUIRE(old.Send("GET /old HTTP/1.0\r\n\r\n"));
+    REQUIRE(shutdown(old.socket(), SHUT_WR) == 0);
+    const HttpReply reply = old.Receive();
+    CHECK(reply.status == 200);
+    CHECK(reply.body == "GET /old ");
+  }
+  HttpClient streaming(server->port());
+  REQUIRE(streaming.SendRequest("GET", "/stream", ""));
+  REQUIRE(shutdown(streaming.socket(), SHUT_WR) == 0);
+  const HttpReply stream = streaming.Receive();
+  CHECK(stream.head.starts_with("HTTP/1.1 200 OK\r\n"));
+  std::string events = stream.body;  // without comments
+  for (size_t at = events.find(":\n\n"); at != std::string::npos; at = events.find(":\n\n"))
+    events.erase(at, 3);
+  CHECK(events == "data: 0\n\ndata: 1\n\ndata: 2\n\ndata: 3\n\ndata: 4\n\n");
+  server->Stop();
+}
+
+TEST_CASE("a client that shuts its sending side and goes away later is noticed") {
+  Flag gone;
+  std::shared_ptr<HttpExchange> held;
+  auto server = Serve([&](std::shared_ptr<HttpExchange> exchange) {
+    exchange->OnGone([&gone] { gone.Set(); });
+    held = std::move(exchange);
+  });
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/", ""));
+  REQUIRE(shutdown(client.socket(), SHUT_WR) == 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK_FALSE(gone.IsSet());
+  client.Close();
+  CHECK(gone.Wait());
+  server->Stop();
 }
 
 TEST_CASE("what is sent while the answer is made is the next request") {
