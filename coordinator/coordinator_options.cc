@@ -58,9 +58,16 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
                 "given more than once; *: any")
       .OneValuePerUse()
       .Delimiter(',');
-  app.AddOption("--admin-key-file", o.admin_key_file, "File with the key for cluster endpoints");
+  app.AddOption("--admin-key-file", o.admin_key_file,
+                "File with the key for cluster endpoints; default on loopback: a new one in the "
+                "folder of the run");
   app.AddOption("--cluster-token-file", o.cluster_token_file,
-                "File with the secret shared with the workers");
+                "File with the secret shared with the workers; default on loopback: a new one in "
+                "the folder of the run");
+  app.AddSwitch(
+      "--open-loopback,!--no-open-loopback", o.open_loopback,
+      "On a loopback --host, without these files, let every user of this machine register "
+      "workers, see the cluster and change its plan");
   app.AddOption("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
   app.AddOption("--cluster", o.cluster_file,
                 "Cluster description: the coordinator plans for its devices that register")

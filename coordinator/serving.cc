@@ -29,6 +29,7 @@
 #include "coordinator/api/planning_http.h"
 #include "coordinator/api/planning_service.h"
 #include "coordinator/api/server_reflection.h"
+#include "coordinator/cluster_keys.h"
 #include "coordinator/deployment/cluster_service.h"
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/measured_rates.h"
@@ -107,10 +108,6 @@ absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
 }
 
-absl::StatusOr<std::string> ReadOptionalToken(const std::string& path) {
-  return path.empty() ? absl::StatusOr<std::string>("") : ReadTokenFile(path);
-}
-
 // Everything that serves; members are destroyed in reverse order.
 class Coordinator {
  public:
@@ -119,15 +116,9 @@ class Coordinator {
     options_ = options;
     watch_ = std::make_unique<ProgressWatch>(options.progress_timeout_seconds);
     RaiseOpenFileLimit();
-    absl::StatusOr<std::string> token = ReadOptionalToken(options.cluster_token_file);
-    if (!token.ok()) return token.status();
-    absl::StatusOr<std::string> admin_key = ReadOptionalToken(options.admin_key_file);
-    if (!admin_key.ok()) return admin_key.status();
-    if (!IsLoopback(options.host) && token->empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--host ", options.host,
-                       " lets other machines register workers: give --cluster-token-file"));
-    }
+    auto keys = ClusterKeys::Make(options);
+    if (!keys.ok()) return keys.status();
+    keys_ = *std::move(keys);
     if (!IsLoopback(options.host) && options.api_keys.empty()) {
       Logger("coordinator")
           .warn("--host {} without --api-key: anyone who reaches it can send requests",
@@ -145,8 +136,8 @@ class Coordinator {
     metrics_ =
         std::make_unique<RequestMetrics>(*registry_, served_->name, served_->max_model_len_tokens);
     const double model_read = MonotonicSeconds();
-    if (absl::Status s = StartFlow(*std::move(loaded), *std::move(plan), *token); !s.ok()) return s;
-    if (absl::Status s = StartGrpc(*token, *admin_key); !s.ok()) return s;
+    if (absl::Status s = StartFlow(*std::move(loaded), *std::move(plan)); !s.ok()) return s;
+    if (absl::Status s = StartGrpc(); !s.ok()) return s;
     if (absl::Status s = StartHttp(); !s.ok()) return s;
     Logger("coordinator")
         .info(
@@ -282,8 +273,7 @@ class Coordinator {
       Logger("coordinator").info("replica {} runs steps again", replica);
   }
 
-  absl::Status StartFlow(LoadedModel loaded, std::optional<v1::DeploymentPlan> plan,
-                         const std::string& token) {
+  absl::Status StartFlow(LoadedModel loaded, std::optional<v1::DeploymentPlan> plan) {
     RequestFlowOptions flow;
     flow.max_model_len_tokens = served_->max_model_len_tokens;
     flow.queue_timeout_seconds = options_.queue_timeout_seconds;
@@ -312,7 +302,7 @@ class Coordinator {
     };
     deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
     model_shape_ = deployment.configure.model();
-    deployment.cluster_token = token;
+    deployment.cluster_token = keys_->token();
     deployment.now_seconds = MonotonicSeconds;
     auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
     if (!started.ok()) {
@@ -323,15 +313,15 @@ class Coordinator {
     return absl::OkStatus();
   }
 
-  absl::Status StartGrpc(const std::string& token, const std::string& admin_key) {
+  absl::Status StartGrpc() {
     ClusterServiceOptions cluster;
-    cluster.cluster_token = token;
-    cluster.admin_key = admin_key;
-    cluster.listens_on_loopback = IsLoopback(options_.host);
+    cluster.cluster_token = keys_->token();
+    cluster.token_advice = [this] { return keys_->token_advice(); };
+    cluster.admin = keys_->admin();
     cluster.served_model = served_->name;
     cluster.now_seconds = MonotonicSeconds;
     cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
-    StartPlanning(admin_key);
+    StartPlanning();
     InferenceServiceOptions inference;
     inference.api_keys = options_.api_keys;
     inference.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
@@ -363,13 +353,12 @@ class Coordinator {
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, false);
     for (const char* service : {kCoordinatorService, kPlanningService})
       grpc_->GetHealthCheckService()->SetServingStatus(service, true);
-    return absl::OkStatus();
+    return keys_->Publish(grpc_port_);
   }
 
-  void StartPlanning(const std::string& admin_key) {
+  void StartPlanning() {
     PlanningDeskOptions desk;
-    desk.admin_key = admin_key;
-    desk.listens_on_loopback = IsLoopback(options_.host);
+    desk.admin = keys_->admin();
     desk.served_model = model_shape_;
     desk.now_seconds = MonotonicSeconds;
     desk.running = [this] { return RunningPlan(); };
@@ -405,7 +394,7 @@ class Coordinator {
     api.waiting = [this] { return WaitingReplicas(); };
     api.load = [this] { return flow_->requests_in_flight(); };
     api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
-    api.other_paths = PlanPaths(!options_.admin_key_file.empty() || !IsLoopback(options_.host));
+    api.other_paths = PlanPaths(!options_.open_loopback || !options_.admin_key_file.empty());
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
@@ -485,6 +474,7 @@ class Coordinator {
   }
 
   CoordinatorOptions options_;
+  std::unique_ptr<ClusterKeys> keys_;
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<const ServedModel> served_;
   std::function<void(const v1::DeploymentPlan* in_force)> fingerprint_;  // sets the model's

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/planning.grpc.pb.h"
 #include "proto/protocol.h"
+#include "proto/run_folder.h"
 #include "proto/status_wire.h"
 #include "scheduler/planner/report/note_text.h"
 
@@ -173,6 +175,14 @@ std::string WhyNot(v1::Coordinator::Stub& stub) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> AdminKeyFor(const std::string& admin_key_file,
+                                        const std::string& address) {
+  if (!admin_key_file.empty()) return ReadTokenFile(admin_key_file);
+  const std::optional<int> port = LoopbackPort(address);
+  std::optional<RunSecrets> run = port.has_value() ? RunFolder::Find(*port) : std::nullopt;
+  return run.has_value() ? std::move(run->admin_key) : "";
+}
 
 absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
                                                  const std::string& admin_key,

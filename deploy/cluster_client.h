@@ -11,6 +11,11 @@
 
 namespace tessera::deploy {
 
+// The key in the file; without one, what the coordinator at `address` made for this user's programs
+// (proto/run_folder.h), or none.
+absl::StatusOr<std::string> AdminKeyFor(const std::string& admin_key_file,
+                                        const std::string& address);
+
 // `address`: host:port of the coordinator's gRPC. `admin_key` may be empty.
 absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
                                                  const std::string& admin_key,

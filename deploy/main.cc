@@ -111,18 +111,15 @@ void AddStatus(const Command& app, StatusFlags& flags) {
   status.AddOption("--coordinator", flags.coordinator, "The coordinator's gRPC address")
       .ShowDefault();
   status.AddOption("--admin-key-file", flags.admin_key_file,
-                   "File with the coordinator's admin key");
+                   "File with the coordinator's admin key; default: the one that a coordinator of "
+                   "this user made on this machine");
   status.AddSwitch("--json", flags.json, "Print JSON");
 }
 
 int RunStatus(const StatusFlags& flags) {
-  std::string admin_key;
-  if (!flags.admin_key_file.empty()) {
-    absl::StatusOr<std::string> key = ReadTokenFile(flags.admin_key_file);
-    if (!key.ok()) return Fail(key.status());
-    admin_key = *key;
-  }
-  absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(flags.coordinator, admin_key, 5);
+  const absl::StatusOr<std::string> key = AdminKeyFor(flags.admin_key_file, flags.coordinator);
+  if (!key.ok()) return Fail(key.status());
+  absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(flags.coordinator, *key, 5);
   if (!cluster.ok()) return Fail(cluster.status());
   std::cout << (flags.json ? ClusterJson(*cluster) : ShowCluster(*cluster));
   return 0;

@@ -240,7 +240,9 @@ void PlanCli::AddApply() {
       "apply", "Put a plan.json in force at a running coordinator, as the smallest change");
   apply.AddOption("plan", applied_plan_, "The plan.json").Required();
   apply.AddOption("--coordinator", coordinator_, "The coordinator's gRPC address").ShowDefault();
-  apply.AddOption("--admin-key-file", admin_key_file_, "File with the coordinator's admin key");
+  apply.AddOption("--admin-key-file", admin_key_file_,
+                  "File with the coordinator's admin key; default: the one that a coordinator of "
+                  "this user made on this machine");
   apply
       .AddOption("--timeout", apply_timeout_seconds_,
                  "Seconds to wait until the plan serves; it goes on after them")
@@ -289,17 +291,13 @@ int PlanCli::Run() {
 int PlanCli::RunApply() {
   absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(applied_plan_);
   if (!plan.ok()) return Fail(plan.status());
-  std::string admin_key;
-  if (!admin_key_file_.empty()) {
-    absl::StatusOr<std::string> key = ReadTokenFile(admin_key_file_);
-    if (!key.ok()) return Fail(key.status());
-    admin_key = *std::move(key);
-  }
+  const absl::StatusOr<std::string> key = AdminKeyFor(admin_key_file_, coordinator_);
+  if (!key.ok()) return Fail(key.status());
   constexpr double kConnectSeconds = 5;
-  const absl::Status there = FetchCluster(coordinator_, admin_key, kConnectSeconds).status();
+  const absl::Status there = FetchCluster(coordinator_, *key, kConnectSeconds).status();
   if (!there.ok()) return Fail(there);
   const absl::StatusOr<v1::ApplyPlanReply> applied =
-      ApplyPlan(coordinator_, admin_key, *std::move(plan), apply_timeout_seconds_);
+      ApplyPlan(coordinator_, *key, *std::move(plan), apply_timeout_seconds_);
   if (!applied.ok()) return Fail(applied.status());
   std::cout << ShowApplied(*applied);
   return 0;

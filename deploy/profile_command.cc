@@ -44,14 +44,10 @@ absl::Status Write(const std::string& path, const std::string& text) {
 
 // What `tessera profile` writes.
 absl::StatusOr<std::string> Measure(const ProfileFlags& flags) {
-  std::string admin_key;
-  if (!flags.admin_key_file.empty()) {
-    absl::StatusOr<std::string> key = ReadTokenFile(flags.admin_key_file);
-    if (!key.ok()) return key.status();
-    admin_key = *std::move(key);
-  }
+  const absl::StatusOr<std::string> key = AdminKeyFor(flags.admin_key_file, flags.coordinator);
+  if (!key.ok()) return key.status();
   const absl::StatusOr<v1::GetClusterReply> cluster =
-      FetchCluster(flags.coordinator, admin_key, kConnectSeconds);
+      FetchCluster(flags.coordinator, *key, kConnectSeconds);
   if (!cluster.ok()) return cluster.status();
   std::vector<std::string> workers;
   for (const v1::WorkerStatus& worker : cluster->workers()) {
@@ -65,7 +61,7 @@ absl::StatusOr<std::string> Measure(const ProfileFlags& flags) {
       kConnectSeconds + kWorkerSeconds * count + kLinkSeconds * count * (count + 1) / 2;
   const absl::Time now = absl::Now();
   const absl::StatusOr<v1::ProfileClusterReply> measured =
-      MeasureCluster(flags.coordinator, admin_key, flags.while_serving, timeout_seconds);
+      MeasureCluster(flags.coordinator, *key, flags.while_serving, timeout_seconds);
   if (!measured.ok()) return measured.status();
   const absl::TimeZone utc = absl::UTCTimeZone();
   return DescribeMeasured(*measured, absl::FormatTime("%Y-%m-%d", now, utc),
@@ -80,7 +76,8 @@ void AddProfile(const Command& app, ProfileFlags& flags) {
   profile.AddOption("--coordinator", flags.coordinator, "The coordinator's gRPC address")
       .ShowDefault();
   profile.AddOption("--admin-key-file", flags.admin_key_file,
-                    "File with the coordinator's admin key");
+                    "File with the coordinator's admin key; default: the one that a coordinator of "
+                    "this user made on this machine");
   profile.AddOption("--out", flags.out, "File to write; default: stdout");
   profile.AddSwitch("--force", flags.force, "Replace --out if it exists");
   profile.AddSwitch("--while-serving", flags.while_serving,

@@ -222,7 +222,8 @@ class Local {
     return absl::OkStatus();
   }
 
-  // The files that were named, or new ones where the coordinator does without only on loopback.
+  // The files that were named, or new ones; on loopback the coordinator makes those, where this
+  // user's programs find them.
   absl::Status FindKeys() {
     token_file_ = options_.cluster_token_file;
     addresses_.admin_key_file = options_.admin_key_file;
@@ -304,6 +305,10 @@ class Local {
       if (std::getline(file, line) && sscanf(line.c_str(), "http=%u grpc=%u", &http, &grpc) == 2) {
         addresses_.http = LocalAddress(options_.host, http);
         addresses_.grpc = LocalAddress(options_.host, grpc);
+        if (addresses_.admin_key.empty()) {
+          absl::StatusOr<std::string> key = AdminKeyFor("", addresses_.grpc);
+          if (key.ok()) addresses_.admin_key = *std::move(key);
+        }
         // Started again, it listens where workers and clients know it.
         programs_->SetArguments(kCoordinator, with_ports(http, grpc));
         return absl::OkStatus();

@@ -31,7 +31,7 @@ struct UpOptions {
   double ready_timeout_seconds = 600;
   double shutdown_timeout_seconds = 30;
   std::vector<std::string> api_keys;
-  // Beyond loopback, where neither file is named, both are made in the folder of the logs.
+  // Beyond loopback, a file that is not named is made in the folder of the logs.
   std::string admin_key_file;
   std::string admin_key;  // what that file says
   std::string cluster_token_file;
@@ -44,7 +44,7 @@ struct UpOptions {
 struct UpAddresses {
   std::string http;  // host:port
   std::string grpc;
-  std::string admin_key_file;  // empty: none is asked for
+  std::string admin_key_file;  // empty: `tessera status` finds the key, or none is asked for
   std::string admin_key;
 };
 

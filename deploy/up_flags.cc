@@ -25,10 +25,9 @@ void AddListening(const Command& up, UpOptions& o) {
   up.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
   up.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
   up.AddOption("--admin-key-file", o.admin_key_file,
-               "File with the key for `tessera status`; default: none on loopback, else a new one");
-  up.AddOption(
-      "--cluster-token-file", o.cluster_token_file,
-      "File with the secret shared with the workers; default: none on loopback, else a new one");
+               "File with the key for `tessera status`; default: a new one");
+  up.AddOption("--cluster-token-file", o.cluster_token_file,
+               "File with the secret shared with the workers; default: a new one");
 }
 
 void AddHandedOn(const Command& up) {

@@ -34,8 +34,8 @@ inline constexpr std::string_view kHandedOnFlags[] = {
 inline constexpr std::string_view kHandedOnLists[] = {"served-model-name", "allowed-origins"};
 
 // Flags of it that take no value; --no-NAME turns them off.
-inline constexpr std::string_view kHandedOnSwitches[] = {"enable-prefix-caching",
-                                                          "split"};
+inline constexpr std::string_view kHandedOnSwitches[] = {"enable-prefix-caching", "open-loopback",
+                                                         "split"};
 
 // The rest of tessera-coordinator's flags, and those of tessera-worker.
 inline constexpr std::string_view kProcessFlags[] = {

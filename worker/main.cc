@@ -24,6 +24,7 @@
 #include "worker/measured_list.h"
 #include "worker/offered_links.h"
 #include "worker/registration.h"
+#include "worker/run_membership.h"
 #include "worker/transfer/kv_codec_probe.h"
 #include "worker/transfer/kv_coder.h"
 #include "worker/transfer/kv_inbox.h"
@@ -152,11 +153,9 @@ void WaitForEnd(const sigset_t& signals, double drain_seconds, const kernels::De
 absl::Status Run(const WorkerOptions& options, double start_seconds) {
   const sigset_t signals = BlockSignals();
   RaiseOpenFileLimit();
-  std::string token;
-  if (!options.cluster_token_file.empty()) {
-    auto read = ReadTokenFile(options.cluster_token_file);
-    if (!read.ok()) return read.status();
-    token = *std::move(read);
+  if (!options.cluster_token_file.empty()) {  // a bad one is named before the device is measured
+    if (const auto read = ReadTokenFile(options.cluster_token_file); !read.ok())
+      return read.status();
   }
   const double flags_seconds = NowSeconds();
   const auto worker = MakeWorkerDevice(options);
@@ -166,6 +165,14 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   KvCoder& coder = *staged_coder == nullptr ? HostKvCoder() : **staged_coder;
   const MeasuredRates rates = Measure(*worker, coder);
   const double device_seconds = NowSeconds();
+  const auto run = JoinRun(options, [&signals] {
+    const timespec now{0, 0};
+    return sigtimedwait(&signals, nullptr, &now) > 0;
+  });
+  if (absl::IsCancelled(run.status())) return absl::OkStatus();
+  if (!run.ok()) return run.status();
+  const std::string& token = run->token;
+  const std::string folder = run->folder == nullptr ? "" : run->folder->path().string();
 
   WorkerServiceOptions service_options;
   service_options.incarnation = DrawIncarnation();
@@ -178,13 +185,13 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.setup.clock = NowSeconds;
   service_options.setup.model_folder = options.model_folder;
   service_options.setup.kv_cache_bytes = options.kv_cache_memory_bytes;
-  const auto link_addresses = LinkListenAddresses(options, service_options.incarnation);
+  const auto link_addresses = LinkListenAddresses(options, folder, service_options.incarnation);
   if (!link_addresses.ok()) return link_addresses.status();
   auto links = LinkHub::Start({*link_addresses, token, service_options.incarnation});
   if (!links.ok()) return links.status();
   const auto advertised_links = AdvertisedLinks(options.advertise_link, (*links)->addresses());
   if (!advertised_links.ok()) return advertised_links.status();
-  const auto kv_addresses = KvListenAddresses(options, service_options.incarnation);
+  const auto kv_addresses = KvListenAddresses(options, folder, service_options.incarnation);
   if (!kv_addresses.ok()) return kv_addresses.status();
   const auto kv_transport = ParseKvTransport(options.kv_transport);
   if (!kv_transport.ok()) return kv_transport.status();

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/links/link_address.h"
 #include "proto/build_version.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
@@ -184,14 +185,6 @@ absl::StatusOr<std::string> Advertised(const std::string& advertised, const std:
   return StrCat(HostName(), listened.substr(listened.rfind(':')));
 }
 
-std::string RuntimeFolder() {
-  for (const char* variable : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
-    const char* folder = std::getenv(variable);
-    if (folder != nullptr && folder[0] == '/') return folder;
-  }
-  return "/tmp";
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
@@ -202,23 +195,29 @@ absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
 namespace {
 
 absl::StatusOr<std::vector<std::string>> ListenAddresses(const WorkerOptions& options,
+                                                         const std::string& folder,
                                                          const std::string& socket, int port) {
   if (const auto host = HostOf(options.listen); !host.ok()) return host.status();
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-  return std::vector<std::string>{StrCat("unix:", RuntimeFolder(), "/", socket),
-                                  StrCat(host, ":", port)};
+  std::vector<std::string> addresses = {StrCat(host, ":", port)};
+  const std::string path = StrCat("unix:", folder, "/", socket);
+  if (!folder.empty() && kernels::ParseLinkAddress(path).ok())
+    addresses.insert(addresses.begin(), path);
+  return addresses;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> LinkListenAddresses(const WorkerOptions& options,
+                                                             const std::string& folder,
                                                              uint64_t incarnation) {
-  return ListenAddresses(options, StrCat("tessera-", incarnation, ".sock"), options.link_port);
+  return ListenAddresses(options, folder, StrCat(incarnation, ".sock"), options.link_port);
 }
 
 absl::StatusOr<std::vector<std::string>> KvListenAddresses(const WorkerOptions& options,
+                                                           const std::string& folder,
                                                            uint64_t incarnation) {
-  return ListenAddresses(options, StrCat("tessera-", incarnation, "-kv.sock"), options.kv_port);
+  return ListenAddresses(options, folder, StrCat(incarnation, "-kv.sock"), options.kv_port);
 }
 
 absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const std::string& advertised,

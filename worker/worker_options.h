@@ -56,12 +56,15 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
 absl::StatusOr<std::string> AdvertisedAddress(const WorkerOptions& options,
                                               const std::string& listened);
 
-// Where this worker takes links: a Unix socket that only its user may open, named for its
-// incarnation, then a TCP port on the host of `listen`.
+// Where this worker takes links: a Unix socket in `folder` that only its user may open, named for
+// its incarnation, then a TCP port on the host of `listen`. No socket where there is no folder (an
+// empty one), or its name is longer than a socket's may be.
 absl::StatusOr<std::vector<std::string>> LinkListenAddresses(const WorkerOptions& options,
+                                                             const std::string& folder,
                                                              uint64_t incarnation);
 // The same for KV, on --kv-port.
 absl::StatusOr<std::vector<std::string>> KvListenAddresses(const WorkerOptions& options,
+                                                           const std::string& folder,
                                                            uint64_t incarnation);
 // Such addresses as other workers are given them; `advertised`: --advertise-link, --advertise-kv.
 absl::StatusOr<std::vector<std::string>> AdvertisedLinks(const std::string& advertised,

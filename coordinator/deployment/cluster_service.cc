@@ -171,21 +171,11 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     if (SecretsEqual(Metadata(context, kClusterTokenKey), options_.cluster_token))
       return absl::OkStatus();
     return absl::UnauthenticatedError(
-        "the cluster token is missing or wrong: start the worker with the coordinator's "
-        "--cluster-token-file");
+        absl::StrCat("the cluster token is missing or wrong: ", options_.token_advice()));
   }
 
   absl::Status CheckAdmin(const grpc::CallbackServerContext& context) const {
-    if (options_.admin_key.empty()) {
-      if (options_.listens_on_loopback) return absl::OkStatus();
-      return absl::PermissionDeniedError(
-          "the cluster is shown beyond loopback only with an admin key: start the coordinator with "
-          "--admin-key-file");
-    }
-    if (BearerFits(Metadata(context, "authorization"), {&options_.admin_key, 1}))
-      return absl::OkStatus();
-    return absl::UnauthenticatedError(
-        "the admin key is missing or wrong (metadata authorization: Bearer KEY)");
+    return options_.admin.Check(Metadata(context, "authorization"));
   }
 
   static void PlaceWorkers(const v1::DeploymentPlan& plan, v1::GetClusterReply& reply) {

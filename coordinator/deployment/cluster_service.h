@@ -1,16 +1,17 @@
 // The gRPC edge of membership (proto/coordinator.proto): Register and Heartbeat for workers,
 // GetCluster and ProfileCluster for people.
 //
-// Closed by default: with a cluster token set, workers must carry it on every call; with an admin
-// key set, GetCluster and ProfileCluster need it; without one they answer on a loopback listener
-// only. Thread rule: thread-safe. Never blocks: ProfileCluster measures on a thread of its own, one
-// call at a time; a client that goes away ends it.
+// Closed by default: with a cluster token set, workers must carry it on every call; GetCluster and
+// ProfileCluster need the admin key (admin_access.h). Thread rule: thread-safe. Never blocks:
+// ProfileCluster measures on a thread of its own, one call at a time; a client that goes away ends
+// it.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "coordinator/deployment/admin_access.h"
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/request_flow.h"
@@ -22,10 +23,9 @@ class Service;
 namespace tessera::coordinator {
 
 struct ClusterServiceOptions {
-  std::string cluster_token;  // empty: none is asked for
-  // Empty: GetCluster and ProfileCluster only where `listens_on_loopback`.
-  std::string admin_key;
-  bool listens_on_loopback = true;
+  std::string cluster_token;                  // empty: none is asked for
+  std::function<std::string()> token_advice;  // what a worker without it does
+  AdminAccess admin;
   std::string served_model;
   std::function<double()> now_seconds;  // monotonic
 };

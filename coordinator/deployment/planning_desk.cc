@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/protocol.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/request/plan_request.h"
 
@@ -23,18 +22,6 @@ void PlanningDesk::Stop() {
   if (thread_.joinable()) thread_.join();
   for (Waiting& waiting : std::exchange(waiting_, {}))
     waiting.done(absl::UnavailableError("the coordinator is shutting down"));
-}
-
-absl::Status PlanningDesk::CheckAdmin(std::string_view authorization) const {
-  if (options_.admin_key.empty()) {
-    if (options_.listens_on_loopback) return absl::OkStatus();
-    return absl::PermissionDeniedError(
-        "plans are made and shown beyond loopback only with an admin key: start the coordinator "
-        "with --admin-key-file");
-  }
-  if (BearerFits(authorization, {&options_.admin_key, 1})) return absl::OkStatus();
-  return absl::UnauthenticatedError(
-      "the admin key is missing or wrong (authorization: Bearer KEY)");
 }
 
 void PlanningDesk::Plan(v1::PlanRequest request, Done done) {

@@ -1,8 +1,8 @@
 // Where planning requests wait for the one thread that plans, behind both doors (HTTP and gRPC).
 //
-// Planning is for whoever runs the cluster: with an admin key every call needs it; without one,
-// calls are answered on a loopback listener only. A plan may take a core for a minute, so there is
-// one thread, a short queue and a time limit, after which the best plan so far is the answer.
+// Planning is for whoever runs the cluster: every call needs the admin key (admin_access.h). A plan
+// may take a core for a minute, so there is one thread, a short queue and a time limit, after which
+// the best plan so far is the answer.
 // Thread rule: thread-safe. Nothing blocks but Stop, which ends the search under way first.
 #pragma once
 
@@ -16,13 +16,13 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "coordinator/deployment/admin_access.h"
 #include "proto/planning.pb.h"
 
 namespace tessera::coordinator {
 
 struct PlanningDeskOptions {
-  std::string admin_key;  // empty: loopback only
-  bool listens_on_loopback = true;
+  AdminAccess admin;
   v1::Model served_model;               // for requests without a model
   size_t max_waiting = 4;               // one more is UNAVAILABLE
   double time_limit_seconds = 60;       // of one search
@@ -42,7 +42,9 @@ class PlanningDesk {
   ~PlanningDesk();
 
   // Of the value of an authorization header or metadatum: "Bearer KEY".
-  absl::Status CheckAdmin(std::string_view authorization) const;
+  absl::Status CheckAdmin(std::string_view authorization) const {
+    return options_.admin.Check(authorization);
+  }
   // `done` is called once, on the desk's thread, or at once where the queue is full. A request for
   // the served model that names no running plan is answered with the move from the plan in force.
   void Plan(v1::PlanRequest request, Done done);

@@ -91,7 +91,7 @@ class LinkServer {
   std::vector<std::unique_ptr<LinkListener>> listeners_;
   std::thread thread_;
 
-  // Of the server's thread.
+  // The server's thread alone uses these.
   PendingMap pending_;
   uint64_t next_id_ = 0;
 };

@@ -103,6 +103,7 @@ class FakeCluster {
     REQUIRE(started.status().message() == "");
     deployment_ = *std::move(started);
     ClusterServiceOptions service;
+    service.admin.open = true;
     service.now_seconds = Now;
     service_ = MakeClusterService(std::move(service), *pool_, *deployment_, *flow_);
     grpc::ServerBuilder builder;

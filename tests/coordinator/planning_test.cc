@@ -162,14 +162,18 @@ TEST_CASE("a full desk says so at once") {
   CHECK_THAT(std::string(status.message()), Contains("wait already"));
 }
 
-TEST_CASE("plans need the admin key where there is one, and loopback where there is none") {
+TEST_CASE("plans need the admin key, and without one an open loopback") {
   PlanningDeskOptions options = Options();
-  CHECK(PlanningDesk(options).CheckAdmin("").ok());
-  options.listens_on_loopback = false;
   CHECK(absl::IsPermissionDenied(PlanningDesk(options).CheckAdmin("")));
-  options.admin_key = "secret";
-  CHECK(absl::IsUnauthenticated(PlanningDesk(options).CheckAdmin("Bearer users")));
+  options.admin.open = true;
+  CHECK(PlanningDesk(options).CheckAdmin("").ok());
+  options.admin.key = "secret";
+  for (const char* wrong : {"", "Bearer users", "Bearer ", "secret"})
+    CHECK(absl::IsUnauthenticated(PlanningDesk(options).CheckAdmin(wrong)));
   CHECK(PlanningDesk(options).CheckAdmin("Bearer secret").ok());
+  options.admin.place = [] { return "/run/admin_key"; };
+  CHECK_THAT(std::string(PlanningDesk(options).CheckAdmin("").message()),
+             Contains("it lies in /run/admin_key"));
 }
 
 TEST_CASE("rates are those of the last ten seconds") {

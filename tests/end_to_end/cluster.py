@@ -1,10 +1,12 @@
 """A coordinator and workers as real processes, for the tests of this folder. Standard library only."""
 
+import atexit
 import contextlib
 import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -12,6 +14,10 @@ import time
 
 MODEL = "deploy/demo_model/tessera-demo"
 PATIENCE_SECONDS = 60
+
+# What runs on loopback keeps its secrets and sockets here; the names of sockets are short.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(dir="/tmp")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 def wait_for(what, condition):
@@ -63,8 +69,16 @@ class Cluster:
         """The exit code, once it has one."""
         return self.processes[name].wait(PATIENCE_SECONDS)
 
+    def admin_key(self):
+        """The key that the coordinator made; "": it made none."""
+        port = self.grpc.split(":")[1]
+        found = list(pathlib.Path(os.environ["XDG_STATE_HOME"], "tessera").glob(f"*-{port}/admin_key"))
+        return found[0].read_text().strip() if found else ""
+
     def request(self, method, path, body=None, headers=None):
-        """(status, headers, body)"""
+        """(status, headers, body); to where plans are with the admin key, unless `headers` say how."""
+        if path.startswith("/v1/plan") and "Authorization" not in (headers or {}) and self.admin_key():
+            headers = {**(headers or {}), "Authorization": "Bearer " + self.admin_key()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         with contextlib.closing(connection):
             text = None if body is None else json.dumps(body)
@@ -116,6 +130,8 @@ class Cluster:
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines}
 
     def probe(self, *arguments):
+        if arguments[0] in ("plan", "running-plan") and len(arguments) < 3:
+            arguments = (*arguments, *([""] if len(arguments) < 2 else []), self.admin_key())
         done = subprocess.run(["tests/end_to_end/grpc_probe", self.grpc, *arguments],
                               capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         return done.stdout

@@ -60,13 +60,13 @@ class Machines:
 
     def start(self, machine, log, *command):
         """With a folder of its own for sockets, as on another machine: links have to go over the network."""
-        private = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$XDG_RUNTIME_DIR" && exec "$@"', "sh"]
+        private = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$XDG_STATE_HOME" && exec "$@"', "sh"]
         sockets = self.folder / "sockets"
         sockets.mkdir(exist_ok=True)
         with open(self.folder / log, "wb") as file:
             self.processes.append(subprocess.Popen(
                 ["ip", "netns", "exec", self.names[machine], *private, *command], stdout=file, stderr=file,
-                env={**os.environ, "XDG_RUNTIME_DIR": str(sockets)}))
+                env={**os.environ, "XDG_STATE_HOME": str(sockets)}))
 
     def ask(self, machine, url, body=None):
         command = ["ip", "netns", "exec", self.names[machine], "curl", "-sg", "--max-time", "60", url]

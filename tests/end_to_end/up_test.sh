@@ -6,6 +6,10 @@ tessera=$PWD/deploy/tessera
 model=$PWD/deploy/demo_model/tessera-demo
 out=$TEST_TMPDIR/out
 failed=0
+# What runs on loopback keeps its secrets and sockets here; the names of sockets are short.
+XDG_STATE_HOME=$(mktemp -d /tmp/up-XXXXXX)
+export XDG_STATE_HOME
+trap 'rm -rf "$XDG_STATE_HOME"' EXIT
 
 check() {  # what, command...
   local what=$1
@@ -229,6 +233,7 @@ kill -TERM "$pid"
 wait "$pid"
 check "a signal ends all" [ $? -eq 0 ]
 check "nothing is left behind" [ -z "$(processes_with "--coordinator $grpc")" ]
+check "no secret either" [ -z "$(ls "$XDG_STATE_HOME/tessera")" ]
 
 # Where nothing ever served, `up` ends with the reason.
 bin=$TEST_TMPDIR/bin

@@ -17,6 +17,7 @@
 
 #include "proto/build_version.h"
 #include "proto/protocol.h"
+#include "proto/run_folder.h"
 #include "proto/status_wire.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/registration.h"
@@ -505,6 +506,11 @@ class FakeWorkerImpl final : public FakeWorker {
     server_ = builder.BuildAndStart();
     worker::RegistrationOptions registration;
     registration.coordinator = options.coordinator;
+    // A coordinator process of this user has a token; one within a test has none.
+    if (const auto port = LoopbackPort(options.coordinator); port.has_value()) {
+      if (auto run = RunFolder::Find(*port); run.has_value())
+        registration.cluster_token = std::move(run->cluster_token);
+    }
     registration.request.set_name(options.name);
     registration.request.set_address("127.0.0.1:" + std::to_string(port));
     registration.request.set_incarnation(static_cast<uint64_t>(NowSeconds() * 1e9));
