@@ -297,6 +297,7 @@ class Api final : public OpenAiApi {
     reader.Object("chat_template_kwargs");
     const std::optional<std::string> prompt = reader.String("prompt");
     if (reader.Find("messages") != nullptr) {
+      if (prompt.has_value()) reader.Fail("prompt", "give it or messages, not both");
       if (!reader.status().ok()) return reader.status();
       if (!how.ok()) return how.status();
       return EncodeChat(*model_, conversation, *how, options_.now_unix_seconds());

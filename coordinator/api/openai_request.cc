@@ -272,6 +272,8 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   std::optional<int64_t> max_tokens = reader.Integer("max_completion_tokens");
   const std::optional<int64_t> older_name = reader.Integer("max_tokens");
   if (!max_tokens.has_value()) max_tokens = older_name;
+  if (older_name.has_value() && older_name != max_tokens)
+    reader.Fail("max_tokens", "says another number than max_completion_tokens: give one of them");
   const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
   absl::StatusOr<ChatPromptOptions> prompt = ReadChatPromptOptions(
       reader.Bool("add_generation_prompt"), reader.Bool("continue_final_message"),
