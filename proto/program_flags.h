@@ -22,6 +22,7 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "max-num-seqs",
     "max-num-batched-tokens",
     "max-waiting",
+    "queue-timeout",
     "block-size",
     "kv-cache-memory-bytes",
     "io-threads",
