@@ -42,6 +42,18 @@ absl::Status CheckOrigins(const std::vector<std::string>& origins) {
   return absl::OkStatus();
 }
 
+// As in a URL, without scheme, port and path.
+absl::Status CheckHosts(const std::vector<std::string>& hosts) {
+  for (const std::string& host : hosts) {
+    if (!host.empty() && host.find_first_of("/:@ ,") == std::string::npos) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--allowed-hosts ", host,
+        " is no name of a host: give the name alone, without scheme, port and path, or "
+        "*.example.com, or *"));
+  }
+  return absl::OkStatus();
+}
+
 void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) {
   app.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
   app.AddOption("--served-model-name", o.served_model_names,
@@ -53,6 +65,11 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
   app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
   app.AddOption("--port-file", o.port_file, "File to write the listening ports to");
   app.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  app.AddOption("--allowed-hosts", o.allowed_hosts,
+                "Names under which a proxy or tunnel reaches the HTTP port on loopback, separated "
+                "by commas or given more than once; *.example.com: all below it; *: any")
+      .OneValuePerUse()
+      .Delimiter(',');
   app.AddOption("--allowed-origins", o.allowed_origins,
                 "Origins of web pages that may call the HTTP port (CORS), separated by commas or "
                 "given more than once; *: any")
@@ -191,6 +208,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
         "need none");
   }
   if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;
+  if (absl::Status s = CheckHosts(parsed.options.allowed_hosts); !s.ok()) return s;
   if (absl::Status s = CheckOrigins(parsed.options.allowed_origins); !s.ok()) return s;
   if (parsed.options.model.empty()) {
     return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");

@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/api/front_door.h"
+#include "coordinator/api/http_admission.h"
 #include "coordinator/api/inference_service.h"
 #include "coordinator/api/openai_api.h"
 #include "coordinator/api/planning_http.h"
@@ -41,7 +42,6 @@
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/plan_pairs.h"
 #include "coordinator/flow/request_flow.h"
-#include "coordinator/http/cors.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
@@ -106,6 +106,11 @@ std::string FingerprintOf(const v1::ConfigureRequest& configure, const v1::Deplo
 
 absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
+}
+
+std::string MachineName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 // Everything that serves; members are destroyed in reverse order.
@@ -405,6 +410,14 @@ class Coordinator {
     http.refused = [this](std::string_view path) {
       if (OpenAiApi::Generates(path)) metrics_->OnRefused(absl::StatusCode::kInvalidArgument);
     };
+    http.admit = MakeHttpAdmission(
+        {.allowed_hosts = options_.allowed_hosts,
+         .allowed_origins = options_.allowed_origins,
+         .machine_name = MachineName()},
+        [this](const HttpRequest& header) {
+          const bool plan = header.path == kPlanPath || header.path == kApplyPlanPath;
+          return HttpAdmission{plan ? AdmitPlanRequest(*desk_, header) : api_->Admit(header), {}};
+        });
     const auto handle = [this](std::shared_ptr<HttpExchange> exchange) {
       if (exchange->request().path == kPlanPath) {
         HandlePlanRequest(*desk_, std::move(exchange));
@@ -414,7 +427,7 @@ class Coordinator {
         api_->Handle(std::move(exchange));
       }
     };
-    auto started = HttpServer::Start(http, WithCors(options_.allowed_origins, handle));
+    auto started = HttpServer::Start(http, handle);
     if (!started.ok()) return started.status();
     http_ = *std::move(started);
     return absl::OkStatus();

@@ -32,7 +32,8 @@ inline constexpr std::string_view kHandedOnFlags[] = {
 };
 
 // The same, of those that may be given more than once.
-inline constexpr std::string_view kHandedOnLists[] = {"served-model-name", "allowed-origins"};
+inline constexpr std::string_view kHandedOnLists[] = {"served-model-name", "allowed-hosts",
+                                                      "allowed-origins"};
 
 // Flags of it that take no value; --no-NAME turns them off.
 inline constexpr std::string_view kHandedOnSwitches[] = {"enable-prefix-caching", "open-loopback",

@@ -57,28 +57,26 @@ class Api final : public OpenAiApi {
       GenerationService& service)
       : options_(std::move(options)), model_(std::move(model)), service_(service) {}
 
+  std::optional<HttpResponse> Admit(const HttpRequest& header) const override {
+    const std::string request_id = RequestIdOr(header.request_id);
+    const Route* route = Find(header.path);
+    if (route == nullptr) {
+      return ErrorResponse(absl::NotFoundError(absl::StrCat("there is no endpoint ", header.path)),
+                           request_id);
+    }
+    const bool head = header.method == "HEAD" && route->method == "GET";
+    if (header.method != route->method && !head) return WrongMethod(*route, header, request_id);
+    if (!route->needs_key || KeyFits(header.authorization)) return std::nullopt;
+    const absl::Status status = absl::UnauthenticatedError(
+        "the API key is missing or wrong (header Authorization: Bearer KEY)");
+    if (route->generates()) CountRefusal(status);
+    return ErrorResponse(status, request_id);
+  }
+
   void Handle(std::shared_ptr<HttpExchange> exchange) override {
     const HttpRequest& request = exchange->request();
     const std::string request_id = RequestIdOr(request.request_id);
     const Route* route = Find(request.path);
-    if (route == nullptr) {
-      RespondError(*exchange,
-                   absl::NotFoundError(absl::StrCat("there is no endpoint ", request.path)),
-                   request_id);
-      return;
-    }
-    const bool head = request.method == "HEAD" && route->method == "GET";
-    if (request.method != route->method && !head) {
-      RefuseMethod(*exchange, *route, request_id);
-      return;
-    }
-    if (route->needs_key && !KeyFits(request.authorization)) {
-      Refuse(*route, *exchange,
-             absl::UnauthenticatedError(
-                 "the API key is missing or wrong (header Authorization: Bearer KEY)"),
-             request_id);
-      return;
-    }
     const absl::Status taken = large_bodies_.Read(
         request.body.size(),
         [this, route, exchange, request_id] { (this->*route->handle)(exchange, request_id); });
@@ -159,20 +157,20 @@ class Api final : public OpenAiApi {
     if (options_.refused) options_.refused(status.code());
   }
 
-  static void RefuseMethod(HttpExchange& exchange, const Route& route,
-                           const std::string& request_id) {
+  static HttpResponse WrongMethod(const Route& route, const HttpRequest& header,
+                                  const std::string& request_id) {
     HttpResponse response;
     response.status = 405;
     const Json error = {
         {"error",
          {{"message", absl::StrCat(std::string(route.path), " takes ", std::string(route.method),
-                                   ", not ", exchange.request().method)},
+                                   ", not ", header.method)},
           {"type", "invalid_request_error"},
           {"param", nullptr},
           {"code", nullptr}}}};
     response.body = error.dump(-1, ' ', false, Json::error_handler_t::replace);
     response.headers = {{"Allow", std::string(route.method)}, {"X-Request-Id", request_id}};
-    exchange.Respond(std::move(response));
+    return response;
   }
 
   bool KeyFits(std::string_view authorization) const {

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,10 @@ class OpenAiApi {
   virtual ~OpenAiApi() = default;
   // Whether the path is an endpoint that generates, whose refusals are counted.
   static bool Generates(std::string_view path);
+  // Whether a request may go on to Handle, by its header: nullopt, or the error to answer with (no
+  // such endpoint, another method, no key). Counts refusals.
+  virtual std::optional<HttpResponse> Admit(const HttpRequest& header) const = 0;
+  // Of a request that was admitted.
   virtual void Handle(std::shared_ptr<HttpExchange> exchange) = 0;
   // Sends comments to streams that have been silent; the owner calls it about once a second.
   virtual void Tick() = 0;

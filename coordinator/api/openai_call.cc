@@ -200,8 +200,7 @@ void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& header
   if (!value.empty()) headers.emplace_back("x-tessera-ignored-fields", std::move(value));
 }
 
-void RespondError(HttpExchange& exchange, const absl::Status& status,
-                  const std::string& request_id) {
+HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id) {
   const OpenAiError error = ToOpenAiError(status);
   HttpResponse response;
   response.status = error.http_status;
@@ -212,7 +211,12 @@ void RespondError(HttpExchange& exchange, const absl::Status& status,
   if (error.http_status == 429 || error.http_status == 503)
     response.headers.emplace_back("Retry-After", "1");
   if (error.http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  exchange.Respond(std::move(response));
+  return response;
+}
+
+void RespondError(HttpExchange& exchange, const absl::Status& status,
+                  const std::string& request_id) {
+  exchange.Respond(ErrorResponse(status, request_id));
 }
 
 }  // namespace tessera::coordinator

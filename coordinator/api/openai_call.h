@@ -37,6 +37,7 @@ std::string PrintableField(std::string_view name);
 void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& headers);
 
 // The error answer of any endpoint.
+HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id);
 void RespondError(HttpExchange& exchange, const absl::Status& status,
                   const std::string& request_id);
 

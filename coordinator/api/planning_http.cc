@@ -48,15 +48,15 @@ bool ReadBody(HttpExchange& exchange, const std::string& request_id,
   return status.ok();
 }
 
-void RespondNotAllowed(HttpExchange& exchange, const std::string& path, const std::string& methods,
-                       const std::string& request_id) {
+HttpResponse NotAllowed(const std::string& path, const std::string& methods,
+                        const std::string& request_id) {
   HttpResponse response;
   response.status = 405;
   response.headers = {{"Allow", methods}, {"X-Request-Id", request_id}};
   response.body = absl::StrCat(R"({"error":{"message":")", path, " takes ",
                                absl::StrReplaceAll(methods, {{", ", " and "}}),
                                R"(","type":"invalid_request_error","param":null,"code":null}})");
-  exchange.Respond(std::move(response));
+  return response;
 }
 
 std::vector<RequestField> FieldsOf(const google::protobuf::Descriptor& request) {
@@ -78,34 +78,31 @@ std::vector<ApiPath> PlanPaths(bool needs_key) {
           {"POST", kApplyPlanPath, "Carries a plan out; needs the admin key.", needs_key, *apply}};
 }
 
+std::optional<HttpResponse> AdmitPlanRequest(const PlanningDesk& desk, const HttpRequest& header) {
+  const std::string request_id = RequestIdOr(header.request_id);
+  if (absl::Status s = desk.CheckAdmin(header.authorization); !s.ok())
+    return ErrorResponse(s, request_id);
+  const bool reads = header.method == "GET" || header.method == "HEAD";
+  if (header.method == "POST" || (reads && header.path == kPlanPath)) return std::nullopt;
+  return NotAllowed(header.path, header.path == kPlanPath ? "GET, POST" : "POST", request_id);
+}
+
 void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
-  const HttpRequest& request = exchange->request();
-  const std::string request_id = RequestIdOr(request.request_id);
-  if (absl::Status s = desk.CheckAdmin(request.authorization); !s.ok()) {
-    RespondError(*exchange, s, request_id);
-  } else if (request.method == "POST") {
-    v1::PlanRequest asked;
-    if (ReadBody(*exchange, request_id, &asked))
-      desk.Plan(std::move(asked), Responder<v1::PlanReply>(exchange, request_id));
-  } else if (request.method == "GET" || request.method == "HEAD") {
+  const std::string request_id = RequestIdOr(exchange->request().request_id);
+  if (exchange->request().method != "POST") {
     RespondMessage(*exchange, desk.Running(), request_id);
-  } else {
-    RespondNotAllowed(*exchange, "/v1/plan", "GET, POST", request_id);
+    return;
   }
+  v1::PlanRequest asked;
+  if (ReadBody(*exchange, request_id, &asked))
+    desk.Plan(std::move(asked), Responder<v1::PlanReply>(exchange, request_id));
 }
 
 void HandleApplyPlan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
-  const HttpRequest& request = exchange->request();
-  const std::string request_id = RequestIdOr(request.request_id);
-  if (absl::Status s = desk.CheckAdmin(request.authorization); !s.ok()) {
-    RespondError(*exchange, s, request_id);
-  } else if (request.method == "POST") {
-    v1::ApplyPlanRequest asked;
-    if (ReadBody(*exchange, request_id, &asked))
-      desk.Apply(std::move(asked), Responder<v1::ApplyPlanReply>(exchange, request_id));
-  } else {
-    RespondNotAllowed(*exchange, "/v1/plan/apply", "POST", request_id);
-  }
+  const std::string request_id = RequestIdOr(exchange->request().request_id);
+  v1::ApplyPlanRequest asked;
+  if (ReadBody(*exchange, request_id, &asked))
+    desk.Apply(std::move(asked), Responder<v1::ApplyPlanReply>(exchange, request_id));
 }
 
 }  // namespace tessera::coordinator

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +26,11 @@ inline constexpr std::string_view kApplyPlanPath = "/v1/plan/apply";
 // The door's entries in the OpenAPI document. `needs_key`: the desk asks for the admin key.
 std::vector<ApiPath> PlanPaths(bool needs_key);
 
-// `desk` must outlive the answer.
+// Whether a request for one of the paths may go on to its handler, by its header: nullopt, or the
+// error to answer with (no admin key, another method).
+std::optional<HttpResponse> AdmitPlanRequest(const PlanningDesk& desk, const HttpRequest& header);
+
+// Of requests that were admitted. `desk` must outlive the answer.
 void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange);
 void HandleApplyPlan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange);
 

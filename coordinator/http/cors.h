@@ -11,8 +11,9 @@
 
 namespace tessera::coordinator {
 
-// `origins`: as browsers write them ("https://app.example.com"), or "*" for any. Empty: `next`
-// itself, and browsers refuse pages of other origins.
-HttpHandler WithCors(std::vector<std::string> origins, HttpHandler next);
+// Comes before `next`, which sees no preflights. `origins`: as browsers write them
+// ("https://app.example.com"), or "*" for any. Empty: `next` itself, and browsers refuse pages of
+// other origins.
+HttpAdmit WithCors(std::vector<std::string> origins, HttpAdmit next);
 
 }  // namespace tessera::coordinator

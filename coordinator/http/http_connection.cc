@@ -194,6 +194,7 @@ class Connection final : public HttpConnectionControl,
     buffer_.consume(bytes);
     TakeHeader();
     stream_.expires_after(Milliseconds(state_->options.read_timeout_seconds));
+    if (!Admit()) return;
     const uint64_t limit = static_cast<uint64_t>(state_->options.max_body_bytes);
     if (parser_->content_length().value_or(0) > limit) {
       Refuse(http::error::body_limit);
@@ -213,6 +214,21 @@ class Connection final : public HttpConnectionControl,
     }
   }
 
+  // False: it has been answered.
+  bool Admit() {
+    if (!state_->options.admit) return true;
+    HttpAdmission admission = state_->options.admit(request_);
+    exchange_options_.headers = std::move(admission.headers);
+    if (!admission.answer.has_value()) return true;
+    if (request_.has_body) {
+      RespondAndClose(*std::move(admission.answer));
+    } else {
+      BeginExchange();
+      exchange_->Respond(*std::move(admission.answer));
+    }
+    return false;
+  }
+
   void Continue() {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(stream_, asio::buffer(kContinue),
@@ -229,12 +245,19 @@ class Connection final : public HttpConnectionControl,
     const auto& message = parser_->get();
     request_.method = std::string(message.method_string());
     request_.path = PathOf({message.target().data(), message.target().size()});
+    request_.has_body = !parser_->is_done();
+    request_.on_loopback = state_->on_loopback;
+    request_.host = std::string(message[http::field::host]);
+    request_.target_authority =
+        std::string(TargetAuthority({message.target().data(), message.target().size()}));
+    request_.fetch_site = std::string(message["Sec-Fetch-Site"]);
     request_.authorization = std::string(message[http::field::authorization]);
     request_.content_type = std::string(message[http::field::content_type]);
     request_.request_id = std::string(message["X-Request-Id"]);
     request_.origin = std::string(message[http::field::origin]);
     request_.cors_method = std::string(message[http::field::access_control_request_method]);
     request_.cors_headers = std::string(message[http::field::access_control_request_headers]);
+    exchange_options_ = ExchangeOptions();
     exchange_options_.head_only = message.method() == http::verb::head;
     exchange_options_.keep_alive = message.keep_alive();
     exchange_options_.chunked = message.version() >= 11;
@@ -316,17 +339,21 @@ class Connection final : public HttpConnectionControl,
     exchange_->Respond(std::move(response));
   }
 
-  void OnRequest() {
-    request_.body = std::move(parser_->get().body());
+  void BeginExchange() {
     parser_.reset();
     exchange_options_.keep_alive = exchange_options_.keep_alive && !state_->draining;
     exchange_ =
         std::make_shared<Exchange>(weak_from_this(), std::move(request_), exchange_options_);
-    if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a large request's memory goes back
     stream_.expires_never();
     answering_ = false;
     probes_ = 0;
     next_probe_ = Clock::now();
+  }
+
+  void OnRequest() {
+    request_.body = std::move(parser_->get().body());
+    BeginExchange();
+    if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a large request's memory goes back
     Watch();
     // The connection keeps the exchange too; this handle tells when nobody is left to answer.
     state_->handler(std::shared_ptr<HttpExchange>(

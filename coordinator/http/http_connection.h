@@ -20,6 +20,7 @@ struct HttpServerState {
   HttpHandler handler;
   std::atomic<int64_t> connections = 0;
   std::atomic<bool> draining = false;
+  bool on_loopback = false;  // the address that is listened on; set before the first connection
 };
 
 // Lets the server close what it has accepted; holds no connection alive.

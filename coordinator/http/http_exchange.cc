@@ -19,11 +19,13 @@ std::string_view Reason(int status) {
 }
 
 std::string Head(int status, std::string_view content_type, const HttpHeaders& headers,
-                 bool keep_alive) {
+                 const ExchangeOptions& options) {
   std::string head = absl::StrFormat("HTTP/1.1 %d %s\r\nContent-Type: %s\r\n", status,
                                      std::string(Reason(status)), std::string(content_type));
-  for (const auto& [name, value] : headers) absl::StrAppend(&head, name, ": ", value, "\r\n");
-  absl::StrAppend(&head, keep_alive ? "" : "Connection: close\r\n");
+  for (const HttpHeaders* some : {&headers, &options.headers}) {
+    for (const auto& [name, value] : *some) absl::StrAppend(&head, name, ": ", value, "\r\n");
+  }
+  absl::StrAppend(&head, options.keep_alive ? "" : "Connection: close\r\n");
   return head;
 }
 
@@ -47,8 +49,7 @@ void Exchange::Respond(HttpResponse response) {
     if (answered_) return;
     answered_ = true;
   }
-  std::string bytes =
-      Head(response.status, response.content_type, response.headers, options_.keep_alive);
+  std::string bytes = Head(response.status, response.content_type, response.headers, options_);
   absl::StrAppend(&bytes, "Content-Length: ", response.body.size(), "\r\n\r\n");
   if (!options_.head_only) bytes += response.body;
   Append(bytes, true);
@@ -62,7 +63,7 @@ void Exchange::BeginStream(HttpHeaders headers) {
     streaming_ = true;
   }
   if (!options_.chunked) options_.keep_alive = false;
-  std::string head = Head(200, "text/event-stream; charset=utf-8", headers, options_.keep_alive);
+  std::string head = Head(200, "text/event-stream; charset=utf-8", headers, options_);
   absl::StrAppend(&head, "Cache-Control: no-cache\r\n",
                   options_.chunked ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n");
   Append(head, false);

@@ -33,13 +33,16 @@ struct ExchangeOptions {
   // A client of HTTP/1.0 knows no chunks: the end of the connection is the end of a stream.
   bool chunked = true;
   int64_t max_pending_bytes = 0;
+  HttpHeaders headers;  // of any answer
 };
 
 class Exchange final : public HttpExchange {
  public:
   Exchange(std::weak_ptr<ExchangeConnection> connection, HttpRequest request,
            ExchangeOptions options)
-      : connection_(std::move(connection)), request_(std::move(request)), options_(options) {}
+      : connection_(std::move(connection)),
+        request_(std::move(request)),
+        options_(std::move(options)) {}
 
   HttpRequest& request() override { return request_; }
   void Respond(HttpResponse response) override;

@@ -59,6 +59,7 @@ class Server final : public HttpServer {
                                                  "; choose another --host or --port"));
     }
     port_ = acceptor_.local_endpoint().port();
+    state_->on_loopback = acceptor_.local_endpoint().address().is_loopback();
     return absl::OkStatus();
   }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,44 @@
 #include "absl/status/statusor.h"
 
 namespace tessera::coordinator {
+
+struct HttpRequest {
+  std::string method;
+  std::string path;  // without the query, and without scheme and host of an absolute target
+  std::string body;  // empty at admission
+  bool has_body = false;
+  bool on_loopback = false;  // the address that the server listens on; not the client's
+  // Values of header fields, never of trailers; empty where absent.
+  std::string host;
+  std::string target_authority;  // host and port of an absolute target; not a field
+  std::string authorization;
+  std::string content_type;
+  std::string request_id;    // X-Request-Id
+  std::string origin;        // of a browser's page
+  std::string fetch_site;    // Sec-Fetch-Site, of a browser
+  std::string cors_method;   // Access-Control-Request-Method, of a preflight
+  std::string cors_headers;  // Access-Control-Request-Headers, likewise
+};
+
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::string body;
+  HttpHeaders headers;
+};
+
+// What is decided by a request's header.
+struct HttpAdmission {
+  // Set: the answer; no body is read, and a connection on which one comes is closed. Else the
+  // request goes to the handler.
+  std::optional<HttpResponse> answer;
+  // For any answer, this one or the handler's.
+  HttpHeaders headers;
+};
+
+using HttpAdmit = std::function<HttpAdmission(const HttpRequest& header)>;
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
@@ -34,30 +73,12 @@ struct HttpServerOptions {
   double idle_timeout_seconds = 75;   // between requests of one connection
   double read_timeout_seconds = 60;   // for one request, head to end of body
   double write_timeout_seconds = 60;  // for the other side to take anything at all
+  // Called on an I/O thread with each request's header, before its body is read and before the
+  // client is told to go on (100-continue). May not be set: everything is admitted.
+  HttpAdmit admit;
   // Called on an I/O thread for a request that the server answers itself, with an error: the path,
   // "/" where none was read. May not be set.
   std::function<void(std::string_view path)> refused;
-};
-
-struct HttpRequest {
-  std::string method;
-  std::string path;  // without the query, and without scheme and host of an absolute target
-  std::string body;
-  std::string authorization;  // header values; empty where absent
-  std::string content_type;
-  std::string request_id;    // X-Request-Id
-  std::string origin;        // of a browser's page
-  std::string cors_method;   // Access-Control-Request-Method, of a preflight
-  std::string cors_headers;  // Access-Control-Request-Headers, likewise
-};
-
-using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
-
-struct HttpResponse {
-  int status = 200;
-  std::string content_type = "application/json";
-  std::string body;
-  HttpHeaders headers;
 };
 
 class HttpExchange {

@@ -12,17 +12,20 @@ namespace {
 using Catch::Matchers::Contains;
 
 std::unique_ptr<HttpServer> Serve(std::vector<std::string> origins) {
-  const auto answer = [](std::shared_ptr<HttpExchange> exchange) {
-    if (exchange->request().path == "/stream") {
-      exchange->BeginStream({});
-      exchange->End();
-      return;
-    }
-    HttpResponse response;
-    response.status = exchange->request().method == "OPTIONS" ? 405 : 401;
-    exchange->Respond(std::move(response));
-  };
-  return HttpServer::Start({}, WithCors(std::move(origins), answer)).value();
+  HttpServerOptions options;
+  options.admit = WithCors(std::move(origins), [](const HttpRequest& header) {
+    HttpAdmission admission;
+    if (header.path == "/stream") return admission;
+    admission.answer.emplace();
+    admission.answer->status = header.method == "OPTIONS" ? 405 : 401;
+    return admission;
+  });
+  return HttpServer::Start(options,
+                           [](std::shared_ptr<HttpExchange> exchange) {
+                             exchange->BeginStream({});
+                             exchange->End();
+                           })
+      .value();
 }
 
 HttpReply Ask(const HttpServer& server, const char* method, const char* path,

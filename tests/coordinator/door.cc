@@ -34,6 +34,9 @@ Door::Door(OpenAiApiOptions options, HttpServerOptions server_options,
   options.version = "1.2.3+00aa11bb22cc";
   options.now_unix_seconds = [] { return int64_t{1700000001}; };
   api_ = OpenAiApi::Make(std::move(options), std::move(model), service);
+  server_options.admit = [this](const HttpRequest& header) {
+    return HttpAdmission{api_->Admit(header), {}};
+  };
   server_ = HttpServer::Start(server_options, [this](std::shared_ptr<HttpExchange> exchange) {
               api_->Handle(std::move(exchange));
             }).value();

@@ -147,6 +147,55 @@ TEST_CASE("a client that asks to continue is told to") {
   CHECK(client.Receive().body == "POST /a abc");
 }
 
+TEST_CASE("a request is judged by its header: its body is not read, nor asked for") {
+  std::atomic<int> handled = 0;
+  HttpServerOptions options;
+  options.admit = [](const HttpRequest& header) {
+    HttpAdmission admission;
+    admission.headers = {{"X-Any", "a"}};
+    if (header.authorization == "k") return admission;
+    admission.answer.emplace();
+    admission.answer->status = 401;
+    admission.answer->body = header.on_loopback && header.has_body ? "with body" : "";
+    return admission;
+  };
+  auto server = Serve(
+      [&handled](std::shared_ptr<HttpExchange> exchange) {
+        ++handled;
+        Echo(std::move(exchange));
+      },
+      options);
+  // The body is announced, and never comes.
+  for (const char* more : {"", "Expect: 100-continue\r\n"}) {
+    HttpClient client(server->port());
+    REQUIRE(client.Send("POST /a HTTP/1.1\r\nHost: h\r\n" + std::string(more) +
+                        "Content-Length: 1000\r\n\r\n"));
+    const HttpReply reply = client.Receive();
+    CHECK(reply.status == 401);
+    CHECK(reply.body == "with body");
+    CHECK(reply.head.find("X-Any: a") != std::string::npos);
+    CHECK(reply.head.find("Connection: close") != std::string::npos);
+    CHECK(client.WaitForClose());
+  }
+  // Chunks, and what would be a request behind them.
+  HttpClient chunks(server->port());
+  REQUIRE(
+      chunks.Send("POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+                  "1\r\nz\r\n0\r\n\r\nGET /b HTTP/1.1\r\nHost: h\r\nAuthorization: k\r\n\r\n"));
+  CHECK(chunks.Receive().status == 401);
+  CHECK(chunks.Receive().status == 0);
+  CHECK(handled == 0);
+  // Without a body the connection goes on.
+  HttpClient client(server->port());
+  REQUIRE(client.SendRequest("GET", "/a", ""));
+  CHECK(client.Receive().status == 401);
+  REQUIRE(client.SendRequest("GET", "/b", "", "Authorization: k\r\n"));
+  const HttpReply admitted = client.Receive();
+  CHECK(admitted.status == 200);
+  CHECK(admitted.head.find("X-Any: a") != std::string::npos);
+  CHECK(handled == 1);
+}
+
 TEST_CASE("a stream arrives in order, from another thread, and the connection goes on") {
   std::thread writer;
   auto server = Serve([&](std::shared_ptr<HttpExchange> exchange) {

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -107,7 +108,7 @@ def test_health_metrics_and_grpc():
 
 def test_doors_for_browsers_and_fields_of_vllm():
     flags = ("--served-model-name", "first", "--served-model-name", "second", "--allowed-origins",
-             "https://a.example,https://b.example", "--api-key", "secret")
+             "https://a.example,https://b.example", "--allowed-hosts", "llm.example", "--api-key", "secret")
     key = {"Authorization": "bearer secret"}
     with running(*flags, workers=1) as c:
         preflight = {"Origin": "https://b.example", "Access-Control-Request-Method": "POST",
@@ -116,6 +117,11 @@ def test_doors_for_browsers_and_fields_of_vllm():
         assert status == 200 and headers["Access-Control-Allow-Origin"] == "https://b.example", headers
         status, headers, _ = c.request("OPTIONS", "/v1/plan", headers={**preflight, "Origin": "https://c.example"})
         assert status == 403 and "Access-Control-Allow-Origin" not in headers, headers
+        for foreign in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+            status, _, text = c.request("GET", "/v1/models", headers={**key, **foreign})
+            assert status == 403 and "--allowed-" in text and "evil.example" in text, (status, text)
+        for own in ({"Host": "llm.example"}, {"Host": socket.gethostname()}, {"Origin": "http://localhost:3000"}):
+            assert c.request("GET", "/v1/models", headers={**key, **own})[0] == 200, own
         models = json.loads(c.request("GET", "/v1/models/", headers=key)[2])
         assert [m["id"] for m in models["data"]] == ["first", "second"], models
 
@@ -340,6 +346,8 @@ def test_command_lines_that_cannot_work_say_why(tmp):
     assert "--served-model-name is empty" in refused(coordinator, cluster.MODEL, *local, "--served-model-name", "")
     text = refused(coordinator, cluster.MODEL, *local, "--allowed-origins", "http://a.example/")
     assert "http://a.example/ is no origin" in text and "without a path" in text, text
+    text = refused(coordinator, cluster.MODEL, *local, "--allowed-hosts", "http://a.example")
+    assert "http://a.example is no name of a host" in text, text
     assert "download" in refused(coordinator, "nobody/no-such-model", *local)
     (tmp / "model.gguf").write_bytes(b"GGUF")
     assert "GGUF" in refused(coordinator, str(tmp / "model.gguf"), *local)

@@ -107,7 +107,7 @@ keys=$TEST_TMPDIR/keys
 mkdir -p "$keys"
 head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$keys/admin"
 head -c 24 /dev/urandom | od -An -tx1 | tr -d ' \n' > "$keys/token"
-printf "workers: 2\nserved-model-name: from-file\nallowed-origins: [https://a.example, https://b.example]\napi-key: [\"it's a key\", other]\nmax-num-seqs: 7\n" > "$keys/up.yaml"
+printf "workers: 2\nserved-model-name: from-file\nallowed-origins: [https://a.example, https://b.example]\nallowed-hosts: [a.example, b.example]\napi-key: [\"it's a key\", other]\nmax-num-seqs: 7\n" > "$keys/up.yaml"
 TESSERA_WORKERS=1 TESSERA_SERVED_MODEL_NAME=from-environment TESSERA_LISTEN=127.0.0.1:1 up --config "$keys/up.yaml" \
   --admin-key-file "$keys/admin" --cluster-token-file "$keys/token" --ready-timeout 60 --once \
   --kv-cache-memory-bytes 64MiB --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
