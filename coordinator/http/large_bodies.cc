@@ -1,5 +1,7 @@
 #include "coordinator/http/large_bodies.h"
 
+#include <malloc.h>
+
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
@@ -13,22 +15,30 @@ struct LargeBodies::Thread {
 };
 
 LargeBodies::LargeBodies(LargeBodiesOptions options)
-    : options_(options), thread_(std::make_unique<Thread>()) {}
+    : options_(options), large_(std::make_unique<Thread>()), huge_(std::make_unique<Thread>()) {}
 
-LargeBodies::~LargeBodies() { thread_->pool.join(); }
+LargeBodies::~LargeBodies() {
+  large_->pool.join();
+  huge_->pool.join();
+}
 
 absl::Status LargeBodies::Read(size_t body_bytes, std::function<void()> read) {
-  if (static_cast<int64_t>(body_bytes) < options_.from_bytes) {
+  const auto bytes = static_cast<int64_t>(body_bytes);
+  if (bytes < options_.from_bytes) {
     read();
     return absl::OkStatus();
   }
-  if (thread_->waiting.fetch_add(1) >= options_.max_waiting) {
-    --thread_->waiting;
+  const bool huge = bytes >= options_.huge_from_bytes;
+  Thread& thread = huge ? *huge_ : *large_;
+  if (thread.waiting.fetch_add(1) >= options_.max_waiting) {
+    --thread.waiting;
     return absl::UnavailableError("too many large requests are waiting to be read");
   }
-  boost::asio::post(thread_->pool, [this, read = std::move(read)] {
-    read();
-    --thread_->waiting;
+  boost::asio::post(thread.pool, [&thread, huge, read = std::move(read)]() mutable {
+    std::exchange(read, nullptr)();
+    // JSON is many small pieces, which the allocator keeps for the next ones.
+    if (huge) malloc_trim(0);
+    --thread.waiting;
   });
   return absl::OkStatus();
 }
