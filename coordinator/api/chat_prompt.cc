@@ -139,6 +139,10 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
     const auto& last = context["messages"].back()["content"].get_ref<const std::string&>();
     if (absl::Status cut = CutBehind(last, *segments); !cut.ok()) return cut;
   }
+  for (const TextSegment& segment : *segments) {
+    if (!options.must_fit) break;
+    if (absl::Status s = CheckMayFit(model, kMessages, segment.text); !s.ok()) return s;
+  }
   return model.tokenizer->EncodeSegments(*segments, options.add_special_tokens);
 }
 

@@ -25,6 +25,7 @@ struct ChatPromptOptions {
   // apply_chat_template does it: whitespace that the template trims is not part of the prompt.
   bool continue_final_message = false;
   bool add_special_tokens = false;  // beside those that the template writes
+  bool must_fit = false;            // text that cannot fit into the context is refused unread
 };
 
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,

@@ -155,6 +155,17 @@ absl::Status TruncatePrompt(const ServedModel& model, int64_t wanted,
   return absl::OkStatus();
 }
 
+absl::Status CheckMayFit(const ServedModel& model, std::string_view field, std::string_view text) {
+  const int64_t min_tokens = model.tokenizer->MinTokens(text);
+  if (min_tokens <= model.max_model_len_tokens) return absl::OkStatus();
+  return WithErrorCode(
+      FieldError(field,
+                 absl::StrCat("This model's maximum context length is ", model.max_model_len_tokens,
+                              " tokens. However, a text of ", text.size(), " bytes is at least ",
+                              min_tokens, " tokens. Please reduce the length of the prompt.")),
+      "context_length_exceeded");
+}
+
 absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wanted_max_tokens,
                           GenerationRequest& request) {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());

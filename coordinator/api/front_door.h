@@ -96,6 +96,10 @@ std::string EchoedPrompt(const ServedModel& model, const std::optional<std::stri
 absl::Status TruncatePrompt(const ServedModel& model, int64_t wanted,
                             std::optional<int64_t> max_tokens, std::vector<int32_t>& prompt);
 
+// Before a text is encoded: InvalidArgument naming the field where even the longest tokens cannot
+// fit it into the context. Not for prompts that are cut to fit (truncate_prompt_tokens).
+absl::Status CheckMayFit(const ServedModel& model, std::string_view field, std::string_view text);
+
 // The last check before Start: ids within the vocabulary, prompt within the context; and
 // max_tokens, where `wanted_max_tokens` has no value, becomes what the context has left.
 absl::Status FitToContext(const ServedModel& model, std::optional<int64_t> wanted_max_tokens,

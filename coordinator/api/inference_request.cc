@@ -128,6 +128,9 @@ absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& re
     r->prompt_token_ids.assign(request.tokens().ids().begin(), request.tokens().ids().end());
   } else {
     text = request.text();
+    if (!request.options().has_truncate_prompt_tokens()) {
+      if (absl::Status s = CheckMayFit(model, "text", request.text()); !s.ok()) return s;
+    }
     absl::StatusOr<std::vector<int32_t>> ids =
         EncodePrompt(model, text, /*add_special_tokens=*/true);
     if (!ids.ok()) return FieldError("text", std::string(ids.status().message()));
@@ -157,6 +160,7 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const
   absl::StatusOr<ChatPromptOptions> prompt =
       ReadChatPromptOptions(add_generation_prompt, request.continue_final_message(), std::nullopt);
   if (!prompt.ok()) return prompt.status();
+  prompt->must_fit = !request.options().has_truncate_prompt_tokens();
   absl::StatusOr<std::vector<int32_t>> ids =
       EncodeChat(model, conversation, *prompt, now_unix_seconds);
   if (!ids.ok()) return ids.status();

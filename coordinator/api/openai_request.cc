@@ -163,9 +163,17 @@ struct Prompt {
   std::vector<int32_t> ids;
 };
 
+struct PromptOptions {
+  bool add_special_tokens = true;
+  bool is_cut = false;  // to the context, so that it may be of any length
+};
+
 absl::Status AddPrompt(const ServedModel& model, std::optional<std::string> text,
-                       bool add_special_tokens, std::vector<Prompt>& prompts) {
-  absl::StatusOr<std::vector<int32_t>> ids = EncodePrompt(model, text, add_special_tokens);
+                       PromptOptions options, std::vector<Prompt>& prompts) {
+  if (text.has_value() && !options.is_cut) {
+    if (absl::Status s = CheckMayFit(model, "prompt", *text); !s.ok()) return s;
+  }
+  absl::StatusOr<std::vector<int32_t>> ids = EncodePrompt(model, text, options.add_special_tokens);
   if (!ids.ok()) return ids.status();
   prompts.push_back({text.has_value() ? std::move(text) : "", *std::move(ids)});
   return absl::OkStatus();
@@ -173,13 +181,13 @@ absl::Status AddPrompt(const ServedModel& model, std::optional<std::string> text
 
 // Nothing, a string, strings, ids, or lists of ids.
 absl::StatusOr<std::vector<Prompt>> ReadPrompts(BodyReader& reader, const ServedModel& model,
-                                                bool add_special_tokens) {
+                                                PromptOptions options) {
   const nlohmann::json* prompt = reader.Find("prompt");
   std::vector<Prompt> prompts;
   if (prompt == nullptr || prompt->is_string()) {
     std::optional<std::string> text;
     if (prompt != nullptr) text = prompt->get<std::string>();
-    absl::Status added = AddPrompt(model, std::move(text), add_special_tokens, prompts);
+    absl::Status added = AddPrompt(model, std::move(text), options, prompts);
     if (!added.ok()) return added;
     return prompts;
   }
@@ -199,7 +207,7 @@ absl::StatusOr<std::vector<Prompt>> ReadPrompts(BodyReader& reader, const Served
   }
   for (const nlohmann::json& item : *prompt) {
     if (item.is_string()) {
-      absl::Status added = AddPrompt(model, item.get<std::string>(), add_special_tokens, prompts);
+      absl::Status added = AddPrompt(model, item.get<std::string>(), options, prompts);
       if (!added.ok()) return added;
       continue;
     }
@@ -231,7 +239,8 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
   const bool add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
   if (!reader.status().ok()) return reader.status();
-  absl::StatusOr<std::vector<Prompt>> prompts = ReadPrompts(reader, model, add_special_tokens);
+  absl::StatusOr<std::vector<Prompt>> prompts =
+      ReadPrompts(reader, model, {add_special_tokens, truncate_to.has_value()});
   if (!prompts.ok()) return prompts.status();
   if (call.timings && prompts->size() > 1) {
     return FieldError("timings", "timings: only for one prompt per request");
@@ -282,6 +291,7 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   if (reader.Find("messages") == nullptr) reader.Fail("messages", "missing");
   if (!reader.status().ok()) return reader.status();
   if (!prompt.ok()) return prompt.status();
+  prompt->must_fit = !truncate_to.has_value();
   absl::StatusOr<std::vector<int32_t>> ids =
       EncodeChat(model, conversation, *prompt, now_unix_seconds);
   if (!ids.ok()) return ids.status();

@@ -50,6 +50,7 @@ absl::StatusOr<Bpe> Bpe::Build(BpeSpec spec) {
   }
   bpe.BuildSymbols(spec);
   bpe.BuildReach(spec);
+  bpe.BuildMaxTokenBytes(spec);
   bpe.BuildWholeWords(spec);
   return bpe;
 }
@@ -93,6 +94,25 @@ void Bpe::BuildReach(const BpeSpec& spec) {
     }
   }
   reach_ = std::move(reach);
+}
+
+void Bpe::BuildMaxTokenBytes(const BpeSpec& spec) {
+  constexpr int64_t kMaxCharacterBytes = 4;
+  // Bytes that UTF-8 can hold must have ids; an unknown character otherwise has one of its own.
+  const auto missing = [](const std::vector<int32_t>& ids) {
+    for (size_t byte = 0; byte < ids.size(); ++byte) {
+      const bool in_utf8 = byte < 0xC0 || (byte > 0xC1 && byte < 0xF5);
+      if (in_utf8 && ids[byte] < 0) return true;
+    }
+    return ids.empty();
+  };
+  const bool one_each = unknown_.has_value() && !fuse_unknown_;
+  const bool known =
+      byte_level_ ? !missing(byte_symbols_) : one_each || (byte_fallback_ && !missing(byte_ids_));
+  if (!known) return;
+  max_token_bytes_ = kMaxCharacterBytes;
+  for (const std::string& token : spec.tokens)
+    max_token_bytes_ = std::max(max_token_bytes_, static_cast<int64_t>(token.size()));
 }
 
 bool Bpe::MayReachAcross(char32_t left, char32_t right) const {

@@ -58,6 +58,10 @@ class Bpe {
   // InvalidArgument where ids lie outside of `tokens`.
   static absl::StatusOr<Bpe> Build(BpeSpec spec);
 
+  // The most bytes of a word that one id may stand for; 0: no bound, since unknown characters are
+  // dropped, or fused.
+  int64_t max_token_bytes() const { return max_token_bytes_; }
+
   // Appends the ids of one word. Requires well-formed UTF-8.
   void Encode(std::string_view word, BpeScratch* scratch, std::vector<int32_t>* ids) const;
 
@@ -66,6 +70,7 @@ class Bpe {
 
   void BuildSymbols(const BpeSpec& spec);
   void BuildReach(const BpeSpec& spec);
+  void BuildMaxTokenBytes(const BpeSpec& spec);
   void BuildWholeWords(const BpeSpec& spec);
   bool MayReachAcross(char32_t left, char32_t right) const;
 
@@ -85,6 +90,7 @@ class Bpe {
   std::vector<int32_t> byte_ids_;
   std::optional<int32_t> unknown_;
   bool fuse_unknown_ = false;
+  int64_t max_token_bytes_ = 0;
 };
 
 }  // namespace tessera::coordinator

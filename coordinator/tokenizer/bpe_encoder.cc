@@ -1,12 +1,31 @@
 #include "coordinator/tokenizer/bpe_encoder.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tessera::coordinator {
 
+namespace {
+
+TokenReach ReachOf(const std::vector<AddedToken>& added, const Normalizer& normalizer,
+                   const PreTokenizer& pre_tokenizer, const Bpe& bpe) {
+  TokenReach reach;
+  if (pre_tokenizer.drops_text() || bpe.max_token_bytes() == 0) return reach;
+  reach.max_bytes = bpe.max_token_bytes();
+  for (const AddedToken& token : added) {
+    reach.max_bytes = std::max(reach.max_bytes, static_cast<int64_t>(token.content.size()));
+    reach.swallows_space = reach.swallows_space || token.lstrip || token.rstrip;
+  }
+  reach.max_bytes *= normalizer.max_shrink();
+  return reach;
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<BpeEncoder>> BpeEncoder::Make(std::vector<AddedToken> added,
                                                              Normalizer normalizer,
                                                              PreTokenizer pre_tokenizer, Bpe bpe) {
+  const TokenReach reach = ReachOf(added, normalizer, pre_tokenizer, bpe);
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
   for (AddedToken& token : added) {
@@ -21,16 +40,17 @@ absl::StatusOr<std::unique_ptr<BpeEncoder>> BpeEncoder::Make(std::vector<AddedTo
   }
   return std::unique_ptr<BpeEncoder>(
       new BpeEncoder(AddedTokenMatcher(std::move(raw)), AddedTokenMatcher(std::move(normalized)),
-                     std::move(normalizer), std::move(pre_tokenizer), std::move(bpe)));
+                     std::move(normalizer), std::move(pre_tokenizer), std::move(bpe), reach));
 }
 
 BpeEncoder::BpeEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
-                       PreTokenizer pre_tokenizer, Bpe bpe)
+                       PreTokenizer pre_tokenizer, Bpe bpe, TokenReach reach)
     : raw_(std::move(raw)),
       normalized_(std::move(normalized)),
       normalizer_(std::move(normalizer)),
       pre_tokenizer_(std::move(pre_tokenizer)),
-      bpe_(std::move(bpe)) {}
+      bpe_(std::move(bpe)),
+      reach_(reach) {}
 
 absl::Status BpeEncoder::Encode(const MarkedView& input, std::vector<int32_t>* ids) const {
   Scratch scratch;

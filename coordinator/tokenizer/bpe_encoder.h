@@ -24,6 +24,7 @@ class BpeEncoder final : public TextEncoder {
                                                           PreTokenizer pre_tokenizer, Bpe bpe);
 
   absl::Status Encode(const MarkedView& input, std::vector<int32_t>* ids) const override;
+  TokenReach reach() const override { return reach_; }
 
  private:
   struct Scratch {
@@ -32,7 +33,7 @@ class BpeEncoder final : public TextEncoder {
   };
 
   BpeEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
-             PreTokenizer pre_tokenizer, Bpe bpe);
+             PreTokenizer pre_tokenizer, Bpe bpe, TokenReach reach);
   absl::Status EncodeNormalized(const MarkedView& input, bool at_start, Scratch* scratch,
                                 std::vector<int32_t>* ids) const;
 
@@ -41,6 +42,7 @@ class BpeEncoder final : public TextEncoder {
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
   Bpe bpe_;
+  TokenReach reach_;
 };
 
 }  // namespace tessera::coordinator

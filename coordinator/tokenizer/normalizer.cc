@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -69,6 +70,30 @@ absl::StatusOr<Normalizer> Normalizer::FromJson(const nlohmann::json& spec) {
   if (spec.is_null()) return normalizer;
   if (auto status = Append(spec, 0, &normalizer.steps_); !status.ok()) return status;
   return normalizer;
+}
+
+int64_t Normalizer::max_shrink() const {
+  // Composing: three Hangul letters of three bytes become one syllable of three; a compatibility
+  // form of four bytes, a letter of one; with room to spare.
+  constexpr int64_t kCanonical = 4, kCompatibility = 8, kLowercase = 4;
+  struct OfStep {
+    int64_t operator()(NormalizationForm form) const {
+      const bool canonical = form == NormalizationForm::kNfc || form == NormalizationForm::kNfd;
+      return canonical ? kCanonical : kCompatibility;
+    }
+    int64_t operator()(const Lowercase&) const { return kLowercase; }
+    int64_t operator()(const StripAccents&) const { return 0; }
+    int64_t operator()(const Strip& step) const { return step.left || step.right ? 0 : 1; }
+    int64_t operator()(const Prepend&) const { return 1; }
+    int64_t operator()(const ReplaceString& step) const {
+      return step.to.size() >= step.from.size() ? 1 : 0;
+    }
+    int64_t operator()(const ReplaceRegex&) const { return 0; }
+  };
+  int64_t shrink = 1;
+  for (const Step& step : steps_)
+    shrink = std::min<int64_t>(shrink * std::visit(OfStep(), step), 256);
+  return shrink;
 }
 
 absl::Status Normalizer::Append(const nlohmann::json& spec, int depth, std::vector<Step>* steps) {

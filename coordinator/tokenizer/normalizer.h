@@ -29,6 +29,9 @@ class Normalizer {
 
   bool empty() const { return steps_.empty(); }
 
+  // How many bytes of a text may become one at most; 0: no bound, since it deletes or joins.
+  int64_t max_shrink() const;
+
   // Changes the text in place and carries its mask along: new bytes take the mark of what they came
   // from, and count as a client's where any of that was.
   absl::Status Apply(MarkedText* input) const;

@@ -70,6 +70,17 @@ absl::Status PreTokenizer::Run(const ClassSplit& step, bool, Words* words) {
   return absl::OkStatus();
 }
 
+bool PreTokenizer::drops_text() const {
+  struct OfStep {
+    bool operator()(const PatternSplit& s) const { return s.behavior == SplitBehavior::kRemoved; }
+    bool operator()(const ClassSplit& s) const { return s.behavior == SplitBehavior::kRemoved; }
+    bool operator()(const PrefixSpace&) const { return false; }
+    bool operator()(const Metaspace& s) const { return s.replacement.empty(); }
+  };
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const Step& step) { return std::visit(OfStep(), step); });
+}
+
 absl::Status PreTokenizer::Run(const PrefixSpace&, bool, Words* words) {
   for (std::string_view& word : words->views) {
     if (word.front() == ' ') continue;

@@ -49,6 +49,9 @@ class PreTokenizer {
   // Whether the model works on bytes and not on characters.
   bool byte_level() const { return byte_level_; }
 
+  // Whether text between the words is dropped.
+  bool drops_text() const;
+
   // Replaces *words by the words of `text`, none of them empty. `at_start`: the text begins where
   // the whole input begins. `text` must live as long as *words is used.
   absl::Status Split(std::string_view text, bool at_start, Words* words) const;

@@ -1,5 +1,6 @@
 #include "coordinator/tokenizer/sentencepiece_proto.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
@@ -12,6 +13,11 @@ namespace {
 
 constexpr uint32_t kPiecesField = 1;     // ModelProto.pieces
 constexpr uint32_t kPieceTextField = 1;  // SentencePiece.piece
+constexpr uint32_t kTrainerField = 2;    // ModelProto.trainer_spec
+constexpr uint32_t kNormalizerField = 3;
+constexpr uint32_t kByteFallbackField = 35;  // of TrainerSpec
+constexpr uint32_t kCharsMapField = 2;       // of NormalizerSpec
+constexpr uint32_t kRemoveSpacesField = 4;
 
 // Reads protobuf's wire format, field by field.
 class WireReader {
@@ -19,6 +25,7 @@ class WireReader {
   struct Field {
     uint32_t number = 0;
     std::string_view bytes;  // of a length-delimited field
+    uint64_t value = 0;      // of a varint
   };
 
   explicit WireReader(std::string_view data) : data_(data) {}
@@ -30,9 +37,10 @@ class WireReader {
     if (!Varint(&key) || key >> 3 == 0 || key >> 3 > 0x1FFFFFFF) return false;
     field->number = static_cast<uint32_t>(key >> 3);
     field->bytes = {};
+    field->value = 0;
     uint64_t length = 0;
     switch (key & 7) {
-      case 0: return Varint(&length);
+      case 0: return Varint(&field->value);
       case 1: return Skip(8);
       case 5: return Skip(4);
       case 2:
@@ -98,7 +106,45 @@ bool IsTiktoken(std::string_view bytes) {
          (at == bytes.size() || bytes[at] == '\n' || bytes[at] == '\r');
 }
 
+// The last value of a varint field of a message.
+uint64_t ValueOf(std::string_view message, uint32_t number, uint64_t otherwise) {
+  WireReader reader(message);
+  for (WireReader::Field field; !reader.AtEnd() && reader.Next(&field);) {
+    if (field.number == number) otherwise = field.value;
+  }
+  return otherwise;
+}
+
+// The last text of a field of a message.
+std::string_view TextOf(std::string_view message, uint32_t number) {
+  WireReader reader(message);
+  std::string_view text;
+  for (WireReader::Field field; !reader.AtEnd() && reader.Next(&field);) {
+    if (field.number == number) text = field.bytes;
+  }
+  return text;
+}
+
 }  // namespace
+
+int64_t MaxPieceBytes(std::string_view bytes) {
+  int64_t longest = 0;
+  uint64_t byte_fallback = 0, removes_spaces = 1;
+  bool maps = false;
+  WireReader reader(bytes);
+  for (WireReader::Field field; !reader.AtEnd() && reader.Next(&field);) {
+    if (field.number == kPiecesField) {
+      const auto piece = static_cast<int64_t>(TextOf(field.bytes, kPieceTextField).size());
+      longest = std::max(longest, piece);
+    } else if (field.number == kTrainerField) {
+      byte_fallback = ValueOf(field.bytes, kByteFallbackField, byte_fallback);
+    } else if (field.number == kNormalizerField) {
+      removes_spaces = ValueOf(field.bytes, kRemoveSpacesField, removes_spaces);
+      maps = maps || !TextOf(field.bytes, kCharsMapField).empty();
+    }
+  }
+  return byte_fallback != 0 && removes_spaces == 0 && !maps ? longest : 0;
+}
 
 absl::Status CheckSentencePieceProto(std::string_view bytes) {
   if (IsTiktoken(bytes)) {

@@ -4,6 +4,7 @@
 // library ends the process on some malformed models, and has no setter for one of its options.
 // Pure functions, thread-safe. Format: sentencepiece_model.proto (ModelProto).
 
+#include <cstdint>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -13,6 +14,10 @@ namespace tessera::coordinator {
 // Appended to a serialized model, switches normalizer_spec.add_dummy_prefix off: protobuf merges a
 // message field that is written twice.
 inline constexpr std::string_view kNoDummyPrefix("\x1A\x02\x18\x00", 4);
+
+// The most bytes of text that a piece of the model may stand for; 0: no bound, since its normaliser
+// changes the text or unknown characters are joined. Requires what CheckSentencePieceProto accepts.
+int64_t MaxPieceBytes(std::string_view bytes);
 
 // InvalidArgument where the bytes are no well-formed ModelProto, have no pieces, or hold a piece
 // that is empty, too long or not UTF-8.

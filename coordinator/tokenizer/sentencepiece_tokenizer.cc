@@ -24,6 +24,7 @@ class SentencePieceEncoder final : public TextEncoder {
   struct Options {
     bool legacy = true;
     bool add_prefix_space = true;
+    int64_t max_piece_bytes = 0;  // 0: no bound
   };
 
   SentencePieceEncoder(std::unique_ptr<SentencePieceModel> model,
@@ -36,7 +37,15 @@ class SentencePieceEncoder final : public TextEncoder {
     space_id_ = model_->PieceToId(std::string(kSpaceMark));
     unknown_text_ = model_->IdToPiece(model_->unk_id());
     unknown_length_ = Pieces(unknown_text_).size();
+    reach_.max_bytes = options.max_piece_bytes;
+    for (const AddedToken& token : added) {
+      reach_.swallows_space = reach_.swallows_space || token.lstrip || token.rstrip;
+      const auto bytes = static_cast<int64_t>(token.content.size());
+      if (reach_.max_bytes > 0) reach_.max_bytes = std::max(reach_.max_bytes, bytes);
+    }
   }
+
+  TokenReach reach() const override { return reach_; }
 
   absl::Status Encode(const MarkedView& input, std::vector<int32_t>* ids) const override {
     if (options_.legacy || input.text.empty()) return EncodeParts(input, ids);
@@ -107,6 +116,7 @@ class SentencePieceEncoder final : public TextEncoder {
   int32_t space_id_ = -1;
   std::string unknown_text_;
   size_t unknown_length_ = 0;
+  TokenReach reach_;
 };
 
 // The tokens of the model and of the small files around it.
@@ -162,11 +172,12 @@ absl::StatusOr<TokenizerParts> ParseSentencePiece(std::string bytes, std::string
   const auto invalid = [name](std::string_view why) {
     return absl::InvalidArgumentError(StrCat(name, ": ", why));
   };
-  const SentencePieceEncoder::Options options = {config.legacy.value_or(true),
-                                                 config.add_prefix_space.value_or(true)};
+  SentencePieceEncoder::Options options = {config.legacy.value_or(true),
+                                           config.add_prefix_space.value_or(true)};
   if (auto status = CheckSentencePieceProto(bytes); !status.ok()) {
     return invalid(StdView(status.message()));
   }
+  options.max_piece_bytes = MaxPieceBytes(bytes);
   if (!options.legacy) bytes += kNoDummyPrefix;
   std::string why;
   std::unique_ptr<SentencePieceModel> model = SentencePieceModel::Load(bytes, &why);

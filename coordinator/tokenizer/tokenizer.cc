@@ -95,6 +95,17 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view utf8_tex
   return ids;
 }
 
+int64_t Tokenizer::MinTokens(std::string_view utf8_text) const {
+  const TokenReach reach = parts_.encoder->reach();
+  if (reach.max_bytes == 0) return 0;
+  // What is surely no white space: visible ASCII.
+  const auto counted = [](char c) { return c > 0x20 && c < 0x7F; };
+  const auto bytes = reach.swallows_space
+                         ? std::count_if(utf8_text.begin(), utf8_text.end(), counted)
+                         : static_cast<int64_t>(utf8_text.size());
+  return bytes / reach.max_bytes;
+}
+
 absl::StatusOr<std::vector<int32_t>> Tokenizer::EncodeSegments(
     absl::Span<const TextSegment> segments, bool add_special_tokens) const {
   MarkedText input{"", SpecialTokens::kInTemplate, ""};

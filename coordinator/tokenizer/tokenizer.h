@@ -52,6 +52,10 @@ class Tokenizer {
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view utf8_text,
                                               const EncodeOptions& options) const;
 
+  // No more than Encode makes of the text, found without encoding it: from the longest token. 0
+  // where the model drops or joins text, so that nothing is known.
+  int64_t MinTokens(std::string_view utf8_text) const;
+
   // The segments as one text: pre-tokenisation and merges run across their borders. Special tokens
   // are recognised only in the template's segments; added tokens that are not special everywhere.
   // With add_special_tokens, a bos that the template itself begins with is not put twice.

@@ -247,6 +247,11 @@ TEST_CASE("errors carry a code and name the thing") {
   request.mutable_options()->set_truncate_prompt_tokens(0);
   refused(request, StatusCode::INVALID_ARGUMENT, "truncate_prompt_tokens");
   request = Completion();
+  request.set_text(std::string(1 << 20, 'a'));
+  refused(request, StatusCode::INVALID_ARGUMENT, "1048576 bytes is at least");
+  request.mutable_options()->set_truncate_prompt_tokens(3);
+  CHECK(Complete(door, request).ok());
+  request = Completion();
   request.mutable_options()->add_stop_token_ids(-1);
   refused(request, StatusCode::INVALID_ARGUMENT, "stop_token_ids");
   request.mutable_options()->set_stop_token_ids(0, 512);

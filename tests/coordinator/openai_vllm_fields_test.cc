@@ -76,6 +76,22 @@ TEST_CASE("bad_words bans a word with and without a space, however many tokens e
   CHECK(banned("llama2", "over") == Words{{" over"}, {"o", "ver"}, {" ", " over"}});
 }
 
+TEST_CASE("a prompt that cannot fit by its bytes is refused before it is tokenised") {
+  Door door;
+  const std::string huge(1 << 20, 'a');
+  CHECK_THAT(door.Error(kCompletions, {{"prompt", huge}}),
+             StartsWith("400 prompt ") && Contains("1048576 bytes is at least"));
+  CHECK_THAT(door.Error(kCompletions, {{"prompt", {"a", huge}}}), Contains("bytes is at least"));
+  CHECK_THAT(door.Error(kChat, Chat({{"messages", {{{"role", "user"}, {"content", huge}}}}})),
+             StartsWith("400 messages ") && Contains("bytes is at least"));
+  // What is cut to the context may be of any length, and counting is no request to fit.
+  CHECK(door.Ask(kCompletions, {{"prompt", huge}, {"truncate_prompt_tokens", 3}}).contains("id"));
+  CHECK(door.Ask("/tokenize", {{"prompt", huge}}).at("count") > 200);
+  // A few tokens too many are counted as before.
+  CHECK_THAT(door.Error(kCompletions, {{"prompt", std::string(250, '1')}}),
+             Contains("in the prompt"));
+}
+
 TEST_CASE("truncate_prompt_tokens keeps the end of the prompt") {
   Door door;
   const std::vector<int> long_prompt = [] {

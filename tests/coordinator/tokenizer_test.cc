@@ -300,3 +300,84 @@ TEST_CASE("a long hostile text takes no time that grows with its square") {
     CHECK_FALSE(ids->empty());
   }
 }
+
+TEST_CASE("how few tokens a text can become is known without encoding it") {
+  size_t bounded = 0;
+  for (const auto& family : std::filesystem::directory_iterator(kGolden)) {
+    if (!family.is_directory()) continue;
+    INFO(family.path());
+    const auto tokenizer = Tokenizer::Load(family.path());
+    if (!tokenizer.ok()) continue;
+    const std::string letters(100'000, 'a');
+    bounded += (*tokenizer)->MinTokens(letters) > 0;
+    // Never more than there are, whatever the longest token, fused letters or swallowed spaces.
+    std::vector<std::string> texts = {letters, std::string(5000, ' '), "", "a b\tc\n\n d"};
+    std::string angstroms, letters_of_hangul, unknown, repeated;
+    for (int i = 0; i < 500; ++i) {
+      angstroms += "A\xCC\x8A";
+      letters_of_hangul += "\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB";
+      unknown += "\xF0\x93\x80\x80";
+    }
+    texts.insert(texts.end(), {angstroms, letters_of_hangul, unknown});
+    for (int32_t id = 0; id < (*tokenizer)->vocabulary_size(); ++id) {
+      const std::string token = (*tokenizer)->TokenBytes(id);
+      if (token.size() < 12 || FindInvalidUtf8(token) != std::string::npos) continue;
+      repeated.clear();
+      for (int i = 0; i < 50; ++i) repeated += token;
+      texts.push_back(repeated);
+      if (texts.size() > 300) break;
+    }
+    for (const std::string& text : texts) {
+      const auto ids = (*tokenizer)->Encode(text, {.add_special_tokens = false});
+      REQUIRE(ids.ok());
+      CHECK((*tokenizer)->MinTokens(text) <= static_cast<int64_t>(ids->size()));
+    }
+  }
+  CHECK(bounded >= 3);
+}
+
+TEST_CASE("where text is dropped or joined, nothing is known of how few tokens it becomes") {
+  const auto min_tokens = [](const json& document) {
+    auto parts = ParseTokenizerJson(document.dump(), {});
+    INFO(parts.status().ToString());
+    REQUIRE(parts.ok());
+    return Tokenizer(*std::move(parts))
+        .MinTokens(std::string(10'000, 'a') + std::string(10'000, ' '));
+  };
+  // Characters instead of bytes; those that the vocabulary lacks are dropped, fused or one each.
+  json characters = Document();
+  characters.erase("pre_tokenizer");
+  characters["decoder"] = nullptr;
+  CHECK(min_tokens(characters) == 0);
+  characters["model"]["unk_token"] = "c";
+  CHECK(min_tokens(characters) == 20'000 / 4);
+  json fused = characters;
+  fused["model"]["fuse_unk"] = true;
+  CHECK(min_tokens(fused) == 0);
+  const auto with = [&characters](const char* pointer, const json& value) {
+    json document = characters;
+    document[json::json_pointer(pointer)] = value;
+    return document;
+  };
+  CHECK(min_tokens(with("/normalizer", {{"type", "NFC"}})) == 20'000 / 16);
+  CHECK(min_tokens(with("/normalizer", {{"type", "Prepend"}, {"prepend", "_"}})) == 20'000 / 4);
+  for (const json& deletes :
+       {json{{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}},
+        json{{"type", "Replace"}, {"pattern", {{"String", "aa"}}}, {"content", "a"}},
+        json{{"type", "Replace"}, {"pattern", {{"Regex", " +"}}}, {"content", "long enough"}},
+        json{{"type", "StripAccents"}}}) {
+    CHECK(min_tokens(with("/normalizer", deletes)) == 0);
+    const json sequence = {{"type", "Sequence"},
+                           {"normalizers", json::array({{{"type", "NFC"}}, deletes})}};
+    CHECK(min_tokens(with("/normalizer", sequence)) == 0);
+  }
+  CHECK(min_tokens(with("/pre_tokenizer", {{"type", "WhitespaceSplit"}})) == 0);
+  // A token that swallows the spaces beside it: they count as nothing.
+  json swallows = characters;
+  swallows["added_tokens"][0]["lstrip"] = true;
+  CHECK(min_tokens(swallows) == 10'000 / 4);
+  // The longest token decides.
+  json longer = characters;
+  longer["added_tokens"][0]["content"] = "<|begin|>";
+  CHECK(min_tokens(longer) == 20'000 / 9);
+}
