@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "proto/api_keys.h"
 #include "proto/build_version.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
@@ -54,7 +55,13 @@ absl::Status CheckHosts(const std::vector<std::string>& hosts) {
   return absl::OkStatus();
 }
 
-void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) {
+// Flags whose values are read on.
+struct FileFlags {
+  std::string config;
+  std::string api_key_file;
+};
+
+void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
   app.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
   app.AddOption("--served-model-name", o.served_model_names,
                 "Model name in the API; default: the folder's name; may be given more than once "
@@ -65,6 +72,9 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
   app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
   app.AddOption("--port-file", o.port_file, "File to write the listening ports to");
   app.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  app.AddOption("--api-key-file", files.api_key_file,
+                "File with keys that clients must send, one a line; unlike --api-key it shows them "
+                "to no other user of the machine");
   app.AddOption("--allowed-hosts", o.allowed_hosts,
                 "Names under which a proxy or tunnel reaches the HTTP port on loopback, separated "
                 "by commas or given more than once; *.example.com: all below it; *: any")
@@ -162,18 +172,37 @@ void AddOptions(const Command& app, CoordinatorOptions& o, std::string& config) 
                 "Format of log lines: plain text, or one JSON object per line")
       .OneOf({"text", "json"})
       .ShowDefault();
-  app.AddOption("--config", config, "YAML file with these flags' long names as keys");
+  app.AddOption("--config", files.config, "YAML file with these flags' long names as keys");
+}
+
+// Those of the flag or the variable, which must not be empty, and those of the file.
+absl::Status ReadApiKeys(const std::string& file, ParsedOptions& parsed) {
+  std::vector<std::string>& keys = parsed.options.api_keys;
+  // A key that was meant to be there and is empty must not leave the door open.
+  if ((keys.empty() && std::getenv("TESSERA_API_KEY") != nullptr) ||
+      std::find(keys.begin(), keys.end(), "") != keys.end()) {
+    return absl::InvalidArgumentError(
+        "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
+        "need none");
+  }
+  if (file.empty()) return absl::OkStatus();
+  absl::StatusOr<std::vector<std::string>> read = ReadApiKeyFile(file);
+  if (!read.ok()) return read.status();
+  keys.insert(keys.end(), read->begin(), read->end());
+  if (std::string warning = KeyFileWarning(file); !warning.empty())
+    parsed.warnings.push_back(std::move(warning));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
-  std::string config;
+  FileFlags files;
   Program app("Tessera's coordinator: HTTP and gRPC front door, tokenizer, router, membership.",
               "tessera-coordinator");
   app.AddVersion(std::string(BuildVersion()));
-  AddOptions(app, parsed.options, config);
+  AddOptions(app, parsed.options, files);
   NameEnvironment(app);
   const std::string unknown = UnknownArgument(app, {argv + 1, static_cast<size_t>(argc - 1)});
   if (!unknown.empty()) return absl::InvalidArgumentError(unknown);
@@ -187,8 +216,8 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
     parsed.exit_code = 0;
     return parsed;
   }
-  if (!config.empty()) {
-    if (absl::Status s = ApplyFlagFile(config, app); !s.ok()) return s;
+  if (!files.config.empty()) {
+    if (absl::Status s = ApplyFlagFile(files.config, app); !s.ok()) return s;
   }
   if (!parsed.options.quantization.empty() && parsed.options.dtype != "auto") {
     return absl::InvalidArgumentError(
@@ -199,14 +228,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
     return absl::InvalidArgumentError(
         "--kv-cache-memory-bytes is too large: give fewer bytes, or 0");
   }
-  // A key that was meant to be there and is empty must not leave the door open.
-  const char* const key = std::getenv("TESSERA_API_KEY");
-  const std::vector<std::string>& keys = parsed.options.api_keys;
-  if ((keys.empty() && key != nullptr) || std::find(keys.begin(), keys.end(), "") != keys.end()) {
-    return absl::InvalidArgumentError(
-        "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
-        "need none");
-  }
+  if (absl::Status s = ReadApiKeys(files.api_key_file, parsed); !s.ok()) return s;
   if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;
   if (absl::Status s = CheckHosts(parsed.options.allowed_hosts); !s.ok()) return s;
   if (absl::Status s = CheckOrigins(parsed.options.allowed_origins); !s.ok()) return s;

@@ -20,7 +20,7 @@ struct CoordinatorOptions {
   uint16_t port = 8000;       // 0: any
   uint16_t grpc_port = 8001;  // 0: any
   std::string port_file;
-  std::vector<std::string> api_keys;
+  std::vector<std::string> api_keys;         // those of --api-key-file too
   std::vector<std::string> allowed_hosts;    // beside this machine's names, on loopback; "*": any
   std::vector<std::string> allowed_origins;  // of browsers' pages; "*": any
   std::string admin_key_file;

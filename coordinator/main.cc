@@ -6,10 +6,12 @@
 
 #include "coordinator/coordinator_options.h"
 #include "coordinator/serving.h"
+#include "proto/api_keys.h"
 #include "third_party/spdlog/log.h"
 
 int main(int argc, char** argv) {
   const auto parsed = tessera::coordinator::ParseCoordinatorOptions(argc, argv);
+  tessera::HideKeys(argc, argv);
   if (!parsed.ok()) {
     std::cerr << "tessera-coordinator: " << std::string(parsed.status().message()) << "\n";
     return 2;

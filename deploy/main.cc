@@ -17,6 +17,7 @@
 #include "deploy/simulate_command.h"
 #include "deploy/up.h"
 #include "deploy/up_flags.h"
+#include "proto/api_keys.h"
 #include "proto/build_version.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
@@ -127,6 +128,7 @@ int RunStatus(const StatusFlags& flags) {
 
 struct CompleteFlags {
   CompleteOptions options;
+  std::string api_key_file;
   bool raw = false;
 };
 
@@ -139,6 +141,8 @@ void AddComplete(const Command& app, CompleteFlags& flags) {
   complete.AddSwitch("--raw", flags.raw, "Continue the prompt without a chat template");
   complete.AddOption("--model", o.model, "Model name; default: the served one");
   complete.AddOption("--api-key", o.api_key, "Key to send");
+  complete.AddOption("--api-key-file", flags.api_key_file,
+                     "File with the key to send, instead of --api-key");
   complete.AddOption("--max-tokens", o.max_tokens, "Max tokens of the answer").Check(Positive());
   complete.AddOption("--temperature", o.temperature, "0: always the most likely token")
       .Check(NonNegative());
@@ -146,6 +150,11 @@ void AddComplete(const Command& app, CompleteFlags& flags) {
 
 int RunComplete(CompleteFlags& flags) {
   flags.options.chat = !flags.raw;
+  if (!flags.api_key_file.empty()) {
+    absl::StatusOr<std::vector<std::string>> keys = ReadApiKeyFile(flags.api_key_file);
+    if (!keys.ok()) return Fail(keys.status());
+    flags.options.api_key = keys->front();
+  }
   bool began = false;
   absl::StatusOr<Completion> answer = Complete(flags.options, [&began](const std::string& piece) {
     began = true;
@@ -209,6 +218,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<ParseOutcome> outcome = app.Parse(argc, argv);
   if (!outcome.ok()) return FailParse(NamedCommands(app, arguments).back(), outcome.status());
   if (*outcome == ParseOutcome::kPrinted) return 0;
+  HideKeys(argc, argv);
   if (app.Named("status")) return RunStatus(status);
   if (app.Named("profile")) return RunProfile(profile);
   if (app.Named("complete")) return RunComplete(complete);

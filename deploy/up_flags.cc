@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "deploy/describe_machine.h"
 #include "deploy/local_workers.h"
+#include "proto/api_keys.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
@@ -19,11 +20,14 @@ namespace {
 
 constexpr char kHandedOn[] = "Passed to the coordinator (described in tessera-coordinator --help)";
 
-void AddListening(const Command& up, UpOptions& o) {
+void AddListening(const Command& up, UpFlags& flags) {
+  UpOptions& o = flags.options;
   up.AddOption("--host", o.host, "Address to listen on").ShowDefault();
   up.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
   up.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
   up.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  up.AddOption("--api-key-file", flags.api_key_file,
+               "File with keys that clients must send, one a line");
   up.AddOption("--admin-key-file", o.admin_key_file,
                "File with the key for `tessera status`; default: a new one");
   up.AddOption("--cluster-token-file", o.cluster_token_file,
@@ -169,7 +173,7 @@ Command AddUp(const Command& app, UpFlags& flags) {
                "Share of each GPU's memory to use, with what other processes use of it")
       .Check(Between(0.01, 1))
       .ShowDefault();
-  AddListening(up, o);
+  AddListening(up, flags);
   up.AddOption("--cpu-isa", o.cpu_isa,
                "Kernel path: auto (the last in this list that the processor supports), reference, "
                "avx2, avx512, avx512_bf16 or amx")
@@ -209,6 +213,11 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
     return absl::InvalidArgumentError(
         "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
         "need none");
+  }
+  if (!flags.api_key_file.empty()) {
+    absl::StatusOr<std::vector<std::string>> keys = ReadApiKeyFile(flags.api_key_file);
+    if (!keys.ok()) return keys.status();
+    o.api_keys.insert(o.api_keys.end(), keys->begin(), keys->end());
   }
   if (absl::Status s = ReadKey(o.admin_key_file, "--admin-key-file", o.admin_key); !s.ok())
     return s;

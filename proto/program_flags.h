@@ -46,6 +46,7 @@ inline constexpr std::string_view kProcessFlags[] = {
     "grpc-port",
     "port-file",
     "api-key",
+    "api-key-file",
     "admin-key-file",
     "cluster-token-file",
     "shutdown-timeout",
