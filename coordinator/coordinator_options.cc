@@ -153,6 +153,10 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       .Size();
   app.AddSwitch("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
                 "Reuse the KV of prompt prefixes that requests share");
+  app.AddOption("--max-body-memory-bytes", o.max_body_memory_bytes,
+                "Memory for the bodies of all HTTP requests together, in bytes or as 256MiB; a "
+                "request beyond it gets status 503")
+      .Size();
   app.AddOption("--io-threads", o.io_threads, "Threads for HTTP connections")
       .Range(1, 256)
       .ShowDefault();
@@ -227,6 +231,10 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   if (parsed.options.kv_cache_bytes < 0) {
     return absl::InvalidArgumentError(
         "--kv-cache-memory-bytes is too large: give fewer bytes, or 0");
+  }
+  if (parsed.options.max_body_memory_bytes <= 0) {
+    return absl::InvalidArgumentError(
+        "--max-body-memory-bytes must be at least 1 byte, and fewer than 2^63");
   }
   if (absl::Status s = ReadApiKeys(files.api_key_file, parsed); !s.ok()) return s;
   if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;

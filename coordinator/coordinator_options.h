@@ -44,6 +44,7 @@ struct CoordinatorOptions {
   int64_t kv_cache_bytes = 0;  // 0: a share of what the worker has left
   bool prefix_cache = true;
   int io_threads = 2;
+  int64_t max_body_memory_bytes = 256 << 20;  // of all requests' bodies together
   double shutdown_timeout_seconds = 30;
   double progress_timeout_seconds = 60;  // 0: no replica counts as stalled
   std::string log_level = "info";

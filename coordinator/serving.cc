@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/codegen/service_type.h>
+#include <malloc.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 #include <signal.h>
@@ -407,8 +408,11 @@ class Coordinator {
     http.host = options_.host;
     http.port = options_.port;
     http.io_threads = options_.io_threads;
-    http.refused = [this](std::string_view path) {
-      if (OpenAiApi::Generates(path)) metrics_->OnRefused(absl::StatusCode::kInvalidArgument);
+    http.max_bodies_bytes = options_.max_body_memory_bytes;
+    http.refused = [this](std::string_view path, int status) {
+      if (!OpenAiApi::Generates(path)) return;
+      metrics_->OnRefused(status == 503 ? absl::StatusCode::kUnavailable
+                                        : absl::StatusCode::kInvalidArgument);
     };
     http.admit = MakeHttpAdmission(
         {.allowed_hosts = options_.allowed_hosts,
@@ -523,6 +527,8 @@ absl::Status Serve(const CoordinatorOptions& options) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  // Else the allocator keeps what a large body took for the next one, once it has freed one.
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
 
   Coordinator coordinator;
   if (absl::Status s = coordinator.Start(options); !s.ok()) return s;

@@ -25,6 +25,7 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "queue-timeout",
     "block-size",
     "kv-cache-memory-bytes",
+    "max-body-memory-bytes",
     "io-threads",
     "progress-timeout",
     "log-level",

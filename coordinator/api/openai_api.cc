@@ -183,6 +183,7 @@ class Api final : public OpenAiApi {
   // `generates`: a refusal is counted.
   std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id,
                                          bool generates, Json* conversation = nullptr) {
+    const auto counted = std::exchange(exchange.request().body_share, nullptr);
     const std::string text = std::exchange(exchange.request().body, std::string());
     absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body", kBodyLimits);
     absl::Status status = body.status();

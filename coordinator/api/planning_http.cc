@@ -42,6 +42,7 @@ auto Responder(std::shared_ptr<HttpExchange> exchange, const std::string& reques
 // False: the body is none, which is answered.
 bool ReadBody(HttpExchange& exchange, const std::string& request_id,
               google::protobuf::Message* message) {
+  const auto counted = std::exchange(exchange.request().body_share, nullptr);
   const std::string body = std::exchange(exchange.request().body, std::string());
   const absl::Status status = ReadDocument(body, "request", message);
   if (!status.ok()) RespondError(exchange, status, request_id);

@@ -31,9 +31,11 @@ std::chrono::milliseconds Milliseconds(double seconds) {
 HttpResponse PlainError(int status, const std::string& message) {
   HttpResponse response;
   response.status = status;
-  response.body = absl::StrFormat(
-      R"({"error":{"message":"%s","type":"invalid_request_error","param":null,"code":null}})",
-      message);
+  const bool busy = status == 503;
+  response.body =
+      absl::StrFormat(R"({"error":{"message":"%s","type":"%s","param":null,"code":null}})", message,
+                      busy ? "overloaded_error" : "invalid_request_error");
+  if (busy) response.headers = {{"Retry-After", "1"}};
   return response;
 }
 
@@ -92,6 +94,7 @@ class Connection final : public HttpConnectionControl,
   void ReadNext() {
     exchange_.reset();
     request_ = HttpRequest();
+    exchange_options_ = ExchangeOptions();
     scanned_ = 0;
     idle_ = true;
     stream_.expires_after(Milliseconds(state_->options.idle_timeout_seconds));
@@ -151,9 +154,7 @@ class Connection final : public HttpConnectionControl,
     if (!end.ok()) {
       RefuseFraming(end.status());
     } else if (std::max(*end, scanned_) > kMaxHeaderBytes) {
-      idle_ = false;
-      CountRefused();
-      RespondAndClose(PlainError(431, "the request's headers are larger than 65536 bytes"));
+      RefuseWith(431, "the request's headers are larger than 65536 bytes");
     } else if (*end > 0) {
       OnHeader(*end);
     } else {
@@ -196,8 +197,14 @@ class Connection final : public HttpConnectionControl,
     stream_.expires_after(Milliseconds(state_->options.read_timeout_seconds));
     if (!Admit()) return;
     const uint64_t limit = static_cast<uint64_t>(state_->options.max_body_bytes);
-    if (parser_->content_length().value_or(0) > limit) {
+    const uint64_t length = parser_->content_length().value_or(0);
+    if (length > limit) {
       Refuse(http::error::body_limit);
+      return;
+    }
+    request_.body_share = std::make_shared<BodyShare>(state_->bodies);
+    if (!request_.body_share->MayGrow(static_cast<int64_t>(length))) {
+      RefuseForRoom(static_cast<int64_t>(length));
       return;
     }
     parser_->body_limit(limit);
@@ -205,8 +212,7 @@ class Connection final : public HttpConnectionControl,
     if (!parser_->is_done()) parser_->on_chunk_header(check_chunk_);
     const auto expected = parser_->get()[http::field::expect];
     if (!expected.empty() && !beast::iequals(expected, "100-continue")) {
-      CountRefused();
-      RespondAndClose(PlainError(417, "the header Expect may only ask for 100-continue here"));
+      RefuseWith(417, "the header Expect may only ask for 100-continue here");
     } else if (!expected.empty() && !parser_->is_done() && exchange_options_.chunked) {
       Continue();
     } else {
@@ -257,7 +263,6 @@ class Connection final : public HttpConnectionControl,
     request_.origin = std::string(message[http::field::origin]);
     request_.cors_method = std::string(message[http::field::access_control_request_method]);
     request_.cors_headers = std::string(message[http::field::access_control_request_headers]);
-    exchange_options_ = ExchangeOptions();
     exchange_options_.head_only = message.method() == http::verb::head;
     exchange_options_.keep_alive = message.keep_alive();
     exchange_options_.chunked = message.version() >= 11;
@@ -274,10 +279,41 @@ class Connection final : public HttpConnectionControl,
   }
 
   void OnBodyBytes(beast::error_code error, size_t) {
-    if (error)
+    if (error) {
       Refuse(error);
-    else
+      return;
+    }
+    const auto bytes = static_cast<int64_t>(parser_->get().body().size());
+    if (request_.body_share->Grow(bytes))
       ReadBody();
+    else
+      RefuseForRoom(bytes);
+  }
+
+  // `bytes`: of the body that there is no room for.
+  void RefuseForRoom(int64_t bytes) {
+    const BodyBudget& bodies = *state_->bodies;
+    const std::string limit =
+        absl::StrCat("(", bodies.max_bytes(),
+                     " bytes, --max-body-memory-bytes; a quarter of it is for bodies "
+                     "of at most ",
+                     BodyBudget::kSmallBytes, " bytes)");
+    if (bodies.EverFits(bytes)) {
+      RefuseWith(503, absl::StrCat("the bodies of all requests together take up the memory for "
+                                   "them ",
+                                   limit, ": try again"));
+    } else {
+      RefuseWith(413, absl::StrCat("a body of ", bytes,
+                                   " bytes is larger than the memory for the "
+                                   "bodies of all requests ",
+                                   limit));
+    }
+  }
+
+  void RefuseWith(int status, const std::string& message) {
+    idle_ = false;
+    CountRefused(status);
+    RespondAndClose(PlainError(status, message));
   }
 
   // Closing a socket with unread bytes resets it, and the answer is lost on its way: a client that
@@ -299,11 +335,9 @@ class Connection final : public HttpConnectionControl,
   }
 
   void RefuseFraming(const absl::Status& status) {
-    idle_ = false;
     const bool unknown = status.code() == absl::StatusCode::kUnimplemented;
-    CountRefused();
-    RespondAndClose(PlainError(
-        unknown ? 501 : 400, absl::StrCat(unknown ? "" : kNotHttp, std::string(status.message()))));
+    RefuseWith(unknown ? 501 : 400,
+               absl::StrCat(unknown ? "" : kNotHttp, std::string(status.message())));
   }
 
   // What cannot be read as HTTP is answered where the other side may still listen, then closed.
@@ -315,24 +349,25 @@ class Connection final : public HttpConnectionControl,
       Close();
       return;
     }
-    CountRefused();
     if (error == http::error::body_limit) {
-      RespondAndClose(PlainError(
-          413, absl::StrCat("the body is larger than ", state_->options.max_body_bytes, " bytes")));
+      RefuseWith(
+          413, absl::StrCat("the body is larger than ", state_->options.max_body_bytes, " bytes"));
     } else {
-      RespondAndClose(PlainError(400, absl::StrCat(kNotHttp, WhyNotHttp(error))));
+      RefuseWith(400, absl::StrCat(kNotHttp, WhyNotHttp(error)));
     }
   }
 
   // By the path where one was read.
-  void CountRefused() const {
+  void CountRefused(int status) const {
     if (!state_->options.refused) return;
-    state_->options.refused(request_.path.empty() ? PathOf(RequestTarget(Buffered()))
-                                                  : request_.path);
+    state_->options.refused(
+        request_.path.empty() ? PathOf(RequestTarget(Buffered())) : request_.path, status);
   }
 
   void RespondAndClose(HttpResponse response) {
     unread_ = true;
+    parser_.reset();  // what was read of a body is freed before the other side has left
+    request_ = HttpRequest();
     ExchangeOptions options = exchange_options_;
     options.keep_alive = false;
     exchange_ = std::make_shared<Exchange>(weak_from_this(), HttpRequest(), options);

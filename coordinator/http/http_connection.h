@@ -18,6 +18,7 @@ namespace tessera::coordinator {
 struct HttpServerState {
   HttpServerOptions options;
   HttpHandler handler;
+  std::shared_ptr<BodyBudget> bodies;
   std::atomic<int64_t> connections = 0;
   std::atomic<bool> draining = false;
   bool on_loopback = false;  // the address that is listened on; set before the first connection

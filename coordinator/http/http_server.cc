@@ -36,6 +36,7 @@ class Server final : public HttpServer {
       : state_(std::make_shared<HttpServerState>()) {
     state_->options = options;
     state_->handler = std::move(handler);
+    state_->bodies = std::make_shared<BodyBudget>(options.max_bodies_bytes);
     for (int i = 1; i < options.io_threads; ++i) loops_.emplace_back();
   }
   ~Server() override { Stop(); }

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/http/body_budget.h"
 
 namespace tessera::coordinator {
 
@@ -27,6 +28,8 @@ struct HttpRequest {
   std::string method;
   std::string path;  // without the query, and without scheme and host of an absolute target
   std::string body;  // empty at admission
+  // Counts the body as long as it is in memory: whoever moves the body out moves this out too.
+  std::shared_ptr<BodyShare> body_share;
   bool has_body = false;
   bool on_loopback = false;  // the address that the server listens on; not the client's
   // Values of header fields, never of trailers; empty where absent.
@@ -65,7 +68,8 @@ struct HttpServerOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one
   int io_threads = 2;
-  int64_t max_body_bytes = 32 << 20;     // more is 413
+  int64_t max_body_bytes = 32 << 20;     // of one; more is 413
+  int64_t max_bodies_bytes = 256 << 20;  // of all that are in memory; more is 503
   int64_t max_connections = 65536;       // one more is answered 503
   int64_t max_pending_bytes = 64 << 10;  // of one stream; more closes it
   int socket_send_buffer_bytes =
@@ -77,8 +81,8 @@ struct HttpServerOptions {
   // client is told to go on (100-continue). May not be set: everything is admitted.
   HttpAdmit admit;
   // Called on an I/O thread for a request that the server answers itself, with an error: the path,
-  // "/" where none was read. May not be set.
-  std::function<void(std::string_view path)> refused;
+  // "/" where none was read, and the status. May not be set.
+  std::function<void(std::string_view path, int status)> refused;
 };
 
 class HttpExchange {

@@ -76,7 +76,7 @@ TEST_CASE(
   options.max_body_bytes = 1000;
   std::mutex mutex;
   std::vector<std::string> refused;
-  options.refused = [&](std::string_view path) {
+  options.refused = [&](std::string_view path, int) {
     std::lock_guard lock(mutex);
     refused.emplace_back(path);
   };
@@ -194,6 +194,71 @@ TEST_CASE("a request is judged by its header: its body is not read, nor asked fo
   CHECK(admitted.status == 200);
   CHECK(admitted.head.find("X-Any: a") != std::string::npos);
   CHECK(handled == 1);
+}
+
+TEST_CASE("the bodies in memory have a bound in sum; small ones come through") {
+  std::mutex mutex;
+  std::vector<int> refused;
+  HttpServerOptions options;
+  options.max_bodies_bytes = 4 << 20;
+  options.refused = [&](std::string_view, int status) {
+    std::lock_guard lock(mutex);
+    refused.push_back(status);
+  };
+  auto server = Serve(Echo, options);
+  // 3 MB of 4 are for large bodies; this one takes 2 of them and does not end.
+  auto slow = std::make_unique<HttpClient>(server->port());
+  REQUIRE(slow->Send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2000001\r\n\r\n" +
+                     std::string(2'000'000, 'x')));
+  // By its length at the header; by what has come where the length is not known.
+  for (const char* how : {"Content-Length: 1500000", "Transfer-Encoding: chunked"}) {
+    HttpReply reply;
+    for (int tries = 0; tries < 100 && reply.status != 503; ++tries) {
+      HttpClient second(server->port());
+      REQUIRE(second.Send(std::string("POST /b HTTP/1.1\r\nHost: h\r\n") + how + "\r\n\r\n" +
+                          (*how == 'T' ? "16e360\r\n" : "") + std::string(1'500'000, 'x') +
+                          (*how == 'T' ? "\r\n0\r\n\r\n" : "")));
+      reply = second.Receive();  // 200 as long as the slow one's bytes are on their way
+    }
+    CHECK(reply.status == 503);
+    CHECK_THAT(reply.body,
+               Catch::Contains("--max-body-memory-bytes") && Catch::Contains("overloaded_error"));
+    CHECK(reply.head.find("Retry-After: 1") != std::string::npos);
+  }
+  HttpClient small(server->port());
+  REQUIRE(small.SendRequest("POST", "/c", std::string(60'000, 'y')));
+  CHECK(small.Receive().status == 200);
+  {
+    std::lock_guard lock(mutex);
+    CHECK(refused == std::vector<int>{503, 503});
+  }
+  // No patience helps a body that is larger than all of it.
+  HttpClient never(server->port());
+  REQUIRE(never.Send("POST /d HTTP/1.1\r\nHost: h\r\nContent-Length: 3500000\r\n\r\n"));
+  CHECK(never.Receive().status == 413);
+  slow.reset();
+  HttpReply reply;
+  for (int tries = 0; tries < 1000 && reply.status != 200; ++tries) {
+    HttpClient second(server->port());
+    REQUIRE(second.SendRequest("POST", "/b", std::string(2'000'000, 'x')));
+    reply = second.Receive();
+  }
+  CHECK(reply.status == 200);
+}
+
+TEST_CASE("a body counts as long as it is in memory") {
+  const auto budget = std::make_shared<BodyBudget>(1 << 20);
+  {
+    BodyShare first(budget), second(budget);
+    CHECK(first.Grow(700'000));
+    CHECK_FALSE(second.Grow(100'000));
+    CHECK(second.Grow(BodyBudget::kSmallBytes));
+    CHECK_FALSE(second.MayGrow(BodyBudget::kSmallBytes + 100'000));
+    CHECK(budget->used_bytes() == 700'000 + BodyBudget::kSmallBytes);
+  }
+  CHECK(budget->used_bytes() == 0);
+  CHECK(budget->EverFits(700'000));
+  CHECK_FALSE(budget->EverFits(900'000));
 }
 
 TEST_CASE("a stream arrives in order, from another thread, and the connection goes on") {

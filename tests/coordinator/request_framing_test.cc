@@ -242,6 +242,17 @@ TEST_CASE("a faulty request that comes in two pieces, cut anywhere, is refused o
   CHECK(door.smuggled == 0);
 }
 
+TEST_CASE("a refusal behind a HEAD has a body of its own") {
+  auto server = HttpServer::Start({}, [](std::shared_ptr<HttpExchange> exchange) {
+                  exchange->Respond({});
+                }).value();
+  HttpClient client(server->port());
+  REQUIRE(client.Send("HEAD /a HTTP/1.1\r\nHost: x\r\n\r\n" + Get("Content-Length: x\r\n")));
+  CHECK(client.Receive().status == 200);
+  CHECK_THAT(client.Receive().body, Catch::Contains("Content-Length is malformed"));
+  server->Stop();
+}
+
 TEST_CASE("trailers never become headers") {
   HttpRequest seen;
   auto server = HttpServer::Start({}, [&seen](std::shared_ptr<HttpExchange> exchange) {
