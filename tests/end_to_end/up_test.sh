@@ -117,7 +117,8 @@ check "for up's own flags too" [ "$(grep -c '^r-local/' "$out")" -eq 1 ]
 check "the example asks for the key" grep -q 'curl .*Authorization: Bearer' "$out"
 check "no key is printed" bash -c '! grep -q "it.s a key" "$1" "$2"/logs/*.log' - "$out" "$TEST_TMPDIR"
 
-up --host 0.0.0.0 --workers 1 --api-key secret --ready-timeout 60 --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+printf "secret\n" > "$keys/api"
+up --host 0.0.0.0 --workers 1 --api-key-file "$keys/api" --ready-timeout 60 --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
 check "beyond loopback it comes up with keys of its own" [ $? -eq 0 ]
 check "and says how to ask for the status" grep -q -- "--admin-key-file $TEST_TMPDIR/logs/admin_key" "$out"
 check "the log speaks of types as --dtype does" grep -q "weights bfloat16 [0-9]* bytes, KV bfloat16" "$TEST_TMPDIR/logs/worker-0.log"
