@@ -15,6 +15,7 @@
 #include "proto/protocol.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/advice/left_out_devices.h"
 #include "scheduler/planner/advice/sensitivity.h"
 #include "scheduler/planner/report/plan_diff.h"
 #include "scheduler/planner/report/plan_picture.h"
@@ -211,6 +212,9 @@ void PlanCli::AddPlan() {
                   "up to 64 devices, or 1,000 if a plan splits prefill and decode");
   plan_.AddSwitch("--prove", f.options.prove,
                   "Test as many layouts as a proof of the optimum needs (up to eight devices)");
+  plan_.AddSwitch("--include-unsupported", f.include_unsupported,
+                  "Plan also for kinds of devices that no worker runs on, such as a P40; default: "
+                  "they are left out, and the plan says what they would bring");
   plan_.AddSwitch("--quick", quick_,
                   "Print the predicted rate; default: simulate 20,000 requests with each of three "
                   "seeds, and print the rate that all attain");
@@ -440,6 +444,7 @@ int PlanCli::RunPlan() {
   if (!question.ok()) return Fail(question.status());
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(question->input, question->options);
   if (!plan.ok()) return Fail(plan.status());
+  scheduler::AddLeftOutGain(question->input, question->options, &*plan);
   const absl::Status finished = Finish(*question, &*plan);
   if (!explain_) {
     std::cout << scheduler::PlanSummary(*plan, {WeightsFolder(flags_.model), out_, picture_});

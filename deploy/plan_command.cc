@@ -220,6 +220,8 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
   question.options.preference = PreferenceOf(flags);
+  // Whoever writes a layout names its devices.
+  question.options.supported_only = !flags.include_unsupported && flags.layout.empty();
   if (absl::Status s = CheckGivenLengths(flags, input.model); !s.ok()) return s;
   if (!flags.running.empty()) {
     absl::StatusOr<v1::DeploymentPlan> running = ReadPlanFile(flags.running);

@@ -38,6 +38,7 @@ struct PlanFlags {
   std::string weight_read = "2 GB/s";  // of a machine's disk
   std::string weight_network;          // "10 Gbit/s"; empty: machines have the weights
   std::string running;                 // file of the plan that runs now; empty: nothing does
+  bool include_unsupported = false;    // plan also for devices that no worker runs on
   std::string layout;  // file of a layout to judge instead of searching; empty: search
   scheduler::PlannerOptions options;
 };

@@ -22,12 +22,6 @@ bool IsLive(const std::map<std::string, WorkerRecord>& workers, const std::strin
   return found != workers.end() && found->second.state != v1::WORKER_STATE_LOST;
 }
 
-int DevicesOf(const v1::Machine& machine) {
-  int devices = 0;
-  for (const v1::DeviceGroup& group : machine.devices()) devices += std::max(1, group.count());
-  return devices;
-}
-
 // What the description itself gives a device of memory; 0: nothing. The catalogue's figure is of no
 // card in particular, and limits none.
 int64_t DescribedMemory(const v1::Cluster& cluster, const v1::DeviceGroup& group) {
@@ -142,10 +136,17 @@ void Rename(const std::map<std::string, std::string>& names, v1::DeploymentPlan*
 std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
                                         const std::map<std::string, WorkerRecord>& workers) {
   std::vector<std::string> missing;
+  const absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
   for (const v1::Machine& machine : cluster.machines()) {
-    for (int i = 0; i < DevicesOf(machine); ++i) {
-      if (!IsLive(workers, DeviceName(machine.name(), i)))
-        missing.push_back(DeviceName(machine.name(), i));
+    int index = 0;
+    for (const v1::DeviceGroup& group : machine.devices()) {
+      const auto kind = catalogue.ok() ? scheduler::DescribedKind(cluster, *catalogue, group.kind())
+                                       : std::nullopt;
+      const bool may_come = !kind || scheduler::HasWorker(*kind);
+      for (int i = 0; i < std::max(1, group.count()); ++i, ++index) {
+        const std::string name = DeviceName(machine.name(), index);
+        if (may_come && !IsLive(workers, name)) missing.push_back(name);
+      }
     }
   }
   return missing;

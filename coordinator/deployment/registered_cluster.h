@@ -32,11 +32,12 @@ struct PlanAtStart {
   int64_t max_sequences = 0;   // that flags ask for; 0: the planner's
   int64_t context_tokens = 0;  // of the longest request that is served; 0: the model's
   int64_t block_tokens = kDefaultBlockTokens;  // of KV
-  std::optional<bool> split;   // every replica only prefills or only decodes; false: none does
-  double wait_seconds = 30;    // for devices that are described and have not registered
+  std::optional<bool> split;  // every replica only prefills or only decodes; false: none does
+  double wait_seconds = 30;   // for devices that are described and have not registered
 };
 
-// Devices of the description ("machine/index") that no live worker has registered as.
+// Devices of the description ("machine/index") that no live worker has registered as, without those
+// of kinds that no worker runs on.
 std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
                                         const std::map<std::string, WorkerRecord>& workers);
 

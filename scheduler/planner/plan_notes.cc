@@ -41,17 +41,25 @@ void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   for (const std::string& name : kinds) {
     const auto kind = DescribedKind(plan.input->cluster, plan.input->catalogue, name);
     const double capability = kind ? kind->compute_capability() : 0;
-    if (capability <= 0) continue;
-    if (capability < kMinCapability) {
+    if (kind && !HasWorker(*kind)) {
       without_worker.insert(name);
-    } else if (capability < kBfloat16Capability) {
+    } else if (capability > 0 && capability < kBfloat16Capability) {
       without_bfloat16.insert(name);
     }
   }
-  if (!without_worker.empty()) {
+  const bool left_out = plan.left_out != nullptr && !plan.left_out->empty();
+  if (!without_worker.empty() || left_out) {
     v1::WithoutWorker& without = *notes->emplace_back().mutable_without_worker();
     *without.mutable_kinds() = Named(without_worker).kinds();
     without.set_least_capability(kMinCapability);
+    if (left_out) {
+      for (const auto& [kind, devices] : *plan.left_out) {
+        v1::KindCount& count = *without.add_left_out();
+        count.set_kind(kind);
+        count.set_devices(devices);
+      }
+      without.set_requests_per_second(plan.placement->requests_per_second);
+    }
   }
   if (UsesBfloat16(plan) && !without_bfloat16.empty())
     *notes->emplace_back().mutable_without_bfloat16() = Named(without_bfloat16);

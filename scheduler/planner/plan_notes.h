@@ -3,6 +3,8 @@
 // a machine takes along, what a raised --max-sequences would bring. Thread rule: pure functions.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
 #include "scheduler/planner/planner_input.h"
@@ -22,6 +24,7 @@ struct NotedPlan {
   const PlacementProblem* problem = nullptr;
   const Placement* placement = nullptr;  // with the rates that are promised
   bool survives = false;                 // what the loss of a machine leaves is said already
+  const std::map<std::string, int>* left_out = nullptr;  // devices by kind; null: none
 };
 
 std::vector<v1::Note> PlanNotes(const NotedPlan& plan);

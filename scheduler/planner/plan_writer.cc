@@ -57,8 +57,8 @@ class PlanWriter {
       if (!idle.kinds().empty()) *plan_.add_notes()->mutable_idle() = std::move(idle);
     }
     if (Splits(placement) && !context_.simulates) plan_.add_notes()->set_unsimulated_split(true);
-    for (v1::Note& note :
-         PlanNotes({&input_, &options_, &problem_, &placement, plan_.has_survival()}))
+    for (v1::Note& note : PlanNotes({&input_, &options_, &problem_, &placement,
+                                     plan_.has_survival(), &planning_.left_out}))
       *plan_.add_notes() = std::move(note);
     Compare(placement);
     const bool money = options_.goal == Goal::kPrice || options_.goal == Goal::kBudget;

@@ -56,8 +56,10 @@ struct PlannerOptions {
   // replicas that decode have KV for one, in whole blocks, if any plan does.
   int64_t context_tokens = 0;
   int64_t block_tokens = kDefaultBlockTokens;  // of KV
-  uint64_t seed = 0;           // of searches that draw; 0: their own
+  uint64_t seed = 0;                           // of searches that draw; 0: their own
   bool allow_split = true;
+  // Leave out devices that no worker runs on: what is planned is to be started.
+  bool supported_only = false;
   bool require_split = false;  // the best plan all of whose replicas only prefill or only decode
   bool survive_machine_loss = false;  // what counts is what the loss of the worst machine leaves
   MoveOptions move;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "scheduler/input/length_buckets.h"
+#include "scheduler/input/supported_devices.h"
 #include "scheduler/planner/plan_notes.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/search/search_options.h"
@@ -30,6 +31,14 @@ absl::Status Read(PlanningProblem* out) {
   if (!graph.ok()) return graph.status();
   out->graph = *std::move(graph);
   PriceSpot(input.cluster, options.spot, &out->graph);
+  if (options.supported_only) {
+    absl::StatusOr<SupportedPart> supported = SupportedDevices(
+        std::move(out->graph), input.cluster, input.catalogue, input.cluster_file,
+        input.by_request ? "options.include_unsupported" : "--include-unsupported");
+    if (!supported.ok()) return supported.status();
+    out->graph = std::move(supported->graph);
+    out->left_out = std::move(supported->left_out);
+  }
   out->context_tokens =
       options.context_tokens > 0 ? options.context_tokens : out->shape.max_positions;
   absl::StatusOr<WorkloadSamples> samples =

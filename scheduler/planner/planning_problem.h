@@ -5,7 +5,9 @@
 // Errors: InvalidArgument, which names the file or option, for a description that cannot be.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "scheduler/planner/planner_input.h"
@@ -24,6 +26,7 @@ struct PlanningProblem {
   const PlannerOptions* options = nullptr;
   ModelShape shape;
   ClusterGraph graph;
+  std::map<std::string, int> left_out;  // devices, by kind, that are not in `graph`
   WorkloadSamples workload;
   int64_t context_tokens = 0;  // of the longest sequence
   PlacementProblem problem;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/input/supported_devices.h"
 #include "scheduler/planner/report/cluster_links.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
@@ -129,9 +130,14 @@ absl::Status LinksInTheWay(const Search& search, PlacementProblem problem,
     link->set_bandwidth_bytes_per_second(1e15);
     link->set_latency_seconds(0);
   }
-  const absl::StatusOr<ClusterGraph> graph =
-      MakeClusterGraph(fast, input.catalogue, input.cluster_file);
+  absl::StatusOr<ClusterGraph> graph = MakeClusterGraph(fast, input.catalogue, input.cluster_file);
   if (narrowest.empty() || !graph.ok()) return absl::OkStatus();
+  if (graph->pools().size() != problem.graph->pools().size()) {  // some were left out
+    auto supported = SupportedDevices(*std::move(graph), fast, input.catalogue, input.cluster_file,
+                                      "--include-unsupported");
+    if (!supported.ok()) return absl::OkStatus();
+    graph = std::move(supported->graph);
+  }
   problem.graph = &*graph;
   const double served = Served(search, problem);
   if (served < kLeastRequestsPerSecond) return absl::OkStatus();

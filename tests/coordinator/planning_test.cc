@@ -200,6 +200,16 @@ TEST_CASE("rates are those of the last ten seconds") {
   CHECK(recent.time_per_output_token_seconds() == Approx(0.1));
 }
 
+TEST_CASE("devices that no worker runs on are not waited for") {
+  PlanAtStart start = Start();
+  v1::Machine& machine = *start.cluster.add_machines();
+  machine.set_name("old");
+  machine.add_devices()->set_kind("V100");
+  machine.add_devices()->set_kind("T4");
+  CHECK(MissingDevices(start.cluster, {}) ==
+        std::vector<std::string>{"a/0", "a/1", "a/2", "b/0", "old/1"});
+}
+
 TEST_CASE("a plan is made of the devices that registered, with the memory they report") {
   const PlanAtStart start = Start();
   const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-0.5B");

@@ -354,7 +354,14 @@ TEST_CASE("who reads a plan can start it") {
                       "--cluster-token-file TOKEN (the same secret on every machine), and on "
                       "machine M, per device M/N: tessera-worker --coordinator HOST:8001 --listen "
                       "M:0 --cluster-token-file TOKEN --name M/N --device cuda:N "));
-  CHECK_THAT(OneLine(many), Contains("plan without it, or take this plan as an estimate "));
+  CHECK_THAT(OneLine(many), Contains("warning: 4 V100-32 left out: no worker runs on such devices; "
+                                     "with them ") &&
+                                Contains("; --include-unsupported plans for them "));
+  const std::string all = RunAsGiven({"deploy/clusters/mixed_cloud_32.yaml", "--model",
+                                      "Llama-3-8B", "--quick", "--include-unsupported"})
+                              .out;
+  CHECK_THAT(OneLine(all),
+             Contains("take this plan as an estimate "));
 }
 
 TEST_CASE("the headline is what simulation attains, and --quick says that it is predicted") {

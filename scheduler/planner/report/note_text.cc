@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/input/supported_devices.h"
 #include "scheduler/planner/report/bound_text.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/report/weak_replicas.h"
@@ -328,18 +331,34 @@ std::string ShortKvText(const v1::ShortKv& short_kv, const v1::DeploymentPlan& p
       short_kv.replica(), short_kv.kv_tokens(), short_kv.kv_tokens());
 }
 
+std::string WithoutWorkerText(const v1::WithoutWorker& without) {
+  if (without.left_out().empty()) {
+    return StrFormat(
+        "warning: no worker runs on %s (compute capability below %.1f, or no NVIDIA GPU): take "
+        "this plan as an estimate",
+        absl::StrJoin(without.kinds(), ", "), without.least_capability());
+  }
+  std::map<std::string, int> devices;
+  for (const v1::KindCount& count : without.left_out()) devices[count.kind()] += count.devices();
+  std::string text =
+      StrCat("warning: ", CountedKinds(devices), " left out: no worker runs on such devices; ");
+  const double with = without.with_requests_per_second();
+  if (with > without.requests_per_second()) {
+    text += StrFormat("with them %.3f requests/s instead of %.3f; ", with,
+                      without.requests_per_second());
+  } else if (with > 0) {
+    text += "they would bring nothing; ";
+  }
+  return text + "--include-unsupported plans for them";
+}
+
 // Of devices and machines.
 std::string DeviceNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
   switch (note.fact_case()) {
     case v1::Note::kRent: return RentText(note.rent(), plan);
     case v1::Note::kRentOrders: return OrdersText(note.rent_orders());
     case v1::Note::kIdle: return IdleText(note.idle());
-    case v1::Note::kWithoutWorker:
-      return StrFormat(
-          "warning: no worker runs on %s: its compute capability is below %.1f; plan without it, "
-          "or take this plan as an estimate",
-          absl::StrJoin(note.without_worker().kinds(), ", "),
-          note.without_worker().least_capability());
+    case v1::Note::kWithoutWorker: return WithoutWorkerText(note.without_worker());
     case v1::Note::kWithoutBfloat16:
       return StrCat("warning: ", absl::StrJoin(note.without_bfloat16().kinds(), ", "),
                     note.without_bfloat16().kinds_size() == 1 ? " has" : " have",

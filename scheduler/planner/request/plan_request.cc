@@ -10,6 +10,7 @@
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/input/workload_samples.h"
 #include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/advice/left_out_devices.h"
 #include "scheduler/planner/advice/sensitivity.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/plan_table.h"
@@ -97,6 +98,7 @@ absl::Status ReadOptions(const v1::PlanOptions& given, PlannerOptions* options) 
     return absl::InvalidArgumentError("request: options: split and no_split exclude each other");
   if (given.kv_int4()) options->strongest_kv_codec = KvCodec::kInt4;
   options->prove = given.prove();
+  options->supported_only = !given.include_unsupported();
   if (!given.no_usual_limits()) options->preference = UsualPreference();
   return absl::OkStatus();
 }
@@ -190,6 +192,7 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   input.model = *std::move(model);
   absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
   if (!plan.ok()) return AsFault(plan.status());
+  AddLeftOutGain(input, options, &*plan);
   const bool again = request.options().sensitivity();
   if (again || request.options().quick_sensitivity()) AddSensitivity(input, options, again, &*plan);
   v1::PlanReply reply;

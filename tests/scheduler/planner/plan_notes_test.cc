@@ -35,7 +35,7 @@ TEST_CASE("bfloat16 on a kind without it is named, and a kind that no worker run
   CHECK(LineWith(t4, "no worker runs") == "");
   const auto v100 = PlanOf("machines: [{name: a, devices: [{kind: V100-32}]}]", "Llama-3-8B");
   CHECK_THAT(LineWith(v100, "no worker runs"),
-             Contains("warning: no worker runs on V100-32: its compute capability is below 7.5"));
+             Contains("warning: no worker runs on V100-32 (compute capability below 7.5"));
   CHECK(LineWith(v100, "bfloat16 units") == "");  // where nothing runs nothing is computed
   const auto l4 = PlanOf("machines: [{name: a, devices: [{kind: L4}]}]", "Llama-3-8B");
   CHECK(LineWith(l4, "bfloat16 units") == "");

@@ -27,6 +27,20 @@ std::string Refusal(const std::string& body) {
 const std::string kCluster = "cluster: {machines: [{name: a, devices: [{kind: L4}]}]}\n";
 const std::string kLengths = "classes: [{lengths: [{prompt_tokens: 800, output_tokens: 100}]}]";
 
+TEST_CASE("devices that no worker runs on are planned for where that is asked for") {
+  const std::string both =
+      "cluster: {machines: [{name: a, devices: [{kind: V100-16}, {kind: L4}]}]}\nworkload: {" +
+      kLengths + "}\n";
+  const auto without = Answer(both), with = Answer(both + "options: {include_unsupported: true}");
+  REQUIRE(without.status().message() == "");
+  REQUIRE(with.status().message() == "");
+  CHECK_THAT(without->text(), Contains("1 V100-16 left out") && !Contains("a/0"));
+  CHECK_THAT(with->text(), Contains("no worker runs on V100-16") && Contains("a/0"));
+  CHECK_THAT(Refusal("cluster: {machines: [{name: a, devices: [{kind: V100-16}]}]}\nworkload: {" +
+                     kLengths + "}"),
+             Contains("options.include_unsupported plans for them all the same"));
+}
+
 TEST_CASE("goodput is planned for, and what is attained comes with the plan") {
   const auto reply =
       Answer(kCluster +

@@ -1,0 +1,43 @@
+#include "scheduler/planner/advice/left_out_devices.h"
+
+#include <algorithm>
+
+#include "scheduler/planner/planner.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr int kMaxDevices = 64;  // above which nobody waits for a second search
+
+int DevicesOf(const v1::Cluster& cluster) {
+  int devices = 0;
+  for (const v1::Machine& machine : cluster.machines()) {
+    for (const v1::DeviceGroup& group : machine.devices()) {
+      devices += std::max(1, group.count()) * std::max(1, machine.available());
+      if (devices > kMaxDevices) return devices;
+    }
+  }
+  return devices;
+}
+
+}  // namespace
+
+void AddLeftOutGain(const PlannerInput& input, const PlannerOptions& options,
+                    v1::DeploymentPlan* plan) {
+  if (options.goal != Goal::kThroughput || options.watch.Stopped()) return;
+  const auto note =
+      std::find_if(plan->mutable_notes()->begin(), plan->mutable_notes()->end(),
+                   [](const v1::Note& one) { return !one.without_worker().left_out().empty(); });
+  if (note == plan->mutable_notes()->end() || DevicesOf(input.cluster) > kMaxDevices) return;
+  PlannerOptions all = options;
+  all.supported_only = all.prove = false;
+  all.simulate = false;
+  all.attain_requests = 0;
+  const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(input, all);
+  if (!with.ok()) return;
+  v1::WithoutWorker& without = *note->mutable_without_worker();
+  without.set_requests_per_second(plan->prediction().requests_per_second());
+  without.set_with_requests_per_second(with->prediction().requests_per_second());
+}
+
+}  // namespace tessera::scheduler
