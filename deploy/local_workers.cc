@@ -7,6 +7,8 @@
 #include "deploy/plan_file.h"
 #include "proto/cluster.pb.h"
 #include "proto/document.h"
+#include "scheduler/input/catalogue.h"
+#include "scheduler/input/cluster_graph.h"
 
 namespace tessera::deploy {
 namespace {
@@ -29,6 +31,17 @@ int64_t DescribedMemory(const v1::Cluster& cluster, const v1::DeviceGroup& group
   return 0;
 }
 
+// The catalogue holds accelerators alone; of others only what the description says is known, and
+// that drivers begin the names of their cards so.
+bool IsGpu(const v1::DeviceCatalogue& catalogue, const v1::DeviceKind* described,
+           const std::string& kind) {
+  for (const char* maker : {"NVIDIA ", "Tesla ", "Quadro "}) {
+    if (kind.starts_with(maker)) return true;
+  }
+  return scheduler::FindKind(catalogue, kind) != nullptr ||
+         (described != nullptr && described->compute_capability() > 0);
+}
+
 // What the plan counts on, whichever of its figures says more.
 int64_t PlannedMemory(const v1::PlannedWorker& worker) {
   return std::max(worker.available_bytes(),
@@ -46,11 +59,18 @@ absl::StatusOr<std::vector<LocalWorker>> WorkersOfCluster(const std::string& fil
   if (machines > 1) return SeveralMachines("--cluster", file, machines);
   std::vector<LocalWorker> workers;
   if (machines == 0) return workers;  // the coordinator says what is wrong with it
+  const absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
+  if (!catalogue.ok()) return catalogue.status();
   const v1::Machine& machine = cluster.machines(0);
+  int index = 0;
   for (const v1::DeviceGroup& group : machine.devices()) {
+    const auto kind = scheduler::DescribedKind(cluster, *catalogue, group.kind());
     for (int i = 0; i < std::max(1, group.count()); ++i) {
-      workers.push_back({.name = absl::StrCat(machine.name(), "/", workers.size()),
-                         .memory_bytes = DescribedMemory(cluster, group)});
+      workers.push_back({.name = absl::StrCat(machine.name(), "/", index++),
+                         .memory_bytes = DescribedMemory(cluster, group),
+                         .kind = group.kind(),
+                         .is_gpu = IsGpu(*catalogue, kind ? &*kind : nullptr, group.kind()),
+                         .is_supported = !kind || scheduler::HasWorker(*kind)});
     }
   }
   return workers;
@@ -59,13 +79,18 @@ absl::StatusOr<std::vector<LocalWorker>> WorkersOfCluster(const std::string& fil
 absl::StatusOr<std::vector<LocalWorker>> WorkersOfPlan(const std::string& file) {
   const absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(file);
   if (!plan.ok()) return plan.status();
+  const absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
+  if (!catalogue.ok()) return catalogue.status();
   std::vector<LocalWorker> workers;
   std::set<std::string> machines;
   for (const v1::Replica& replica : plan->replicas()) {
     for (const v1::Stage& stage : replica.stages()) {
       for (const v1::PlannedWorker& worker : stage.workers()) {
         machines.insert(worker.device().substr(0, worker.device().rfind('/')));
-        workers.push_back({.name = worker.device(), .memory_bytes = PlannedMemory(worker)});
+        workers.push_back({.name = worker.device(),
+                           .memory_bytes = PlannedMemory(worker),
+                           .kind = worker.kind(),
+                           .is_gpu = IsGpu(*catalogue, nullptr, worker.kind())});
       }
     }
   }

@@ -88,6 +88,7 @@ class Local {
       std::cout << "cuda-emulated: an emulator runs the GPU's kernels; it is very slow, for tests"
                 << std::endl;
     }
+    for (const std::string& note : options_.device_notes) std::cout << note << std::endl;
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
     if (absl::Status s = FindKeys(); !s.ok()) return s;
     if (absl::Status s = StartCoordinator(); !s.ok()) return s;

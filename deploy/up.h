@@ -19,6 +19,8 @@ struct UpOptions {
   int workers = 0;  // 0: one per core, two at most, or all that are named below
   // Those that --cluster or --plan names; empty: local/0, local/1, ...
   std::vector<LocalWorker> named_workers;
+  // What is to be known of the named workers' devices: lines that are printed before they start.
+  std::vector<std::string> device_notes;
   // --devices: one worker each, instead of CPU workers. As many as are named, where some are.
   std::vector<DeviceChoice> devices;
   double gpu_memory_utilization = 0.9;

@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "deploy/describe_machine.h"
+#include "deploy/kind_devices.h"
 #include "deploy/local_workers.h"
 #include "proto/api_keys.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
+#include "scheduler/input/supported_devices.h"
 #include "third_party/cli11/flag_file.h"
 #include "third_party/cli11/number_check.h"
 
@@ -104,6 +106,25 @@ absl::Status NameWorkers(UpOptions& o) {
   return absl::OkStatus();
 }
 
+// Where nobody says on what the named workers run, they run on what their kinds say.
+absl::Status TakeDevicesOfKinds(UpOptions& o) {
+  if (o.workers > 0) return absl::OkStatus();
+  o.device_notes = OnCpuNotes(o.named_workers);
+  if (!NeedDevices(o.named_workers)) return absl::OkStatus();
+  const std::string cluster = HandedOn(o, "--cluster"), plan = HandedOn(o, "--plan");
+  const absl::StatusOr<v1::DeviceList> gpus = AskForDevices(o.bin_dir);
+  if (!gpus.ok()) return gpus.status();
+  const std::map<std::string, int> left_out = LeaveOutUnsupported(&o.named_workers);
+  if (!left_out.empty()) {
+    o.device_notes.push_back(
+        absl::StrCat("left out: ", scheduler::CountedKinds(left_out), ": no worker runs on these"));
+  }
+  auto chosen = DevicesOfKinds(plan.empty() ? cluster : plan, o.named_workers, *gpus);
+  if (!chosen.ok()) return chosen.status();
+  o.devices = *std::move(chosen);
+  return absl::OkStatus();
+}
+
 // Whether the coordinator is to plan, and nothing says for which devices but those that start.
 bool PlansForStarted(const UpOptions& o) {
   const bool plans = !HandedOn(o, "--split").empty() || !HandedOn(o, "--workload").empty();
@@ -128,7 +149,7 @@ absl::Status DescribeWorkers(UpOptions& o) {
 }
 
 absl::Status ReadDevices(const std::string& devices, UpOptions& o) {
-  if (devices.empty()) return absl::OkStatus();
+  if (devices.empty()) return TakeDevicesOfKinds(o);
   v1::DeviceList gpus;
   if (NamesGpus(devices)) {
     auto asked = AskForDevices(o.bin_dir);
@@ -168,7 +189,8 @@ Command AddUp(const Command& app, UpFlags& flags) {
   up.AddOption(
       "--devices", flags.devices,
       "One worker on each: all (every GPU), or a list such as cuda:0,cpu; cuda-emulated is "
-      "an emulator, very slow; default: --workers on the CPU");
+      "an emulator, very slow; default: the kinds of --plan or --cluster, else --workers on the "
+      "CPU");
   up.AddOption("--gpu-memory-utilization", o.gpu_memory_utilization,
                "Share of each GPU's memory to use, with what other processes use of it")
       .Check(Between(0.01, 1))

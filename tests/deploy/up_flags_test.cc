@@ -2,6 +2,7 @@
 #include "deploy/up_flags.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,7 @@ TEST_CASE("workers are those of the one machine of --cluster, each with its devi
                "{kind: own}]}]\nkinds: [{name: own, memory: 8 MiB}]\n");
   const std::string file = folder.path() / "one.yaml";
   UpFlags flags;
-  REQUIRE(Parse({"--cluster", file}, flags).message() == "");
+  REQUIRE(Parse({"--cluster", file, "--devices", "cpu,cpu,cpu,cpu"}, flags).message() == "");
   const std::vector<LocalWorker>& workers = flags.options.named_workers;
   REQUIRE(workers.size() == 4);
   CHECK(workers[0].name == "box/0");
@@ -89,6 +90,50 @@ TEST_CASE("workers are those that --plan uses, each with the memory that the pla
     CHECK_THAT(std::string(Parse({"--plan", file, "--workers", count}, other).message()),
                Contains("--workers " + std::string(count)) && Contains("plan.json"));
   }
+}
+
+// The program of a worker that lists these devices, as JSON.
+void WriteWorker(const tests::TemporaryFolder& folder, const std::string& list) {
+  folder.Write("list.json", list);
+  const std::string program = folder.path() / "tessera-worker";
+  folder.Write("tessera-worker", "#!/bin/sh\ncat " + (folder.path() / "list.json").string() + "\n");
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+}
+
+TEST_CASE("a GPU's description is served by GPUs of its kind, or refused, never by CPUs unasked") {
+  const tests::TemporaryFolder folder;
+  folder.Write("gpus.yaml", "machines: [{name: desk, devices: [{kind: RTX4090, count: 2}]}]\n");
+  const std::string file = folder.path() / "gpus.yaml", programs = folder.path();
+  WriteWorker(folder, R"({"no_devices": "there is no NVIDIA driver"})");
+  UpFlags refused;
+  CHECK_THAT(std::string(Parse({"--cluster", file, "--bin-dir", programs}, refused).message()),
+             Contains("gpus.yaml describes 2 RTX4090; the workers of this machine are CPUs (there "
+                      "is no NVIDIA driver): give --devices"));
+  UpFlags asked;
+  CHECK(Parse({"--cluster", file, "--devices", "cpu,cuda-emulated"}, asked).message() == "");
+  UpFlags counted;
+  CHECK(Parse({"--cluster", file, "--workers", "2"}, counted).message() == "");
+  WriteWorker(folder, R"({"devices": [
+    {"device": "cuda:0", "info": {"kind": "L4"}},
+    {"device": "cuda:1", "info": {"kind": "RTX4090"}},
+    {"device": "cuda:2", "info": {"kind": "RTX4090"}}]})");
+  UpFlags taken;
+  REQUIRE(Parse({"--cluster", file, "--bin-dir", programs}, taken).message() == "");
+  REQUIRE(taken.options.devices.size() == 2);
+  CHECK(taken.options.devices[0].device == "cuda:1");
+  CHECK(taken.options.devices[1].device == "cuda:2");
+  // A plan names kinds too.
+  std::string plan = kPlan;
+  for (const char* device : {"box/3", "box/1", "box/0"}) {
+    const std::string key = std::string("\"device\": \"") + device + "\"";
+    plan.insert(plan.find(key) + key.size(), ", \"kind\": \"RTX4090\"");
+  }
+  folder.Write("plan.json", plan);
+  UpFlags planned;
+  CHECK_THAT(
+      std::string(
+          Parse({"--plan", folder.path() / "plan.json", "--bin-dir", programs}, planned).message()),
+      Contains("plan.json describes 3 RTX4090; this machine has cuda:0: L4; cuda:1"));
 }
 
 TEST_CASE("a description of several machines is refused with what to start instead") {
