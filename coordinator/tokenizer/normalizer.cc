@@ -28,7 +28,10 @@ void ReplaceSpans(const std::vector<ByteSpan>& spans, std::string_view to, Marke
     text.append(to);
     if (!input->mask.empty()) {
       mask.append(input->mask, done, span.begin - done);
-      const auto replaced = std::string_view(input->mask).substr(span.begin, span.end - span.begin);
+      // What is put between two characters comes from both.
+      const size_t begin = span.begin == span.end && span.begin > 0 ? span.begin - 1 : span.begin;
+      const size_t end = span.begin == span.end ? span.end + 1 : span.end;
+      const auto replaced = std::string_view(input->mask).substr(begin, end - begin);
       mask.append(to.size(), replaced.find('\0') == std::string_view::npos ? '\1' : '\0');
     }
     done = span.end;

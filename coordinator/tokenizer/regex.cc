@@ -183,6 +183,8 @@ struct MatchScratch {
   MatchScratch& operator=(const MatchScratch&) = delete;
 };
 
+bool IsContinuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
 std::string ErrorText(int code) {
   unsigned char buffer[256];
   const int length = pcre2_get_error_message(code, buffer, sizeof(buffer));
@@ -225,10 +227,12 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
 }
 
 absl::Status Regex::FindAll(std::string_view text, std::vector<ByteSpan>* matches) const {
+  if (text.empty()) return absl::OkStatus();
   thread_local MatchScratch scratch;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   size_t start = 0;
-  while (start < text.size()) {
+  size_t last_end = std::string_view::npos;  // of the match before
+  while (start <= text.size()) {
     const int result = pcre2_match(code_->code, subject, text.size(), start, PCRE2_NO_UTF_CHECK,
                                    scratch.data, scratch.context);
     if (result == PCRE2_ERROR_NOMATCH) break;
@@ -237,13 +241,13 @@ absl::Status Regex::FindAll(std::string_view text, std::vector<ByteSpan>* matche
                                                  " of the text: ", ErrorText(result)));
     }
     const size_t* ends = pcre2_get_ovector_pointer(scratch.data);
-    if (ends[1] > ends[0]) {
-      matches->push_back({ends[0], ends[1]});
-      start = ends[1];
+    if (ends[0] == ends[1] && ends[1] == last_end) {
+      // A place right behind a match is not matched again: on to the next character.
+      for (++start; start < text.size() && IsContinuation(text[start]);) ++start;
       continue;
     }
-    start = ends[1] + 1;  // an empty match: on to the next character
-    while (start < text.size() && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) ++start;
+    matches->push_back({ends[0], ends[1]});
+    start = last_end = ends[1];
   }
   return absl::OkStatus();
 }

@@ -28,7 +28,9 @@ class Regex {
   // InvalidArgument, with the place in the pattern, where it cannot be used.
   static absl::StatusOr<Regex> Compile(std::string_view pattern);
 
-  // Appends the non-empty matches, left to right, not overlapping. Requires well-formed UTF-8.
+  // Appends the matches, left to right, not overlapping. A match may be empty, a place between two
+  // characters, but not where the match before it ends. An empty text has none. Requires
+  // well-formed UTF-8.
   // ResourceExhausted where the pattern backtracks beyond its budget.
   absl::Status FindAll(std::string_view text, std::vector<ByteSpan>* matches) const;
 

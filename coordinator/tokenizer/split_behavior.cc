@@ -46,7 +46,7 @@ void CutWord(std::string_view word, const std::vector<ByteSpan>& matches, SplitB
     if (behavior == SplitBehavior::kRemoved && parts[i].match) continue;
     const size_t begin = parts[i].span.begin;
     while (i + 1 < parts.size() && Joins(behavior, parts[i], parts[i + 1])) ++i;
-    out->push_back(word.substr(begin, parts[i].span.end - begin));
+    if (begin < parts[i].span.end) out->push_back(word.substr(begin, parts[i].span.end - begin));
   }
 }
 

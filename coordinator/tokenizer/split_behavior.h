@@ -10,8 +10,8 @@
 
 namespace tessera::coordinator {
 
-// Appends the parts of `word`, none of them empty. `matches` are in order and do not overlap; with
-// `invert` the stretches between them are the matches.
+// Appends the parts of `word`, none of them empty. `matches` are in order and do not overlap; an
+// empty one cuts at its place. With `invert` the stretches between them are the matches.
 void CutWord(std::string_view word, const std::vector<ByteSpan>& matches, SplitBehavior behavior,
              bool invert, std::vector<std::string_view>* out);
 
