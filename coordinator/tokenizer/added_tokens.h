@@ -45,6 +45,7 @@ class AddedTokenMatcher {
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens);
 
   bool empty() const { return tokens_.empty(); }
+  const std::vector<AddedToken>& tokens() const { return tokens_; }
 
   // The pieces of the text in order. Together they cover it, but for white space that a token
   // swallowed twice.

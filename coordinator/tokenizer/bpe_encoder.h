@@ -23,6 +23,9 @@ class BpeEncoder final : public TextEncoder {
                                                           Normalizer normalizer,
                                                           PreTokenizer pre_tokenizer, Bpe bpe);
 
+  // The added tokens that match normalised text, normalised themselves.
+  const std::vector<AddedToken>& normalized() const { return normalized_.tokens(); }
+
   absl::Status Encode(const MarkedView& input, std::vector<int32_t>* ids) const override;
   TokenReach reach() const override { return reach_; }
 

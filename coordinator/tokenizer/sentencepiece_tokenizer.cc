@@ -30,10 +30,8 @@ class SentencePieceEncoder final : public TextEncoder {
   SentencePieceEncoder(std::unique_ptr<SentencePieceModel> model,
                        const std::vector<AddedToken>& added, Options options)
       : model_(std::move(model)), added_(added), options_(options) {
-    for (const AddedToken& token : added) {
-      if (token.special) special_.push_back(token.id);
-    }
-    std::sort(special_.begin(), special_.end());
+    for (const AddedToken& token : added) added_ids_.push_back(token.id);
+    std::sort(added_ids_.begin(), added_ids_.end());
     space_id_ = model_->PieceToId(std::string(kSpaceMark));
     unknown_text_ = model_->IdToPiece(model_->unk_id());
     unknown_length_ = Pieces(unknown_text_).size();
@@ -54,14 +52,14 @@ class SentencePieceEncoder final : public TextEncoder {
     const size_t start = ids->size();
     if (auto status = EncodeParts(changed.View(), ids); !status.ok()) return status;
     const bool lone_space =
-        ids->size() > start + 1 && (*ids)[start] == space_id_ && IsSpecial((*ids)[start + 1]);
+        ids->size() > start + 1 && (*ids)[start] == space_id_ && IsAdded((*ids)[start + 1]);
     if (lone_space) ids->erase(ids->begin() + static_cast<ptrdiff_t>(start));
     return absl::OkStatus();
   }
 
  private:
-  bool IsSpecial(int32_t id) const {
-    return std::binary_search(special_.begin(), special_.end(), id);
+  bool IsAdded(int32_t id) const {
+    return std::binary_search(added_ids_.begin(), added_ids_.end(), id);
   }
 
   // The text with marks for spaces written as spaces, behind one mark; the mask goes along.
@@ -112,7 +110,7 @@ class SentencePieceEncoder final : public TextEncoder {
   std::unique_ptr<SentencePieceModel> model_;
   AddedTokenMatcher added_;
   Options options_;
-  std::vector<int32_t> special_;  // sorted
+  std::vector<int32_t> added_ids_;  // sorted
   int32_t space_id_ = -1;
   std::string unknown_text_;
   size_t unknown_length_ = 0;

@@ -92,6 +92,18 @@ absl::Status ApplyConfig(const TokenizerConfig& config, TokenizerParts* parts) {
   return absl::OkStatus();
 }
 
+// All tokens by id. A plain added token that matches normalised text is that text in an answer too:
+// behind Llama 2's normaliser, which writes a space before every text, it keeps that space. Special
+// ones are only what the file says, as nobody wants a space for a token that is left out.
+std::vector<TokenDecoder::Entry> EntriesOf(const Vocabulary& vocabulary,
+                                           const BpeEncoder& encoder) {
+  std::vector<TokenDecoder::Entry> entries = vocabulary.Entries();
+  for (const AddedToken& token : encoder.normalized()) {
+    if (!token.special) entries[token.id].text = token.content;
+  }
+  return entries;
+}
+
 absl::StatusOr<TokenizerParts> FromDocument(const nlohmann::json& document,
                                             const TokenizerConfig& config) {
   if (auto status = OnlyFields(document, kWhere,
@@ -121,8 +133,8 @@ absl::StatusOr<TokenizerParts> FromDocument(const nlohmann::json& document,
   if (!encoder.ok()) return encoder.status();
 
   TokenizerParts parts;
+  parts.decoder = TokenDecoder(*std::move(rules), EntriesOf(vocabulary, **encoder));
   parts.encoder = *std::move(encoder);
-  parts.decoder = TokenDecoder(*std::move(rules), vocabulary.Entries());
   auto post =
       PostProcessor::FromJson(FieldOrNull(document, "post_processor"), parts.decoder.size());
   if (!post.ok()) return post.status();

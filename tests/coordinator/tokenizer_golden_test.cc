@@ -1,14 +1,20 @@
 // Every family of tests/golden/tokenizer, token for token against what Hugging Face recorded.
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/sentencepiece_tokenizer.h"
 #include "coordinator/tokenizer/tokenizer.h"
+#include "coordinator/tokenizer/tokenizer_config.h"
+#include "coordinator/tokenizer/tokenizer_json.h"
 #include "coordinator/tokenizer/utf8.h"
 
 namespace {
@@ -16,8 +22,12 @@ namespace {
 using nlohmann::json;
 using tessera::coordinator::FindInvalidUtf8;
 using tessera::coordinator::IncrementalDecoder;
+using tessera::coordinator::ParseSentencePiece;
+using tessera::coordinator::ParseTokenizerJson;
 using tessera::coordinator::TextSegment;
 using tessera::coordinator::Tokenizer;
+using tessera::coordinator::TokenizerConfig;
+using tessera::coordinator::TokenizerParts;
 using Ids = std::vector<int32_t>;
 
 const std::filesystem::path kGolden = "tests/golden/tokenizer";
@@ -117,6 +127,61 @@ void CheckFamily(const std::string& family, bool fast) {
     }
     CheckDecode(*tokenizer, ids, false, one["text"]);
     CheckDecode(*tokenizer, ids, true, one["skip"]);
+  }
+}
+
+std::string ReadBytes(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE(file);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The folder's tokenizer with one more token, as added.json's entry describes it.
+std::unique_ptr<Tokenizer> WithToken(const json& entry) {
+  const std::filesystem::path folder = kGolden / entry["folder"].get<std::string>();
+  const json& flags = entry["flags"];
+  absl::StatusOr<TokenizerParts> parts;
+  if (entry.contains("legacy")) {
+    TokenizerConfig config;
+    config.tokenizer_class = "LlamaTokenizer";
+    config.legacy = entry["legacy"].get<bool>();
+    const int32_t id = entry["id"];
+    config.added_tokens[id] = {.content = "<tool>",
+                               .id = id,
+                               .special = flags["special"],
+                               .normalized = flags["normalized"],
+                               .lstrip = flags["lstrip"],
+                               .rstrip = flags["rstrip"]};
+    parts = ParseSentencePiece(ReadBytes(folder / "tokenizer.model"), "tokenizer.model", config);
+  } else {
+    json document = Read(folder / "tokenizer.json");
+    json token = flags;
+    int32_t id = static_cast<int32_t>(document["model"]["vocab"].size());
+    for (const json& known : document["added_tokens"]) {
+      id = std::max(id, known["id"].get<int32_t>() + 1);
+    }
+    token.update({{"id", id}, {"content", "<tool>"}, {"single_word", false}});
+    document["added_tokens"].push_back(token);
+    parts = ParseTokenizerJson(document.dump(), {});
+  }
+  REQUIRE(parts.ok());
+  return std::make_unique<Tokenizer>(*std::move(parts));
+}
+
+TEST_CASE("an added token and the spaces around it, by its flags") {
+  const json entries = Read(kGolden / "added.json");
+  REQUIRE(entries.size() == 63);
+  for (const json& entry : entries) {
+    const auto tokenizer = WithToken(entry);
+    for (const json& one : entry["cases"]) {
+      INFO(entry["folder"] << " " << entry["flags"] << " legacy " << entry.value("legacy", json())
+                           << ": " << one["text"]);
+      const auto ids =
+          tokenizer->Encode(one["text"].get<std::string>(), {.add_special_tokens = false});
+      REQUIRE(ids.ok());
+      CHECK(*ids == one["ids"].get<Ids>());
+      if (one.contains("decoded")) CheckDecode(*tokenizer, one["ids"], false, one["decoded"]);
+    }
   }
 }
 
