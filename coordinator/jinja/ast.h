@@ -139,6 +139,7 @@ struct Statement {
   Body body;
   Body else_body;
   bool uses_loop = false;  // kFor: something in it says `loop`
+  bool recursive = false;  // kFor: loop(items) runs it again
   std::unique_ptr<MacroDefinition> macro;
 };
 

@@ -7,12 +7,13 @@
 // generation tag. The text is equal, byte for byte, to what Python's jinja2 3.1.6 makes of the same
 // template and context. What is understood:
 //
-//   statements  for (tuple targets, `if` filter, else), break, continue, if/elif/else, set (names,
+//   statements  for (tuple targets, `if` filter, else, recursive), break, continue, if/elif/else,
+//   set (names,
 //               tuples, namespace attributes, blocks with filters), macro (defaults, keywords,
 //               varargs, kwargs, caller), call, filter, with, print, generation, raw, comments, and
 //               the whitespace marks - and +
 //   loop        index index0 revindex revindex0 first last length previtem nextitem depth depth0
-//               cycle() changed()
+//               cycle() changed(); loop(items) of a recursive one
 //   operators   + - * / // % ** ~, comparisons (chained), in, not in, is, is not, and, or, not,
 //   inline
 //               if, calls with * and **, attributes, items, slices with steps, and literals:
@@ -20,10 +21,11 @@
 //   tests       boolean callable defined divisibleby eq/equalto/== escaped even false filter float
 //               ge/>= gt/greaterthan/> in integer iterable le/<= lower lt/lessthan/< mapping ne/!=
 //               none number odd sameas sequence string test true undefined upper
-//   filters     abs attr batch capitalize center count d/default dictsort e/escape first float
-//               forceescape format groupby indent int items join last length list lower map max min
-//               reject rejectattr replace reverse round safe select selectattr slice sort string
-//               sum title tojson trim truncate unique upper wordcount
+//   filters     abs attr batch capitalize center count d/default dictsort e/escape filesizeformat
+//               first float forceescape format groupby indent int items join last length list lower
+//               map max min pprint random reject rejectattr replace reverse round safe select
+//               selectattr slice sort string striptags sum title tojson trim truncate unique upper
+//               urlencode wordcount wordwrap xmlattr
 //   functions   range dict namespace cycler joiner raise_exception strftime_now
 //   str         capitalize center count endswith find format index isalnum isalpha isascii
 //   isdecimal
@@ -32,8 +34,8 @@
 //               splitlines startswith strip swapcase title upper zfill
 //   dict, list  copy get items keys values; copy count index (also of tuples)
 //
-// Anything else is refused by Parse with its line; only filters and tests that jinja2 does not know
-// either may stand behind an `if`, and fail where they are reached, as there. Strings keep, for
+// Anything else is refused by Parse with its line; only filters and tests that are not known may
+// stand behind an `if`, and fail where they are reached, as in jinja2. Strings keep, for
 // every character, whether the template or the client wrote it; Render returns the text cut where
 // that changes.
 //

@@ -87,8 +87,8 @@ class ExpressionParser {
   absl::Status ParseArguments(CallArguments& call);
   absl::Status ParseArgument(CallArguments& call, int line);
   // Notes the unknown one, or refuses it where jinja2 has it and we do not.
-  absl::Status NoteUnknown(std::string_view kind, const std::string& name, int line);
-  absl::Status CheckNamedFilterOrTest(const Expression& filter);
+  void NoteUnknown(std::string_view kind, const std::string& name, int line);
+  void CheckNamedFilterOrTest(const Expression& filter);
 
   template <typename Operand>
   Result ParseBinary(std::initializer_list<std::pair<std::string_view, Operator>> operators,

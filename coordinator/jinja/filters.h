@@ -30,6 +30,8 @@ std::span<const FilterEntry> TextFilters();      // filters_text.cc
 std::span<const FilterEntry> SequenceFilters();  // filters_sequence.cc
 std::span<const FilterEntry> OrderFilters();     // filters_order.cc
 std::span<const FilterEntry> NumberFilters();    // filters_number.cc
+std::span<const FilterEntry> LayoutFilters();    // filters_layout.cc
+std::span<const FilterEntry> WebFilters();       // filters_web.cc
 
 // "a.b.0" as the keys a, b and 0: how filters name an attribute of each item. None gives no keys;
 // any other value is the one key.

@@ -5,11 +5,12 @@
 #include <cmath>
 #include <optional>
 
+#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/format.h"
 #include "coordinator/jinja/values/operators.h"
+#include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"
 #include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
@@ -262,9 +263,51 @@ Result LengthFilter(Runtime& runtime, const Value& value, const Arguments& argum
   return Value::Integer(length);
 }
 
+Result FileSize(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("filesizeformat", arguments, {"binary"}));
+  JINJA_RETURN_IF_ERROR(CheckDefined(value));
+  std::optional<double> size;
+  if (value.is_number()) {
+    size = value.float_value();
+  } else if (value.is_string()) {
+    JINJA_RETURN_IF_ERROR(runtime.Touch(value.bytes().size()));
+    size = ParseFloat(value.bytes());
+  }
+  if (!size.has_value()) {
+    return RenderError(StrCat("filesizeformat: expected a number, not ", value.TypeName()));
+  }
+  const bool binary = bound.Boolean(0, false);
+  const Int base = binary ? 1024 : 1000;
+  if (*size == 1) {
+    return Value::Literal("1 Byte");
+  }
+  const std::optional<Int> whole = Truncated(*size);
+  if (whole.has_value() && *whole < base) {
+    return Value::Literal(StrCat(IntToString(*whole), " Bytes"));
+  }
+  if (!whole.has_value() && *size < 0) {
+    return RenderError("filesizeformat: the number is too large");
+  }
+  constexpr std::string_view kPrefixes = "kMGTPEZY";
+  Int unit = base * base;
+  size_t i = 0;
+  for (; i + 1 < kPrefixes.size() && !(whole.has_value() && *whole < unit); ++i) {
+    unit *= base;
+  }
+  const std::string number =
+      PrintDouble(static_cast<double>(base) * *size / static_cast<double>(unit), 'f', 1, false);
+  const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
+  return Value::Literal(StrCat(number, " ", std::string(1, prefix), binary ? "iB" : "B"));
+}
+
 constexpr FilterEntry kFilters[] = {
-    {"abs", Abs},   {"count", LengthFilter},  {"float", ToFloat},
-    {"int", ToInt}, {"length", LengthFilter}, {"round", Round},
+    {"abs", Abs},
+    {"count", LengthFilter},
+    {"filesizeformat", FileSize},
+    {"float", ToFloat},
+    {"int", ToInt},
+    {"length", LengthFilter},
+    {"round", Round},
     {"sum", Sum},
 };
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <numeric>
 
+#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/status.h"
 #include "coordinator/jinja/values/string_ops.h"
 #include "third_party/absl/str_cat.h"

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "coordinator/jinja/filters.h"
+#include "coordinator/jinja/predicates.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/methods.h"
-#include "coordinator/jinja/predicates.h"
 #include "coordinator/jinja/values/status.h"
 #include "coordinator/jinja/values/unicode.h"
 #include "third_party/absl/str_cat.h"
@@ -40,6 +40,23 @@ Result First(Runtime& runtime, const Value& value, const Arguments& arguments) {
   }
   JINJA_ASSIGN_OR_RETURN(const auto items, ToItems(runtime, value));
   return items.empty() ? Value::Undefined("No first item, sequence was empty.") : items.front();
+}
+
+// One item, which the time that the rendering was given decides: the same request gives the same
+// prompt.
+Result Random(Runtime& runtime, const Value& value, const Arguments& arguments) {
+  JINJA_RETURN_IF_ERROR(Bound::To("random", arguments, {}).status());
+  if (!HasLength(value)) {
+    return RenderError(StrCat("random: '", value.TypeName(), "' object has no length"));
+  }
+  if (value.is_dict()) {
+    return RenderError("random: a mapping has no items by number");
+  }
+  JINJA_ASSIGN_OR_RETURN(const auto items, ToItems(runtime, value));
+  if (items.empty()) {
+    return Value::Undefined("No random item, sequence was empty.");
+  }
+  return items[static_cast<uint64_t>(runtime.now_unix_seconds()) % items.size()];
 }
 
 absl::Status CheckReversible(const Value& value) {
@@ -266,6 +283,7 @@ constexpr FilterEntry kFilters[] = {
     {"last", Last},
     {"list", ToList},
     {"map", Map},
+    {"random", Random},
     {"reject", Select<false, false>},
     {"rejectattr", Select<true, false>},
     {"reverse", Reverse},

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/format.h"
 #include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"

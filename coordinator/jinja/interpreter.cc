@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
-#include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/globals.h"
+#include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
@@ -202,6 +202,13 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunIf(const Statement& statement)
 
 absl::StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& statement) {
   JINJA_ASSIGN_OR_RETURN(const Value iterable, Evaluate(*statement.expressions[0]));
+  // A loop that can be called keeps the variables around it, as a macro does.
+  if (statement.recursive) JINJA_RETURN_IF_ERROR(KeepFrames());
+  return RunLoop(statement, iterable, 0);
+}
+
+absl::StatusOr<Interpreter::Flow> Interpreter::RunLoop(const Statement& statement,
+                                                       const Value& iterable, Int depth0) {
   LoopItems::Filter filter;
   if (statement.condition != nullptr) {
     filter = [this, &statement, outer = frame_](const Value& item) -> absl::StatusOr<bool> {
@@ -216,13 +223,32 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunFor(const Statement& statement
   std::optional<Loop> local;
   Loop* loop = nullptr;
   if (statement.uses_loop) {
-    JINJA_ASSIGN_OR_RETURN(loop, runtime_.NewObject<Loop>(std::move(items)));
+    Loop::Recursion recursion;
+    if (statement.recursive) {
+      recursion = [this, &statement, outer = frame_](const Value& inner, Int depth) {
+        return CallLoop(statement, outer, inner, depth);
+      };
+    }
+    JINJA_ASSIGN_OR_RETURN(
+        loop, runtime_.NewObject<Loop>(std::move(items), std::move(recursion), depth0));
   } else {
     loop = &local.emplace(std::move(items));
   }
   absl::StatusOr<Flow> flow = RunLoopBody(statement, *loop);
   loop->Close();
   return flow;
+}
+
+absl::StatusOr<Value> Interpreter::CallLoop(const Statement& statement, Frame* closure,
+                                            const Value& iterable, Int depth0) {
+  Text out;
+  {
+    const FrameScope frame(*this, closure);
+    const OutputScope output(*this, out);
+    JINJA_RETURN_IF_ERROR(KeepFrames());
+    JINJA_RETURN_IF_ERROR(RunLoop(statement, iterable, depth0).status());
+  }
+  return runtime_.NewString(std::move(out));
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::RunLoopBody(const Statement& statement, Loop& loop) {
@@ -325,11 +351,16 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunGeneration(const Statement& st
   return Run(statement.body);
 }
 
-absl::StatusOr<Value> Interpreter::NewMacro(const MacroDefinition& definition) {
+absl::Status Interpreter::KeepFrames() {
   for (Frame* frame = frame_; frame != nullptr && !frame->captured; frame = frame->parent) {
     JINJA_RETURN_IF_ERROR(runtime_.Touch(sizeof(Frame)));
     frame->captured = true;
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Value> Interpreter::NewMacro(const MacroDefinition& definition) {
+  JINJA_RETURN_IF_ERROR(KeepFrames());
   JINJA_ASSIGN_OR_RETURN(Macro * macro, runtime_.NewObject<Macro>(*this, definition, frame_));
   return Value::FromObject(macro);
 }

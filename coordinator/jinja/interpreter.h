@@ -36,7 +36,7 @@ class Interpreter {
   struct Frame {
     Frame* parent = nullptr;
     absl::InlinedVector<std::pair<NameId, Value>, 4> variables;
-    bool captured = false;  // a macro was defined here: it outlives its block
+    bool captured = false;  // a macro or a recursive loop sees it: it outlives its block
   };
   enum class Flow { kNext, kBreak, kContinue };
   class FrameScope;
@@ -46,6 +46,10 @@ class Interpreter {
   absl::StatusOr<Flow> RunStatement(const Statement& statement);
   absl::StatusOr<Flow> RunIf(const Statement& statement);
   absl::StatusOr<Flow> RunFor(const Statement& statement);
+  // Runs a for statement over `iterable`, within `depth0` calls of its loop.
+  absl::StatusOr<Flow> RunLoop(const Statement& statement, const Value& iterable, Int depth0);
+  absl::StatusOr<Value> CallLoop(const Statement& statement, Frame* closure, const Value& iterable,
+                                 Int depth0);
   absl::StatusOr<Flow> RunLoopBody(const Statement& statement, Loop& loop);
   absl::StatusOr<Flow> RunSetBlock(const Statement& statement);
   absl::StatusOr<Flow> RunFilterBlock(const Statement& statement);
@@ -63,6 +67,8 @@ class Interpreter {
   void SetVariable(NameId name, Value value);
   const Value& Lookup(NameId name) const;
   Frame* NewFrame(Frame* parent);
+  // Lets the frames from here outwards live until the rendering ends.
+  absl::Status KeepFrames();
   absl::StatusOr<Value> NewMacro(const MacroDefinition& definition);
   absl::StatusOr<Value> CallMacro(const MacroDefinition& definition, Frame* closure,
                                   const Arguments& arguments);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "coordinator/jinja/globals.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/globals.h"
 #include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
@@ -108,7 +108,7 @@ absl::StatusOr<std::optional<Value>> Loop::Attribute(Runtime& runtime, std::stri
   } else if (name == "first") {
     value = Value::Bool(index0_ == 0);
   } else if (name == "depth" || name == "depth0") {
-    value = Value::Integer(name == "depth" ? 1 : 0);
+    value = Value::Integer(name == "depth" ? depth0_ + 1 : depth0_);
   } else if (name == "previtem") {
     value = index0_ == 0 ? Value::Undefined("there is no previous item") : before_;
   } else if (name == "last" || name == "nextitem") {
@@ -127,6 +127,14 @@ absl::StatusOr<std::optional<Value>> Loop::Attribute(Runtime& runtime, std::stri
     return NewObjectMethod(runtime, this, &Loop::Changed);
   }
   return value;
+}
+
+absl::StatusOr<Value> Loop::Call(Runtime&, const Arguments& arguments) {
+  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("loop", arguments, {"iterable"}, 1));
+  if (recursion_ == nullptr) {
+    return RenderError("a loop that is not marked 'recursive' cannot be called");
+  }
+  return recursion_(bound[0], depth0_ + 1);
 }
 
 absl::StatusOr<Value> Loop::Cycle(Runtime&, const Arguments& arguments) {

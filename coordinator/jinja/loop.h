@@ -40,7 +40,12 @@ class LoopItems {
 
 class Loop : public Object {
  public:
-  explicit Loop(LoopItems items) : items_(std::move(items)) {}
+  // Runs the loop again over other items, one level deeper: the text of all its rounds.
+  using Recursion = std::function<absl::StatusOr<Value>(const Value& iterable, Int depth0)>;
+
+  // A null recursion: the template cannot call the loop. `depth0` counts the calls around it.
+  explicit Loop(LoopItems items, Recursion recursion = nullptr, Int depth0 = 0)
+      : items_(std::move(items)), recursion_(std::move(recursion)), depth0_(depth0) {}
 
   // Moves to the next item; false at the end.
   absl::StatusOr<bool> Advance(Runtime& runtime);
@@ -49,6 +54,8 @@ class Loop : public Object {
   void Close() { items_.Close(); }
 
   std::string_view TypeName() const override { return "LoopContext"; }
+  bool Callable() const override { return true; }
+  absl::StatusOr<Value> Call(Runtime& runtime, const Arguments& arguments) override;
   absl::StatusOr<std::optional<Value>> Attribute(Runtime& runtime, std::string_view name) override;
   absl::StatusOr<Text> Repr(Runtime& runtime) override;
 
@@ -60,6 +67,8 @@ class Loop : public Object {
   absl::Status Peek(Runtime& runtime);
 
   LoopItems items_;
+  Recursion recursion_;
+  Int depth0_ = 0;
   Int index0_ = -1;
   Value current_;
   Value before_;

@@ -217,12 +217,12 @@ ExpressionParser::Result ExpressionParser::ParseFilters(Node operand, bool start
     JINJA_ASSIGN_OR_RETURN(filter->name, ExpectName());
     filter->filter = FindFilter(filter->name);
     if (filter->filter == nullptr) {
-      JINJA_RETURN_IF_ERROR(NoteUnknown("filter", filter->name, filter->line));
+      NoteUnknown("filter", filter->name, filter->line);
     }
     if (current().IsOperator("(")) {
       JINJA_RETURN_IF_ERROR(ParseArguments(filter->call));
     }
-    JINJA_RETURN_IF_ERROR(CheckNamedFilterOrTest(*filter));
+    CheckNamedFilterOrTest(*filter);
     AddArguments(*filter);
     Add(*filter, std::move(node));
     JINJA_ASSIGN_OR_RETURN(node, Checked(std::move(filter)));
@@ -230,34 +230,27 @@ ExpressionParser::Result ExpressionParser::ParseFilters(Node operand, bool start
   return node;
 }
 
-absl::Status ExpressionParser::NoteUnknown(std::string_view kind, const std::string& name,
-                                           int line) {
-  constexpr std::string_view kOnlyInPython[] = {"filesizeformat", "pprint", "random",   "striptags",
-                                                "urlencode",      "urlize", "wordwrap", "xmlattr"};
-  absl::Status status = SyntaxError(line, StrCat("no ", kind, " named '", name, "'"));
-  if (kind == "filter" && std::find(std::begin(kOnlyInPython), std::end(kOnlyInPython), name) !=
-                              std::end(kOnlyInPython)) {
-    return status;
-  }
-  unknown_names_.push_back(std::move(status));
-  return absl::OkStatus();
+void ExpressionParser::NoteUnknown(std::string_view kind, const std::string& name, int line) {
+  unknown_names_.push_back(SyntaxError(line, StrCat("no ", kind, " named '", name, "'")));
 }
 
 // map, select and their kin name a filter or test; where they do so literally it is looked up now.
-absl::Status ExpressionParser::CheckNamedFilterOrTest(const Expression& filter) {
+void ExpressionParser::CheckNamedFilterOrTest(const Expression& filter) {
   const bool by_attribute = filter.name == "selectattr" || filter.name == "rejectattr";
   const bool test = by_attribute || filter.name == "select" || filter.name == "reject";
   const size_t position = by_attribute ? 1 : 0;
   if ((!test && filter.name != "map") || filter.call.positional.size() <= position) {
-    return absl::OkStatus();
+    return;
   }
   const Expression& named = *filter.call.positional[position];
   if (named.kind != ExpressionKind::kConstant || !named.constant.is_string()) {
-    return absl::OkStatus();
+    return;
   }
   const std::string& name = named.constant.bytes();
   const bool found = test ? FindPredicate(name) != nullptr : FindFilter(name) != nullptr;
-  return found ? absl::OkStatus() : NoteUnknown(test ? "test" : "filter", name, named.line);
+  if (!found) {
+    NoteUnknown(test ? "test" : "filter", name, named.line);
+  }
 }
 
 ExpressionParser::Result ExpressionParser::ParseTest(Node node) {
@@ -267,7 +260,7 @@ ExpressionParser::Result ExpressionParser::ParseTest(Node node) {
   JINJA_ASSIGN_OR_RETURN(test->name, ExpectName());
   test->predicate = FindPredicate(test->name);
   if (test->predicate == nullptr) {
-    JINJA_RETURN_IF_ERROR(NoteUnknown("test", test->name, line));
+    NoteUnknown("test", test->name, line);
   }
   JINJA_RETURN_IF_ERROR(ParseTestArguments(*test));
   AddArguments(*test);

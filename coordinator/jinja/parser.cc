@@ -161,16 +161,14 @@ class StatementParser {
     if (expressions_.SkipName("if")) {
       JINJA_ASSIGN_OR_RETURN(statement->condition, expressions_.ParseExpression());
     }
-    if (current().IsName("recursive")) {
-      return SyntaxError(line, "recursive loops are not supported; use a macro");
-    }
+    statement->recursive = expressions_.SkipName("recursive");
     std::string end;
     JINJA_ASSIGN_OR_RETURN(end, ParseBody({"else", "endfor"}, statement->body));
     --loops_;
     if (end == "else") {
       JINJA_RETURN_IF_ERROR(ParseBody({"endfor"}, statement->else_body).status());
     }
-    statement->uses_loop = expressions_.Uses(kLoopName) != loop_uses;
+    statement->uses_loop = statement->recursive || expressions_.Uses(kLoopName) != loop_uses;
     return statement;
   }
 
