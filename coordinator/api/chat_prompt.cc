@@ -6,6 +6,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "coordinator/api/chat_messages.h"
+#include "coordinator/jinja/values/unicode.h"
 #include "coordinator/tokenizer/json_fields.h"
 
 namespace tessera::coordinator {
@@ -16,52 +19,32 @@ using Ordered = nlohmann::ordered_json;
 constexpr char kMessages[] = "messages";
 constexpr char kArguments[] = "chat_template_kwargs";
 
-// A message's content: text, or parts that are all text.
-absl::StatusOr<Ordered> FlatMessage(const Ordered& message, size_t index) {
-  const std::string where = absl::StrCat("messages[", index, "]");
-  if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-    return FieldError("messages",
-                      absl::StrCat(where, ": an object with a string role is expected"));
-  }
-  Ordered flat = message;
-  auto content = message.find("content");
-  if (content == message.end() || content->is_null()) {
-    flat["content"] = "";
-    return flat;
-  }
-  if (content->is_string()) return flat;
-  if (!content->is_array()) {
-    return FieldError("messages",
-                      absl::StrCat(where, ".content: a string or an array of parts is expected"));
-  }
-  std::string text;
-  for (const Ordered& part : *content) {
-    if (!part.is_object() || part.value("type", Ordered()) != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
-      return FieldError(
-          "messages", absl::StrCat(where, ".content: parts other than text are not supported yet"));
-    }
-    text += part["text"].get_ref<const std::string&>();
-  }
-  flat["content"] = std::move(text);
-  return flat;
+// The text that continue_final_message continues: the last message's content, or its last part.
+std::string* TextToContinue(Ordered& messages) {
+  Ordered& content = messages.back()["content"];
+  if (content.is_string()) return content.get_ptr<std::string*>();
+  if (!content.is_array() || content.empty()) return nullptr;
+  return content.back()["text"].get_ptr<std::string*>();
 }
 
-// Ends the prompt behind the last occurrence of `content`, where the template put the last message.
-absl::Status CutBehind(const std::string& content, std::vector<TextSegment>& segments) {
+// Ends the prompt where `tag` stands, which was put with a space behind the last message's content.
+// As in transformers, a template that trims that space would have trimmed the content too, so white
+// space before the tag goes.
+absl::Status CutAtTag(std::string_view content, const std::string& tag,
+                      std::vector<TextSegment>& segments) {
   std::string rendered;
   for (const TextSegment& segment : segments) rendered += segment.text;
-  const std::string trimmed(absl::StripAsciiWhitespace(content));
-  const size_t begin = rendered.rfind(trimmed);
-  if (begin == std::string::npos) {
+  const size_t begin = rendered.rfind(tag);
+  const jinja::ByteRange trimmed = jinja::TrimSpace(content, true, true);
+  if (begin == std::string::npos ||
+      rendered.find(content.substr(trimmed.begin, trimmed.end - trimmed.begin)) > begin) {
     return FieldError("continue_final_message",
                       "continue_final_message: the chat template changes the content of the last "
                       "message, so it cannot be continued");
   }
-  // Spaces behind the content stay where the template keeps them.
-  const std::string kept(absl::StripLeadingAsciiWhitespace(content));
-  const bool whole = rendered.compare(begin, kept.size(), kept) == 0;
-  size_t left = begin + (whole ? kept : trimmed).size();
+  const bool keeps_space = rendered.compare(begin + tag.size(), 1, " ") == 0;
+  rendered.resize(begin);
+  size_t left = keeps_space ? begin : jinja::TrimSpace(rendered, false, true).end;
   for (size_t i = 0; i < segments.size(); ++i) {
     if (segments[i].text.size() < left) {
       left -= segments[i].text.size();
@@ -70,6 +53,41 @@ absl::Status CutBehind(const std::string& content, std::vector<TextSegment>& seg
     segments[i].text.resize(left);
     segments.resize(i + 1);
     break;
+  }
+  // A template that writes the content more than once has written the tag as often.
+  for (TextSegment& segment : segments) {
+    absl::StrReplaceAll({{absl::StrCat(tag, " "), ""}, {tag, ""}}, &segment.text);
+  }
+  return absl::OkStatus();
+}
+
+// The template's text for `context`; with a tag, up to the tag. The tag is drawn anew, so that no
+// text of the conversation can be taken for it.
+absl::StatusOr<std::vector<TextSegment>> RenderOpenTurn(const ChatTemplate& chat_template,
+                                                        Ordered context, int64_t now_unix_seconds) {
+  std::string* const text = TextToContinue(context["messages"]);
+  if (text == nullptr) {
+    return FieldError(
+        "continue_final_message",
+        "continue_final_message: the last message has no content that could be continued");
+  }
+  const std::string content = *text;
+  const std::string tag = absl::AsciiStrToUpper(absl::StrCat("CONTINUE_FINAL_MESSAGE_", DrawId()));
+  *text += absl::StrCat(tag, " ");
+  absl::StatusOr<std::vector<TextSegment>> segments =
+      chat_template.RenderOrdered(context, now_unix_seconds);
+  if (!segments.ok()) return segments;
+  if (absl::Status cut = CutAtTag(content, tag, *segments); !cut.ok()) return cut;
+  return segments;
+}
+
+absl::Status CheckArguments(const Ordered& arguments) {
+  for (const char* own :
+       {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}) {
+    if (arguments.contains(own)) {
+      return FieldError("chat_template_kwargs", absl::StrCat("chat_template_kwargs: '", own,
+                                                             "' is a field of the request itself"));
+    }
   }
   return absl::OkStatus();
 }
@@ -109,35 +127,31 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
   const Ordered& messages = member(kMessages);
   const Ordered& arguments = member(kArguments);
   if (!model.chat_template.has_value()) {
-    return FieldError("messages", absl::StrCat("the model '", model.name,
-                                               "' has no chat template: use /v1/completions"));
+    const std::string why = model.chat_refusal.empty()
+                                ? absl::StrCat("the model '", model.name, "' has no chat template")
+                                : absl::StrCat("the chat template of the model '", model.name,
+                                               "' cannot be used: ", model.chat_refusal);
+    return FieldError("messages", absl::StrCat(why,
+                                               "; use /v1/completions, or start the server with "
+                                               "--chat-template FILE"));
   }
   if (!messages.is_array() || messages.empty()) {
     return FieldError("messages", "messages: an array of at least one message is expected");
   }
-  for (const char* own :
-       {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message"}) {
-    if (arguments.contains(own)) {
-      return FieldError("chat_template_kwargs", absl::StrCat("chat_template_kwargs: '", own,
-                                                             "' is a field of the request itself"));
-    }
-  }
-  Ordered context = {{"messages", Ordered::array()},
+  if (absl::Status s = CheckArguments(arguments); !s.ok()) return s;
+  absl::StatusOr<Ordered> changed = ToTemplateMessages(messages, *model.chat_template);
+  if (!changed.ok()) return changed.status();
+  Ordered context = {{"messages", *std::move(changed)},
                      {"add_generation_prompt", options.add_generation_prompt},
                      {"chat_template_kwargs", arguments}};
-  for (size_t i = 0; i < messages.size(); ++i) {
-    absl::StatusOr<Ordered> flat = FlatMessage(messages[i], i);
-    if (!flat.ok()) return flat.status();
-    if ((*flat)["role"] == "developer" && !model.chat_template->Names("developer"))
-      (*flat)["role"] = "system";
-    context["messages"].push_back(*std::move(flat));
-  }
+  const ChatTemplate& chat_template = model.chat_template->chat_template;
   absl::StatusOr<std::vector<TextSegment>> segments =
-      model.chat_template->RenderOrdered(context, now_unix_seconds);
-  if (!segments.ok()) return FieldError("messages", std::string(segments.status().message()));
-  if (options.continue_final_message) {
-    const auto& last = context["messages"].back()["content"].get_ref<const std::string&>();
-    if (absl::Status cut = CutBehind(last, *segments); !cut.ok()) return cut;
+      options.continue_final_message
+          ? RenderOpenTurn(chat_template, std::move(context), now_unix_seconds)
+          : chat_template.RenderOrdered(context, now_unix_seconds);
+  if (!segments.ok()) {
+    const absl::Status& status = segments.status();
+    return FieldOf(status).empty() ? FieldError("messages", std::string(status.message())) : status;
   }
   for (const TextSegment& segment : *segments) {
     if (!options.must_fit) break;

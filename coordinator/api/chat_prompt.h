@@ -1,6 +1,5 @@
 // The messages of a chat -> the token ids of its prompt, by the model's template.
 //
-// A message of role "developer" is rendered as "system" where the template does not name that role.
 // Thread rule: pure functions. Errors: InvalidArgument naming the field.
 #pragma once
 
@@ -21,8 +20,9 @@ absl::StatusOr<nlohmann::ordered_json> ReadConversation(std::string_view text);
 
 struct ChatPromptOptions {
   bool add_generation_prompt = true;
-  // The prompt ends with the last message's content: the answer continues it. As Hugging Face's
-  // apply_chat_template does it: whitespace that the template trims is not part of the prompt.
+  // The prompt ends with the last message's content, whose turn stays open: the answer continues
+  // it. As transformers' apply_chat_template does it: white space that the template trims is not
+  // part of the prompt.
   bool continue_final_message = false;
   bool add_special_tokens = false;  // beside those that the template writes
   bool must_fit = false;            // text that cannot fit into the context is refused unread

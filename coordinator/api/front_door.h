@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "coordinator/flow/generation.h"
-#include "coordinator/jinja/chat_template.h"
+#include "coordinator/jinja/message_forms.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "proto/model_folder.h"
 
@@ -41,7 +41,8 @@ struct ServedModel {
   int64_t max_model_len_tokens = 0;
   int64_t created_unix_seconds = 0;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat_template;  // absent: chat is refused, saying so
+  std::optional<ProbedTemplate> chat_template;  // absent: chat is refused, saying so
+  std::string chat_refusal;                     // why the model's own template cannot be used
   GenerationDefaults defaults;  // generation_config.json's: what holds where a client says nothing
 };
 

@@ -333,7 +333,8 @@ TEST_CASE("a template prints the client's objects in the client's order") {
   auto model = std::make_shared<ServedModel>(*DoorModel());
   model->chat_template =
       ChatTemplate::Parse(
-          "{{ messages[0].call | tojson }} {{ shape | tojson }} {{ messages[0] | list }}")
+          "{{ messages[0].call | tojson }} {{ shape | tojson }} {{ messages[0] | list }} "
+          "{{ messages[0].content }}")
           .value();
   Door door({}, {}, model);
   const std::string body = R"({"chat_template_kwargs": {"shape": {"y": 2, "x": [{"b": 1, "a": 0}]}},
@@ -342,7 +343,7 @@ TEST_CASE("a template prints the client's objects in the client's order") {
       "max_tokens": 1})";
   const std::string expected =
       R"({"name": "g", "arguments": {"to": "b", "from": "a"}} {"y": 2, "x": [{"b": 1, "a": 0}]} )"
-      R"(['role', 'zone', 'content', 'call'])";
+      R"(['role', 'zone', 'content', 'call'] hi)";
   const HttpReply reply = door.Post("/tokenize", body);
   INFO(reply.body);
   REQUIRE(reply.status == 200);

@@ -154,7 +154,7 @@ TEST_CASE("continue_final_message: the prompt ends within the last message") {
   Door keeping({}, {}, model);
   keeping.Ask(kChat, spaced);
   CHECK(TextOf(keeping, keeping.service.last_request().prompt_token_ids) == "[ What ");
-  model->chat_template = ChatTemplate::Parse("{{ messages | length }}").value();
+  model->chat_template = ChatTemplate::Parse("{{ messages[0].content[:4] }}").value();
   Door hiding({}, {}, model);
   CHECK_THAT(hiding.Error(kChat, Chat({{"continue_final_message", true}})),
              StartsWith("400 continue_final_message "));
@@ -256,9 +256,9 @@ TEST_CASE("a developer is the system where the template knows no developer") {
     door.Ask(kChat, body);
     return TextOf(door, door.service.last_request().prompt_token_ids);
   };
-  CHECK(rendered("{{ messages[0].role }}") == "system");
-  CHECK(rendered("{% if messages[0].role == 'developer' %}its {% endif %}{{ messages[0].role }}") ==
-        "its developer");
+  CHECK(rendered("{{ messages[0].role }}: {{ messages[0].content }}") == "system: What");
+  CHECK(rendered("{% if messages[0].role == 'developer' %}its {% endif %}{{ messages[0].role }}: "
+                 "{{ messages[0].content }}") == "its developer: What");
 }
 
 TEST_CASE("one system_fingerprint in answers and chunks, and nulls where vLLM has them") {

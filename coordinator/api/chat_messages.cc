@@ -1,0 +1,191 @@
+#include "coordinator/api/chat_messages.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/front_door.h"
+#include "coordinator/tokenizer/json_fields.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+constexpr char kContent[] = "content";
+constexpr char kToolCalls[] = "tool_calls";
+constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
+
+absl::Status MessageError(std::string_view where, std::string_view what) {
+  return FieldError("messages", absl::StrCat(std::string(where), ": ", std::string(what)));
+}
+
+// Reads the JSON strings of one conversation's tool calls. Together they hold no more values than a
+// request's body may, so that text within text is no way around its limits.
+class ArgumentsReader {
+ public:
+  explicit ArgumentsReader(ArgumentsForm form) : form_(form) {}
+
+  absl::Status Change(std::string_view where, Ordered& arguments) {
+    if (IsNone(arguments)) {
+      arguments = form_ == ArgumentsForm::kText ? Ordered("{}") : Ordered::object();
+    } else if (form_ == ArgumentsForm::kText) {
+      if (!arguments.is_string()) arguments = arguments.dump();
+    } else if (arguments.is_string()) {
+      absl::StatusOr<Ordered> read = Parse(where, arguments.get_ref<const std::string&>());
+      if (read.ok()) {
+        arguments = *std::move(read);
+      } else if (form_ == ArgumentsForm::kObject) {
+        return read.status();
+      }
+    } else if (!arguments.is_object()) {
+      return MessageError(where, "an object, or a string with an object in JSON, is expected");
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // What models and clients write for a call without arguments.
+  static bool IsNone(const Ordered& arguments) {
+    if (!arguments.is_string()) return arguments.is_null();
+    const auto text = absl::StripAsciiWhitespace(arguments.get_ref<const std::string&>());
+    return text.empty() || text == "null";
+  }
+
+  absl::StatusOr<Ordered> Parse(std::string_view where, const std::string& text) {
+    const absl::StatusOr<nlohmann::json> checked = ParseJson(text, "arguments", left_);
+    if (!checked.ok()) {
+      return MessageError(where, absl::StrCat("the model's chat template takes an object, and this "
+                                              "string is no JSON: ",
+                                              std::string(checked.status().message())));
+    }
+    if (!checked->is_object()) {
+      return MessageError(where,
+                          "the model's chat template takes an object, and this string holds "
+                          "another kind of JSON");
+    }
+    const auto count = [&text](char c) { return std::count(text.begin(), text.end(), c); };
+    left_.containers -= count('{') + count('[');
+    left_.strings -= count('"') / 2;
+    left_.values -= count(',') + 1;
+    absl::StatusOr<Ordered> ordered =
+        ParseOrdered(absl::StrCat("{\"arguments\":", text, "}"), "arguments", {"arguments"});
+    if (!ordered.ok()) return MessageError(where, std::string(ordered.status().message()));
+    return std::move((*ordered)["arguments"]);
+  }
+
+  ArgumentsForm form_;
+  JsonLimits left_ = {.values = 4 << 20, .containers = 100'000, .strings = 500'000};
+};
+
+MessageKind KindOf(const Ordered& message) {
+  const std::string& role = message["role"].get_ref<const std::string&>();
+  if (role == "system" || role == "developer") return MessageKind::kSystem;
+  if (role == "tool") return MessageKind::kTool;
+  if (role != "assistant") return MessageKind::kUser;
+  const auto calls = message.find(kToolCalls);
+  const bool has_calls = calls != message.end() && calls->is_array() && !calls->empty();
+  return has_calls ? MessageKind::kToolCalls : MessageKind::kAssistant;
+}
+
+absl::Status CheckParts(std::string_view where, const Ordered& parts) {
+  for (const Ordered& part : parts) {
+    if (!part.is_object() || part.value("type", Ordered()) != "text" || !part.contains("text") ||
+        !part["text"].is_string()) {
+      return MessageError(where, "parts other than text are not supported yet");
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string JoinParts(const Ordered& parts) {
+  std::string text;
+  for (const Ordered& part : parts) text += part["text"].get_ref<const std::string&>();
+  return text;
+}
+
+// Content that is absent counts as null.
+absl::Status ChangeContent(std::string_view where, const MessageForms& forms, MessageKind kind,
+                           Ordered& message) {
+  Ordered& content = message[kContent];
+  const MessageForms::Content& taken = forms.Of(kind);
+  if (content.is_array()) {
+    if (absl::Status s = CheckParts(where, content); !s.ok()) return s;
+    if (taken.form == ContentForm::kText) content = JoinParts(content);
+  } else if (!content.is_null() && !content.is_string()) {
+    return MessageError(where, "a string or an array of parts is expected");
+  }
+  if (kind == MessageKind::kToolCalls && forms.calls_need_null && content == "") content = nullptr;
+  if (content.is_null()) {
+    if (taken.takes_null) return absl::OkStatus();
+    content = "";
+  }
+  if (taken.form == ContentForm::kParts && content.is_string()) {
+    Ordered part = {{"type", "text"}, {"text", std::move(content)}};
+    content = Ordered::array();
+    content.push_back(std::move(part));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChangeToolCalls(std::string_view where, ArgumentsReader& reader, Ordered& message) {
+  Ordered& calls = message[kToolCalls];
+  for (size_t i = 0; i < calls.size(); ++i) {
+    Ordered& call = calls[i];
+    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+    const std::string place =
+        absl::StrCat(std::string(where), ".", kToolCalls, "[", i, "].function.arguments");
+    if (absl::Status s = reader.Change(place, call["function"]["arguments"]); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
+void ShareReasoning(Ordered& message) {
+  Ordered reasoning;
+  for (const char* name : kReasoningNames) {
+    const auto found = message.find(name);
+    if (reasoning.is_null() && found != message.end()) reasoning = *found;
+  }
+  if (reasoning.is_null()) return;
+  for (const char* name : kReasoningNames) {
+    Ordered& field = message[name];
+    if (field.is_null()) field = reasoning;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Ordered> ToTemplateMessages(const Ordered& messages, const ProbedTemplate& probed) {
+  if (probed.forms.Of(MessageKind::kUser).form == ContentForm::kNeither) {
+    return FieldError("messages",
+                      "the model's chat template writes a message's content neither as text nor as "
+                      "a list of parts: give another with --chat-template, or use /v1/completions");
+  }
+  const bool names_developer = probed.chat_template.Names("developer");
+  ArgumentsReader reader(probed.forms.arguments);
+  Ordered changed = Ordered::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = absl::StrCat("messages[", i, "]");
+    if (!messages[i].is_object() || !messages[i].contains("role") ||
+        !messages[i]["role"].is_string()) {
+      return MessageError(where, "an object with a string role is expected");
+    }
+    Ordered message = messages[i];
+    const MessageKind kind = KindOf(message);
+    absl::Status status =
+        ChangeContent(absl::StrCat(where, ".content"), probed.forms, kind, message);
+    if (status.ok() && kind == MessageKind::kToolCalls)
+      status = ChangeToolCalls(where, reader, message);
+    if (!status.ok()) return status;
+    if (message["role"] == "assistant") ShareReasoning(message);
+    if (message["role"] == "developer" && !names_developer) message["role"] = "system";
+    changed.push_back(std::move(message));
+  }
+  return changed;
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,22 @@
+// The messages of a chat as clients send them -> as the model's template takes them.
+//
+// Content becomes text or parts, arguments of tool calls become objects or strings (message_forms.h
+// says which a template takes); an assistant's reasoning is put under every name by which templates
+// ask for it. A message of role "developer" becomes a "system" one where the template does not name
+// that role. Everything else stays as it was sent, in the client's order.
+//
+// Thread rule: pure functions. Errors: InvalidArgument naming the field and the message's index.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "absl/status/statusor.h"
+#include "coordinator/jinja/message_forms.h"
+
+namespace tessera::coordinator {
+
+// `messages` is an array.
+absl::StatusOr<nlohmann::ordered_json> ToTemplateMessages(const nlohmann::ordered_json& messages,
+                                                          const ProbedTemplate& probed);
+
+}  // namespace tessera::coordinator
