@@ -67,6 +67,8 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "Model name in the API; default: the folder's name; may be given more than once "
                 "(answers report the first)")
       .OneValuePerUse();
+  app.AddOption("--chat-template", o.chat_template_file,
+                "File with a chat template (Jinja) to use in place of the model's own");
   app.AddOption("--host", o.host, "Address to listen on").ShowDefault();
   app.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
   app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();

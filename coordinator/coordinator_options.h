@@ -16,6 +16,7 @@ namespace tessera::coordinator {
 struct CoordinatorOptions {
   std::string model;                            // positional: folder or cached Hugging Face name
   std::vector<std::string> served_model_names;  // the first is reported; none: the folder's name
+  std::string chat_template_file;               // "": the model's own
   std::string host = "127.0.0.1";
   uint16_t port = 8000;       // 0: any
   uint16_t grpc_port = 8001;  // 0: any

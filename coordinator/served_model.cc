@@ -36,6 +36,46 @@ void FillConfigure(const CoordinatorOptions& options, const Tokenizer& tokenizer
     c.add_vocabulary(tokenizer.TokenBytes(id));
 }
 
+// The template of --chat-template.
+absl::StatusOr<ChatTemplate> ReadChatTemplate(const std::string& file, const std::string& folder) {
+  absl::StatusOr<ChatTemplate> read = ChatTemplate::LoadFile(file, folder);
+  if (read.ok()) return read;
+  if (absl::IsNotFound(read.status()) && file.find_first_of("{\n") != std::string::npos) {
+    return absl::InvalidArgumentError(
+        "--chat-template takes the name of a file, not a template's text: write it to a file");
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--chat-template ", std::string(read.status().message())));
+}
+
+// A folder's template that cannot be used costs chat alone; one that a flag names ends the start.
+absl::Status LoadChatTemplate(const std::string& file, ServedModel& served) {
+  absl::StatusOr<ChatTemplate> read =
+      file.empty() ? ChatTemplate::Load(served.folder) : ReadChatTemplate(file, served.folder);
+  if (read.ok()) {
+    served.chat_template = *std::move(read);
+    if (served.chat_template->forms.Of(MessageKind::kUser).form == ContentForm::kNeither) {
+      Logger("coordinator")
+          .warn("the chat template of {} writes no message's content: chat is refused",
+                served.name);
+    }
+    return absl::OkStatus();
+  }
+  if (!file.empty()) return read.status();
+  const std::string why(read.status().message());
+  if (absl::IsNotFound(read.status())) {
+    Logger("coordinator").info("{} has no chat template: chat is refused", served.folder);
+  } else {
+    served.chat_refusal = why;
+    Logger("coordinator")
+        .warn(
+            "the chat template cannot be used, so chat is refused: {}; --chat-template FILE gives "
+            "another",
+            why);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t now_unix_seconds) {
@@ -77,15 +117,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
     }
     served.max_model_len_tokens = options.max_model_len_tokens;
   }
-  absl::StatusOr<ChatTemplate> chat_template = ChatTemplate::Load(absolute);
-  if (chat_template.ok()) {
-    served.chat_template = *std::move(chat_template);
-  } else if (absl::IsNotFound(chat_template.status())) {
-    Logger("coordinator")
-        .info("{} has no chat template: /v1/chat/completions is refused", served.folder);
-  } else {
-    return chat_template.status();
-  }
+  if (absl::Status s = LoadChatTemplate(options.chat_template_file, served); !s.ok()) return s;
   loaded.configure.set_model_folder(served.folder);
   loaded.configure.set_model_fingerprint(*fingerprint);
   *loaded.configure.mutable_model() = model;

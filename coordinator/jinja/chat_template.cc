@@ -266,8 +266,29 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& mod
   }
   loaded.source_ = source->text;
   if (name.empty()) {
-    JINJA_ASSIGN_OR_RETURN(loaded.tool_template_, ParseNamed(FindNamed(sources, "tool_use")));
+    auto for_tools = ParseNamed(FindNamed(sources, "tool_use"));
+    loaded.tool_status_ = for_tools.status();
+    if (for_tools.ok()) loaded.tool_template_ = *std::move(for_tools);
   }
+  AddSpecialTokens(config, loaded.special_tokens_);
+  AddSpecialTokens(map, loaded.special_tokens_);
+  return loaded;
+}
+
+absl::StatusOr<ChatTemplate> ChatTemplate::LoadFile(const std::filesystem::path& file,
+                                                    const std::filesystem::path& model_folder) {
+  JINJA_ASSIGN_OR_RETURN(const nlohmann::json config,
+                         ReadJson(model_folder / "tokenizer_config.json"));
+  JINJA_ASSIGN_OR_RETURN(const nlohmann::json map,
+                         ReadJson(model_folder / "special_tokens_map.json"));
+  JINJA_ASSIGN_OR_RETURN(std::optional<std::string> text, ReadFile(file));
+  if (!text.has_value()) {
+    return absl::NotFoundError(StrCat(file.string(), ": there is no such file"));
+  }
+  const Source source = {"default", *std::move(text), file.string()};
+  ChatTemplate loaded;
+  JINJA_ASSIGN_OR_RETURN(loaded.template_, ParseNamed(&source));
+  loaded.source_ = source.text;
   AddSpecialTokens(config, loaded.special_tokens_);
   AddSpecialTokens(map, loaded.special_tokens_);
   return loaded;
@@ -287,6 +308,7 @@ absl::StatusOr<std::vector<TextSegment>> ChatTemplate::RenderJson(
     return absl::InvalidArgumentError("a chat template's context must be an object");
   }
   const bool with_tools = context.contains("tools") && !context["tools"].empty();
+  if (with_tools) JINJA_RETURN_IF_ERROR(tool_status_);
   Runtime runtime(limits, now_unix_seconds);
   JINJA_ASSIGN_OR_RETURN(const Dict variables, MakeContext(runtime, context, special_tokens_));
   jinja::Interpreter interpreter(with_tools && tool_template_ ? *tool_template_ : *template_,

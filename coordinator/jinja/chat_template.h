@@ -71,9 +71,15 @@ class ChatTemplate {
   // chat_template (a string or a list of named ones). `name` picks one of several; empty means
   // "default", and "tool_use", where there is one, for requests with tools. Special tokens of
   // tokenizer_config.json (bos_token, ...) are defaults of the context. NotFound where the folder
-  // has no template, InvalidArgument with file and line where it cannot be used.
+  // has no template, InvalidArgument with file and line where it cannot be used; a "tool_use" that
+  // cannot be used fails the requests with tools only.
   static absl::StatusOr<ChatTemplate> Load(const std::filesystem::path& model_folder,
                                            std::string_view name = "");
+
+  // The template in `file` in place of the folder's own. NotFound where there is no such file,
+  // InvalidArgument with file and line where it cannot be used.
+  static absl::StatusOr<ChatTemplate> LoadFile(const std::filesystem::path& file,
+                                               const std::filesystem::path& model_folder);
 
   // Parses one template's source. InvalidArgument with the line.
   static absl::StatusOr<ChatTemplate> Parse(std::string_view source);
@@ -106,6 +112,7 @@ class ChatTemplate {
 
   std::shared_ptr<const jinja::Template> template_;
   std::shared_ptr<const jinja::Template> tool_template_;  // null: template_ serves tools too
+  absl::Status tool_status_;                              // why there is none that could be used
   std::string source_;                                    // of template_
   std::vector<std::pair<std::string, std::string>> special_tokens_;
 };

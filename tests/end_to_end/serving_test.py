@@ -334,6 +334,27 @@ def test_a_copied_coordinator_runs_with_its_library_beside_it(tmp):
     assert done.returncode == 0 and done.stdout.startswith("0."), done
 
 
+def test_a_chat_template_that_cannot_be_read_ends_chat_alone(tmp):
+    model = tmp / "model"
+    shutil.copytree(cluster.MODEL, model)
+    (model / "chat_template.jinja").write_text("{% for m in messages %}\n{% include m.content %}")
+    chat = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0}
+    with running(workers=1, model=str(model)) as c:
+        assert "chat_template.jinja: chat template line 2: the tag {% include %}" in c.log("coordinator"), c.log("coordinator")
+        assert c.request("POST", "/v1/completions", {"prompt": "Hello", "max_tokens": 1})[0] == 200
+        assert c.request("POST", "/tokenize", {"prompt": "Hello"})[0] == 200
+        for path in ("/v1/chat/completions", "/tokenize"):
+            status, _, body = c.request("POST", path, chat)
+            assert status == 400, (path, body)
+            assert "line 2: the tag {% include %}" in body and "--chat-template FILE" in body, body
+    other = tmp / "other.jinja"
+    other.write_text("{% for m in messages %}<{{ m.content }}>{% endfor %}")
+    with running("--chat-template", str(other), workers=0, model=str(model)) as c:
+        tokens = json.loads(c.request("POST", "/tokenize", chat)[2])["tokens"]
+        text = json.loads(c.request("POST", "/detokenize", {"tokens": tokens})[2])["prompt"]
+        assert text == "<What is 57 + 85?>", text
+
+
 def test_command_lines_that_cannot_work_say_why(tmp):
     coordinator = "coordinator/tessera-coordinator"
     worker = "worker/tessera-worker"
@@ -349,6 +370,13 @@ def test_command_lines_that_cannot_work_say_why(tmp):
     text = refused(coordinator, cluster.MODEL, *local, "--allowed-hosts", "http://a.example")
     assert "http://a.example is no name of a host" in text, text
     assert "download" in refused(coordinator, "nobody/no-such-model", *local)
+    text = refused(coordinator, cluster.MODEL, *local, "--chat-template", str(tmp / "none.jinja"))
+    assert f"--chat-template {tmp}/none.jinja: there is no such file" in text, text
+    text = refused(coordinator, cluster.MODEL, *local, "--chat-template", "{% for m in messages %}{{ m }}{% endfor %}")
+    assert "--chat-template takes the name of a file, not a template's text" in text, text
+    (tmp / "bad.jinja").write_text("\n{% if %}")
+    text = refused(coordinator, cluster.MODEL, *local, "--chat-template", str(tmp / "bad.jinja"))
+    assert f"--chat-template {tmp}/bad.jinja: chat template line 2" in text, text
     (tmp / "model.gguf").write_bytes(b"GGUF")
     assert "GGUF" in refused(coordinator, str(tmp / "model.gguf"), *local)
     text = refused(coordinator, cluster.MODEL, *local, "--host", "0.0.0.0")
