@@ -237,6 +237,20 @@ absl::Status RunFolder::Keep(RunSecrets secrets, bool keep) {
   return absl::OkStatus();
 }
 
+// Folders of this machine whose members have all ended.
+void RunFolder::RemoveDeadSiblings() const {
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_.parent_path(), ignored)) {
+    const fs::path members = entry.path() / kMembersFile;
+    if (entry.path() == path_ || !entry.path().filename().string().starts_with(FolderName("")) ||
+        !fs::exists(members, ignored)) {
+      continue;
+    }
+    const auto dead = Lock::Take(members, F_WRLCK, kMember);
+    if (dead.ok() && (*dead)->IsAt(members)) fs::remove_all(entry.path(), ignored);
+  }
+}
+
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Claim(int port, RunSecrets secrets,
                                                             bool keep) {
   std::string reasons;
@@ -259,7 +273,10 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Claim(int port, RunSecrets
         if (status.ok() && !(*folder)->coordinator_->Change(F_WRLCK, kReady))
           status = Failure(path, "cannot be locked");
       }
-      if (status.ok()) return *std::move(folder);
+      if (status.ok()) {
+        (*folder)->RemoveDeadSiblings();
+        return *std::move(folder);
+      }
     }
     absl::StrAppend(&reasons, reasons.empty() ? "" : "; ", std::string(status.message()));
   }

@@ -10,7 +10,8 @@
 // BASE outlives the login: $XDG_STATE_HOME or ~/.local/state; where that cannot be used (no such
 // folder, a file system without locks) $XDG_RUNTIME_DIR, then a folder of the user's in /tmp. HOST
 // is the machine's name, since homes are shared. Whoever leaves last removes the folder: a
-// coordinator that is restarted while workers live finds the secrets that they know.
+// coordinator that is restarted while workers live finds the secrets that they know. What killed
+// programs left at other ports goes when a coordinator starts.
 //
 // Thread rule: one thread at a time; several processes at any time.
 #pragma once
@@ -64,6 +65,7 @@ class RunFolder {
   RunFolder(std::filesystem::path path, std::unique_ptr<Lock> member);
   static absl::StatusOr<std::unique_ptr<RunFolder>> Enter(const std::filesystem::path& path);
   absl::Status Keep(RunSecrets secrets, bool keep);
+  void RemoveDeadSiblings() const;
 
   const std::filesystem::path path_;
   std::unique_ptr<Lock> member_;

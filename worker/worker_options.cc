@@ -92,7 +92,8 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "Folder of the checkpoint on this machine, the same files as the coordinator's; "
                 "default: the coordinator's path");
   app.AddOption("--cluster-token-file", o->cluster_token_file,
-                "File with the secret that the cluster's processes share");
+                "File with the secret that the cluster's processes share; default: the one that a "
+                "coordinator of this user made on this machine's loopback");
   app.AddOption(
          "--drain-seconds", o->drain_seconds,
          "Max seconds to finish running sequences after SIGTERM; a second signal exits at once")

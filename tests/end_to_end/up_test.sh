@@ -194,7 +194,8 @@ check "the worker beside it ran on" [ "$(grep -c "worker-0 is started again" "$o
 
 # One that dies again and again is tried with growing pauses; the rest serves on, and it is named.
 killed=
-for _ in 1 2 3 4 5; do
+for _ in $(seq 12); do  # until it stays away for longer than silence goes unnoticed
+  grep -qE "worker-1 ended .* next try is in [1-3][0-9] s" "$out" && break
   for _ in $(seq 600); do
     victim=$(processes_with "--coordinator $grpc --name local/1")
     [ -n "$victim" ] && [ "$victim" != "$killed" ] && break

@@ -148,6 +148,24 @@ TEST_CASE("a coordinator that was killed, or leaves workers, is followed by one 
   CHECK(Entries(user.base) == 0);
 }
 
+TEST_CASE("what killed programs left at other ports goes; what lives there stays") {
+  const User user;
+  for (const int port : {kPort + 1, kPort + 2})
+    InProcessThatDies([port] { (void)RunFolder::Claim(port, Drawn(), true)->release(); });
+  const auto worker = RunFolder::Join(std::to_string(kPort + 2));  // a coordinator may come back
+  REQUIRE(worker != nullptr);
+  const auto neighbour = Claim(kPort + 3, Drawn());
+  fs::create_directory(user.base / "another-machine-8001");  // with the same home
+  std::ofstream(user.base / "another-machine-8001/members") << "";
+  REQUIRE(Entries(user.base) >= 3);
+  const auto folder = Claim(kPort, Drawn());
+  CHECK(Entries(user.base) == 4);
+  CHECK(fs::exists(worker->path() / "cluster_token"));
+  CHECK(RunFolder::Find(kPort + 3).has_value());
+  CHECK(RunFolder::Find(kPort).has_value());
+  CHECK(fs::exists(user.base / "another-machine-8001"));
+}
+
 TEST_CASE("a worker without a coordinator on this machine has a folder too; dead sockets go") {
   const User user;
   auto first = RunFolder::Join("10.0.0.1:8001");
