@@ -138,13 +138,15 @@ void PlanCli::AddPlan() {
   plan_.AddOption("--from", f.running,
                   "plan.json of the running plan: prints the cost of moving to the new plan");
   plan_.AddOption("--max-tpot", f.max_tpot,
-                  "Max time per output token, such as \"150 ms\"; default: the workload's, or "
-                  "100 ms for --objective throughput where a plan meets it; 0: no limit");
+                  "Max time per output token, such as \"150 ms\"; default: the workload's, else "
+                  "any, but a rate counts less the longer it is than 100 ms; 0: any; where no plan "
+                  "keeps it, the nearest is printed, and the exit code is 3");
   plan_.AddOption(
       "--max-ttft", f.max_ttft,
-      "Max time to the first token, such as \"2 s\"; default: the workload's, or 5 s "
-      "for --objective throughput where a plan meets it; 0: no limit; with --max-tpot 0 "
-      "also plans of more stages are taken for any gain");
+      "Max mean time to the first token, such as \"2 s\"; default: the workload's, else any, but a "
+      "rate counts less the longer it is than 5 s, or than twice that of an idle cluster; 0: any; "
+      "with --max-tpot 0 also plans of more stages are taken for any gain; where no plan keeps it, "
+      "the nearest is printed, and the exit code is 3");
   plan_.AddOption("--max-e2e", f.max_end_to_end,
                   "Max time of a request, such as \"20 s\"; 0: no limit");
   plan_
@@ -158,11 +160,11 @@ void PlanCli::AddPlan() {
       .Check(NonNegative());
   plan_.AddOption("--seed", f.options.seed, "Seed of random searches; 0: each search's own")
       .Check(WholeFrom(0));
-  plan_
-      .AddOption("--objective", f.goal,
-                 "throughput, goodput (within the latency limits), price (cheapest for --rate), "
-                 "budget (most requests within the cluster's budget)")
-      .ShowDefault();
+  plan_.AddOption(
+      "--objective", f.goal,
+      "throughput (most requests whatever their latencies), goodput (within the latency "
+      "limits), price (cheapest for --rate), budget (most requests within the cluster's "
+      "budget); default: most requests, counted less for long latencies");
   plan_
       .AddOption("--search", f.options.search,
                  "Search: best, exact, hexgen, hexgen2, thunderserve, cost")
@@ -220,7 +222,7 @@ void PlanCli::AddPlan() {
                   "seeds, and print the rate that all attain");
   plan_.AddSwitch("--explain", explain_,
                   "Print memory, routing, links, other choices, sensitivity and every assumption; "
-                  "default: at most 15 lines and one for each replica");
+                  "default: about 20 lines and one for each replica");
   plan_.AddOption("--out", out_, "File for plan.json");
   plan_.AddOption("--picture", picture_, "SVG file for a drawing of the plan");
   plan_.AddSwitch(
@@ -446,15 +448,16 @@ int PlanCli::RunPlan() {
   if (!plan.ok()) return Fail(plan.status());
   scheduler::AddLeftOutGain(question->input, question->options, &*plan);
   const absl::Status finished = Finish(*question, &*plan);
+  const int done = plan->missed_limits().empty() ? 0 : kMissedLimits;
   if (!explain_) {
     std::cout << scheduler::PlanSummary(*plan, {WeightsFolder(flags_.model), out_, picture_});
-    return finished.ok() ? 0 : Fail(finished);
+    return finished.ok() ? done : Fail(finished);
   }
   std::cout << scheduler::PlanTable(*plan);
   if (!finished.ok()) return Fail(finished);
   if (!picture_.empty()) std::cout << "\ndrawn in " << picture_ << "\n";
   if (!out_.empty()) std::cout << "\nwritten to " << out_ << "\n";
-  return 0;
+  return done;
 }
 
 int PlanCli::RunShared() {

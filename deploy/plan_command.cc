@@ -102,7 +102,7 @@ absl::StatusOr<v1::DataType> DataTypeNamed(const std::string& flag, const std::s
 }
 
 absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* options) {
-  if (flags.goal == "throughput") {
+  if (flags.goal.empty() || flags.goal == "throughput") {
     options->goal = scheduler::Goal::kThroughput;
   } else if (flags.goal == "goodput") {
     options->goal = scheduler::Goal::kGoodput;
@@ -174,9 +174,10 @@ absl::Status CheckGivenLengths(const PlanFlags& flags, const v1::Model& model) {
 // Who wants no limit of either kind wants the most that can be served.
 scheduler::Preference PreferenceOf(const PlanFlags& flags) {
   scheduler::Preference preference = scheduler::UsualPreference();
-  if (!flags.max_tpot.empty()) preference.max_tpot_seconds = 0;
-  if (!flags.max_ttft.empty()) preference.max_ttft_seconds = 0;
-  if (flags.max_tpot == "0" && flags.max_ttft == "0") preference.simpler_within = 0;
+  const bool most = flags.goal == "throughput" || (flags.max_tpot == "0" && flags.max_ttft == "0");
+  if (most || !flags.max_tpot.empty()) preference.full_tpot_seconds = 0;
+  if (most || !flags.max_ttft.empty()) preference.full_ttft_seconds = 0;
+  if (most) preference.simpler_within = 0;
   return preference;
 }
 

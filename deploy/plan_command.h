@@ -25,13 +25,13 @@ struct PlanFlags {
   int64_t prompt_tokens = 0;       // 0: kUsualPromptTokens; refused beside a workload, as below
   int64_t output_tokens = 0;       // 0: kUsualOutputTokens
   double requests_per_second = 0;  // beats the workload's
-  std::string max_tpot;            // "150 ms"; empty: the workload's, or the usual; "0": none
+  std::string max_tpot;            // "150 ms"; empty: the workload's, else weighed; "0": any
   std::string max_ttft;            // likewise
-  std::string max_end_to_end;      // likewise
+  std::string max_end_to_end;      // "20 s"; empty: the workload's; "0": none
   double attainment = 0;           // 0: the workload's
   double arrival_variation = 0;    // 0: the workload's
-  std::string goal = "throughput";
-  std::string weight_dtype;  // empty: as stored
+  std::string goal;                // empty: throughput, weighed by latency
+  std::string weight_dtype;        // empty: as stored
   std::string kv_dtype;
   std::string runtime_reserve;  // "1 GiB"; empty: that, or nothing where all devices are CPUs
   std::string kv_codec_rate = "20 GB/s";

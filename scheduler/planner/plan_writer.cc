@@ -9,6 +9,7 @@
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/plan_assumptions.h"
 #include "scheduler/planner/plan_notes.h"
+#include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/bottleneck.h"
 #include "scheduler/planner/report/idle_devices.h"
 #include "scheduler/planner/report/link_load.h"
@@ -24,35 +25,30 @@
 namespace tessera::scheduler {
 namespace {
 
-// Above this part of capacity waits grow quickly, which is said. Where no rate is asked for, or
-// more than is served, latencies are predicted here: at capacity a queue grows without end.
-constexpr double kHighestLoad = 0.85;
-
 class PlanWriter {
  public:
-  PlanWriter(const PlanningProblem& planning, const WrittenContext& context)
-      : planning_(planning), context_(context) {}
+  PlanWriter(const PlanningProblem& planning, const PlacementProblem& problem,
+             const WrittenContext& context)
+      : planning_(planning), context_(context), problem_(problem) {}
+
+  // Replicas, routing and what they serve, links counted.
+  v1::DeploymentPlan WriteBare(Placement placement) {
+    Deploy(&placement);
+    return std::move(plan_);
+  }
 
   v1::DeploymentPlan Write(Placement placement) {
     spot_ = SpotMixes(input_.cluster, options_.spot, MachinesOf(placement));
-    *plan_.mutable_model() = input_.model;
-    plan_.set_weight_dtype(options_.weight_dtype == v1::DATA_TYPE_UNSPECIFIED
-                               ? input_.model.dtype()
-                               : options_.weight_dtype);
-    plan_.set_kv_dtype(options_.kv_dtype);
-    for (size_t i = 0; i < placement.replicas.size(); ++i)
-      WriteReplica(placement.replicas[i], static_cast<int>(i));
-    WriteBasis();
-    WriteRouting(placement);
-    FitLinks(&placement);
-    if (options_.survive_machine_loss) Survive(placement);
-    Predict(placement);
-    WriteBusyShares(problem_, placement, &plan_);
-    for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
+    Deploy(&placement);
     Explain(placement);
     // Rented devices may be left idle.
     if (options_.goal == Goal::kThroughput || options_.goal == Goal::kGoodput) {
-      const bool searched = !options_.given_search && !placement.interrupted;
+      // A plan that was not preferred may serve more with them.
+      const bool gave_up = std::any_of(
+          context_.preferred_notes.begin(), context_.preferred_notes.end(), [](const auto& note) {
+            return note.limits_cost().lost_share() > 0 || note.simplicity_cost().lost_share() > 0;
+          });
+      const bool searched = !options_.given_search && !placement.interrupted && !gave_up;
       v1::IdleDevices idle = IdleDevicesOf(graph_, placement, searched);
       if (!idle.kinds().empty()) *plan_.add_notes()->mutable_idle() = std::move(idle);
     }
@@ -73,6 +69,23 @@ class PlanWriter {
   }
 
  private:
+  void Deploy(Placement* placement) {
+    *plan_.mutable_model() = input_.model;
+    plan_.set_weight_dtype(options_.weight_dtype == v1::DATA_TYPE_UNSPECIFIED
+                               ? input_.model.dtype()
+                               : options_.weight_dtype);
+    plan_.set_kv_dtype(options_.kv_dtype);
+    for (size_t i = 0; i < placement->replicas.size(); ++i)
+      WriteReplica(placement->replicas[i], static_cast<int>(i));
+    WriteBasis();
+    WriteRouting(*placement);
+    FitLinks(placement);
+    if (options_.survive_machine_loss) Survive(*placement);
+    Predict(*placement);
+    WriteBusyShares(problem_, *placement, &plan_);
+    for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
+  }
+
   std::set<std::string> MachinesOf(const Placement& placement) const {
     std::set<std::string> used;
     for (const PlacedReplica& replica : placement.replicas) {
@@ -213,7 +226,7 @@ class PlanWriter {
         workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
     // A goodput that bounds no wait is what devices can do: its queues are long.
     const bool unbounded = options_.goal == Goal::kGoodput && !LimitsWaits(workload_.classes);
-    const double highest = options_.goal == Goal::kGoodput && !unbounded ? 1 : kHighestLoad;
+    const double highest = options_.goal == Goal::kGoodput && !unbounded ? 1 : kUsualLoad;
     const double load =
         asked < placement.requests_per_second ? asked / placement.requests_per_second : highest;
     const LengthMoments lengths = MomentsOf(workload_.samples);
@@ -256,13 +269,13 @@ class PlanWriter {
       }
     }
     plan_.mutable_basis()->set_requests_per_second(load * placement.requests_per_second);
-    if (unbounded && load == kHighestLoad) TellAtPromise(placement);
+    if (unbounded && load == kUsualLoad) TellAtPromise(placement);
     const bool waits_end = PredictLatencies({&problem_, &placement, load}, &plan_);
     if (options_.goal == Goal::kPrice && !waits_end) {
       v1::TooFull& full = *plan_.add_notes()->mutable_too_full();
       full.set_asked_requests_per_second(asked);
       full.set_load(load);
-      full.set_better_requests_per_second(asked / kHighestLoad);
+      full.set_better_requests_per_second(asked / kUsualLoad);
     }
     if (options_.goal == Goal::kGoodput) {
       if (auto hardest = HardestLimitOf({&problem_, &placement, load}, plan_))
@@ -273,10 +286,10 @@ class PlanWriter {
     v1::LatencyLoad& at = *plan_.add_notes()->mutable_latency_load();
     at.set_requests_per_second(load * placement.requests_per_second);
     at.set_load(load);
-    at.set_below_capacity(load == kHighestLoad);
-    if (load > kHighestLoad && options_.goal != Goal::kGoodput) {
+    at.set_below_capacity(load == kUsualLoad);
+    if (load > kUsualLoad && options_.goal != Goal::kGoodput) {
       v1::LongWaits& waits = *plan_.add_notes()->mutable_long_waits();
-      waits.set_above_load(kHighestLoad);
+      waits.set_above_load(kUsualLoad);
       waits.set_without_end(!waits_end);
     }
     if (asked != kUnlimited && asked > Promised(placement))
@@ -357,7 +370,7 @@ class PlanWriter {
   const ModelShape& shape_ = planning_.shape;
   const ClusterGraph& graph_ = planning_.graph;
   const WorkloadSamples& workload_ = planning_.workload;
-  const PlacementProblem& problem_ = planning_.problem;
+  const PlacementProblem& problem_;
   v1::DeploymentPlan plan_;
   std::vector<v1::SpotMix> spot_;
 };
@@ -366,7 +379,13 @@ class PlanWriter {
 
 v1::DeploymentPlan WritePlan(const PlanningProblem& planning, const WrittenContext& context,
                              const Placement& placement) {
-  return PlanWriter(planning, context).Write(placement);
+  return PlanWriter(planning, planning.problem, context).Write(placement);
+}
+
+v1::DeploymentPlan WriteBarePlan(const PlanningProblem& planning, const PlacementProblem& problem,
+                                 const Placement& placement) {
+  const WrittenContext context;
+  return PlanWriter(planning, problem, context).WriteBare(placement);
 }
 
 v1::Assumptions UnsimulatedAssumptions(const PlanningProblem& planning) {

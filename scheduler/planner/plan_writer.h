@@ -23,6 +23,11 @@ struct WrittenContext {
 v1::DeploymentPlan WritePlan(const PlanningProblem& planning, const WrittenContext& context,
                              const Placement& placement);
 
+// Its replicas, routing and predicted figures alone, of a problem like that of `planning`, maybe
+// under another limit of TPOT: for who judges several.
+v1::DeploymentPlan WriteBarePlan(const PlanningProblem& planning, const PlacementProblem& problem,
+                                 const Placement& placement);
+
 // The assumptions of a plan whose simulation was interrupted.
 v1::Assumptions UnsimulatedAssumptions(const PlanningProblem& planning);
 

@@ -8,9 +8,10 @@
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/attained_rate.h"
+#include "scheduler/planner/plan_simulation.h"
 #include "scheduler/planner/plan_writer.h"
 #include "scheduler/planner/planning_problem.h"
-#include "scheduler/planner/preference.h"
+#include "scheduler/planner/preferred_placement.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/simulated_judgement.h"
 #include "scheduler/planner/survival.h"
@@ -78,23 +79,28 @@ class Planner {
 
   // A preference is one between plans that a search found for throughput.
   bool Prefers() const {
-    return options_.preference.any() && options_.goal == Goal::kThroughput &&
-           !options_.survive_machine_loss && !options_.require_split && !planning_.spot();
+    const Preference& preference = options_.preference;
+    const bool chooses = preference.weighs() || preference.simpler_within > 0 ||
+                         preference.only_tpot_seconds ||
+                         (preference.nearest && HasObjectives(workload_));
+    return chooses && options_.goal == Goal::kThroughput && !options_.survive_machine_loss &&
+           !options_.require_split && !planning_.spot();
   }
 
-  // Limits that somebody set are kept by the search, or said to be missed: no others beside them.
+  // A latency that the workload limits is not weighed.
   absl::StatusOr<Placement> Preferred(const Search& search) {
     Preference preference = options_.preference;
     if (options_.given_search) preference.simpler_within = 0;
     for (const RequestClass& one : workload_.classes) {
-      if (std::isfinite(one.limits.tpot_seconds)) preference.max_tpot_seconds = 0;
+      if (std::isfinite(one.limits.tpot_seconds)) preference.full_tpot_seconds = 0;
       if (std::isfinite(one.limits.ttft_seconds) || std::isfinite(one.limits.end_to_end_seconds))
-        preference.max_ttft_seconds = 0;
+        preference.full_ttft_seconds = 0;
     }
-    absl::StatusOr<PreferredPlacement> preferred = SearchPreferred(&problem_, preference, search);
+    absl::StatusOr<PreferredPlacement> preferred = SearchPreferred(planning_, preference, search);
     if (!preferred.ok()) return preferred.status();
-    preferred_notes_ = std::move(preferred->notes);
-    return std::move(preferred->placement);
+    preferred_ = *std::move(preferred);
+    problem_.options.max_tpot_seconds = preferred_->max_tpot_seconds;
+    return preferred_->placement;
   }
 
   // Some searches count machines that may be spot one by one, at a mixed price. How many of them
@@ -134,7 +140,8 @@ class Planner {
 
   absl::StatusOr<v1::DeploymentPlan> Checked(const Placement& placement) const {
     const WrittenContext context = {split_everywhere_ ? &*split_everywhere_ : nullptr,
-                                    preferred_notes_, simulates_};
+                                    preferred_ ? preferred_->notes : std::vector<v1::Note>(),
+                                    simulates_};
     v1::DeploymentPlan plan = WritePlan(planning_, context, placement);
     const absl::Status checked = CheckPlanOn(plan, input_.cluster, input_.catalogue);
     if (checked.ok()) return plan;
@@ -147,6 +154,7 @@ class Planner {
     SplitEverywhere(placement);
     std::vector<Placement> alternatives = std::exchange(placement.alternatives, {});
     simulates_ = Simulates(options_, DevicesUsed(placement), Splits(placement));
+    if (preferred_) return WrittenPreferred(placement);
     absl::StatusOr<v1::DeploymentPlan> first = Checked(placement);
     if (!first.ok() || !simulates_) return first;
     if (placement.interrupted) return Unsimulated(*std::move(first));
@@ -171,6 +179,21 @@ class Planner {
     return std::move(plans.front());
   }
 
+  // Judged already.
+  absl::StatusOr<v1::DeploymentPlan> WrittenPreferred(const Placement& placement) {
+    const bool interrupted =
+        simulates_ && (preferred_->interrupted_simulation || placement.interrupted);
+    simulates_ = preferred_->simulated.has_value();
+    absl::StatusOr<v1::DeploymentPlan> plan = Checked(placement);
+    if (!plan.ok()) return plan;
+    for (const v1::MissedLimit& one : preferred_->missed) *plan->add_missed_limits() = one;
+    if (interrupted) return Unsimulated(*std::move(plan));
+    if (!preferred_->simulation_error.empty())
+      plan->add_notes()->set_simulation_error(preferred_->simulation_error);
+    if (preferred_->simulated) *plan->mutable_simulated() = *preferred_->simulated;
+    return plan;
+  }
+
   v1::DeploymentPlan Unsimulated(v1::DeploymentPlan plan) {
     plan.add_notes()->set_interrupted_simulation(true);
     simulates_ = false;
@@ -186,15 +209,10 @@ class Planner {
   PlacementProblem& problem_ = planning_.problem;
   bool simulates_ = false;
   std::optional<Placement> split_everywhere_;
-  std::vector<v1::Note> preferred_notes_;
+  std::optional<PreferredPlacement> preferred_;
 };
 
 }  // namespace
-
-bool Simulates(const PlannerOptions& options, int devices, bool splits) {
-  const int most_devices = splits ? 1000 : 64;
-  return options.simulate.value_or(!options.given_search && devices <= most_devices);
-}
 
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options) {

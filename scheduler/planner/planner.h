@@ -12,9 +12,6 @@
 
 namespace tessera::scheduler {
 
-// Whether plans that use so many devices, of which the one found splits or does not, are simulated.
-bool Simulates(const PlannerOptions& options, int devices, bool splits);
-
 absl::StatusOr<v1::DeploymentPlan> MakePlan(const PlannerInput& input,
                                             const PlannerOptions& options);
 

@@ -82,6 +82,11 @@ absl::Status Read(PlanningProblem* out) {
 
 }  // namespace
 
+bool Simulates(const PlannerOptions& options, int devices, bool splits) {
+  const int most_devices = splits ? 1000 : 64;
+  return options.simulate.value_or(!options.given_search && devices <= most_devices);
+}
+
 absl::StatusOr<std::unique_ptr<PlanningProblem>> ReadPlanningProblem(
     const PlannerInput& input, const PlannerOptions& options) {
   auto read = std::make_unique<PlanningProblem>();

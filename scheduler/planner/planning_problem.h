@@ -32,6 +32,9 @@ struct PlanningProblem {
   PlacementProblem problem;
 };
 
+// Whether plans that use so many devices, of which the one found splits or does not, are simulated.
+bool Simulates(const PlannerOptions& options, int devices, bool splits);
+
 absl::StatusOr<std::unique_ptr<PlanningProblem>> ReadPlanningProblem(const PlannerInput& input,
                                                                      const PlannerOptions& options);
 

@@ -1,43 +1,71 @@
-// Which of the placements a practitioner would take: within limits of latency, and of those that
-// serve nearly as much as the best the simplest.
+// Which of several plans a practitioner would take: rates weighed by latency, and simple where that
+// costs little.
 //
-// A placement is found with the limit of TPOT in force; it, the search's others and what is plain
-// (plain_placements.h) are then compared. Those whose predicted TTFT is too long are out; of the
-// rest that serve at most `simpler_within` less than the best, the one whose longest pipeline has
-// the fewest stages is taken, of these the one that keeps most when a machine is lost. A limit that
-// no placement meets is dropped, and a line says by how much it is missed. Thread rule: pure
-// functions. Deterministic. Units: seconds, parts.
+// A plan's value is rate x min(1, F / TPOT) x min(1, T / TTFT): up to F and T a latency counts in
+// full, beyond them twice the time is worth half the rate. T is at least twice the best TTFT of
+// idle replicas, since long prompts never reach a fixed one. A limit that the workload sets is
+// hard: plans that keep all of them come first, and where none does, a miss by a factor m counts as
+// m to the fourth power, so that the nearest plan is taken that still serves. Of the plans whose
+// value is at most `simpler_within` below the best, those that serve on after the loss of any
+// machine come first, then those whose longest pipeline has the fewest stages, then those that lose
+// least with a machine. Thread rule: pure functions. Units: seconds, requests per second.
 #pragma once
 
+#include <optional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "proto/plan_facts.pb.h"
 #include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
 
-struct Preference {
-  double max_tpot_seconds = 0;  // while all decode that may; 0: no limit
-  double max_ttft_seconds = 0;  // predicted mean; 0: no limit
-  double simpler_within = 0;    // of the best rate; 0: the best, whatever its stages
+// Load at which latencies are predicted, simulated and weighed where no lower rate is asked for: at
+// capacity a queue grows without end.
+inline constexpr double kUsualLoad = 0.8;
 
-  bool any() const { return max_tpot_seconds > 0 || max_ttft_seconds > 0 || simpler_within > 0; }
+struct Preference {
+  double full_tpot_seconds = 0;  // F; 0: TPOT is not weighed
+  double full_ttft_seconds = 0;  // the least T; 0: TTFT is not weighed
+  double simpler_within = 0;     // of the best value; 0: the best, whatever its stages
+  bool nearest = false;          // where no plan keeps the workload's limits; else there is no plan
+  // The only limit of TPOT that is searched, infinite: none; not given: several.
+  std::optional<double> only_tpot_seconds = std::nullopt;
+
+  bool weighs() const { return full_tpot_seconds > 0 || full_ttft_seconds > 0; }
+  bool any() const { return weighs() || simpler_within > 0 || nearest || only_tpot_seconds; }
 };
 
 // What counts where nobody says otherwise: 100 ms, 5 s, 5 %.
 Preference UsualPreference();
 
-struct PreferredPlacement {
-  Placement placement;
-  std::vector<v1::Note> notes;  // what limits and simplicity cost, and which limits are missed
+// What is known of a plan when it is chosen.
+struct PlanFigures {
+  double requests_per_second = 0;       // that it promises, or sustains in simulation if less
+  double ttft_seconds = 0;              // mean at the usual load; infinite: some wait without end
+  double tpot_seconds = 0;              // the same
+  std::vector<v1::MissedLimit> missed;  // of the workload's limits
 };
 
-// `problem` has no limit of TPOT where `preference` has one, and gets it. Errors: the search's.
-absl::StatusOr<PreferredPlacement> SearchPreferred(PlacementProblem* problem,
-                                                   const Preference& preference,
-                                                   const Search& search);
+double ValueOf(const PlanFigures& figures, const Preference& preference);
+
+struct Choosable {
+  PlanFigures figures;
+  int stages = 0;                             // of the longest pipeline
+  double requests_per_second_after_loss = 0;  // of the worst machine
+};
+
+// Whether something is left of it then.
+bool ServesOn(const Choosable& plan);
+
+struct Choice {
+  size_t best = 0;    // whatever its stages
+  size_t chosen = 0;  // beside it
+};
+
+// `plans` is not empty; the first of equal ones is taken.
+Choice Choose(const std::vector<Choosable>& plans, const Preference& preference);
 
 // Stages of the longest pipeline that serves anything.
-int MostStages(const Placement& placement);
+int MaxStages(const Placement& placement);
 
 }  // namespace tessera::scheduler

@@ -14,12 +14,9 @@
 // hang together, and near capacity a few per cent of rate decide. Each rate that is tried takes a
 // run of at least `goodput_requests`.
 //
-// How many requests: enough for 25 times those that are in the system at once, or, where these are
-// many, for 12 times, within limits, so that the cost is bounded: a core simulates 20,000 requests
-// a second and more. Fewer would show how a large deployment fills, not what it serves.
-// Thread rule: pure function, deterministic. Errors: those of plan_replicas and simulator, such as
-// InvalidArgument where the simulator has no figures for a layout, Cancelled where `watch` stopped
-// it; the candidates are then as they were.
+// How many requests are drawn: see plan_simulation.h. Thread rule: pure function, deterministic.
+// Errors: those of plan_replicas and simulator, such as InvalidArgument where the simulator has no
+// figures for a layout, Cancelled where `watch` stopped it; the candidates are then as they were.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <cstdlib>
@@ -263,8 +264,11 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
   CHECK(plan->replicas_size() == 3);  // the most is served by pipelines
   for (const v1::Replica& replica : plan->replicas()) CHECK(replica.stages_size() == 1);
   CHECK(plan->prediction().time_per_output_token_seconds() <= 0.1);
-  CHECK(plan->assumptions().planning().max_tpot_seconds() ==
-        scheduler::UsualPreference().max_tpot_seconds);
+  // As `tessera plan`: rates weighed by latency.
+  const auto weighed = [](const v1::Note& note) {
+    return note.limits_cost().full_tpot_seconds() == scheduler::UsualPreference().full_tpot_seconds;
+  };
+  CHECK(std::any_of(plan->notes().begin(), plan->notes().end(), weighed));
   // Where one card has KV for the longest request, but not in whole blocks, no replica is one card.
   start.context_tokens = plan->replicas(0).prediction().kv_capacity_tokens();
   start.block_tokens = 1;

@@ -369,6 +369,41 @@ TEST_CASE("the headline is what simulation attains, and --quick says that it is 
   CHECK_THAT(RunAsGiven(With({"--quick"})).out, Contains(" requests/s (predicted)"));
 }
 
+TEST_CASE(
+    "where no plan keeps a limit the nearest is printed, written, and has its own exit code") {
+  const std::string out = Scratch("nearest.json");
+  const Ran kept = RunAsGiven(With({"--quick", "--max-tpot", "500 ms"}));
+  CHECK(kept.code == 0);
+  const Ran missed = RunAsGiven(With({"--quick", "--max-tpot", "1 ms", "--out", out}));
+  CHECK(missed.err == "");
+  CHECK(missed.code == 3);
+  CHECK(missed.out.starts_with("warning: no plan keeps TPOT <= 1 ms (here "));
+  CHECK(Run(With({"--max-tpot", "1 ms"})).code == 3);
+  const auto plan = ReadPlanFile(out);
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->missed_limits_size() == 1);
+  CHECK(plan->missed_limits(0).limit() == v1::LATENCY_LIMIT_TPOT);
+  CHECK(plan->missed_limits(0).limit_seconds() == 0.001);
+  CHECK(plan->missed_limits(0).seconds() > 0.001);
+}
+
+TEST_CASE("--objective throughput ignores latencies, which the default weighs") {
+  const auto plan = [](const std::vector<std::string>& more) {
+    const std::string out = Scratch("objective.json");
+    std::vector<std::string> all = {
+        "deploy/clusters/workstations.yaml", "--model", "Llama-2-70B", "--quick", "--out", out};
+    all.insert(all.end(), more.begin(), more.end());
+    REQUIRE(RunAsGiven(all).code == 0);
+    return *ReadPlanFile(out);
+  };
+  const auto usual = plan({}), most = plan({"--objective", "throughput"}),
+             any = plan({"--max-tpot", "0", "--max-ttft", "0"});
+  CHECK(most.prediction().requests_per_second() == any.prediction().requests_per_second());
+  CHECK(most.prediction().time_per_output_token_seconds() > 0.2);
+  CHECK(usual.prediction().time_per_output_token_seconds() < 0.15);
+  CHECK(usual.prediction().requests_per_second() < most.prediction().requests_per_second());
+}
+
 TEST_CASE("a prompt that no sequence holds is refused before planning") {
   CHECK_THAT(RunAsGiven(With({"--prompt", "40000"})).err,
              Contains("--prompt: 40000 tokens leave no room for an answer: the longest sequence "

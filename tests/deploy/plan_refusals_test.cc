@@ -102,11 +102,12 @@ TEST_CASE("what would be read as something else is refused") {
              Contains("links[0]: leads from a to itself"));
 }
 
-TEST_CASE("a limit that nothing keeps is refused, not answered with an empty plan") {
+TEST_CASE("a limit that nothing keeps is missed by little, for a price it is refused") {
   const std::string workload =
       "objectives: {time_per_output_token: 1 us}\n" + std::string(kGoodWorkload);
+  CHECK(Reason(kOne, workload) == "");
   CHECK_THAT(
-      Reason(kOne, workload),
+      Reason(kOne, "requests_per_second: 1\n" + workload, "Qwen2.5-7B", "price"),
       Contains("workload.yaml: no placement was found with at most 0.001 ms per output token") &&
           Contains("allow more time"));
   CHECK_THAT(Reason(kOne, "requests_per_second: 1000\n" + std::string(kGoodWorkload), "Qwen2.5-7B",

@@ -28,6 +28,13 @@ std::string GoodputText(const v1::Certificate& c, const char* after) {
       kHoldsAmong);
 }
 
+// Under which the bound holds.
+std::string LimitText(const v1::Certificate& c) {
+  return c.max_tpot_seconds() > 0
+             ? absl::StrFormat(" with TPOT <= %.1f ms", c.max_tpot_seconds() * 1e3)
+             : std::string();
+}
+
 std::string WideText(const v1::DeploymentPlan& plan) {
   if (plan.certificate().gap() < kWideGap) return "";
   return StrCat("; the bound ",
@@ -55,14 +62,15 @@ std::string BoundLine(const v1::DeploymentPlan& plan) {
   if (c.objective() == v1::OBJECTIVE_GOODPUT) return GoodputText(c, after);
   if (c.gap() < kRoundsToNothing) {
     return absl::StrFormat(
-        "proved optimum: nothing serves more than %.3f requests/s%s: the gap is %.2f %%; %s",
-        c.upper_bound(), after, 100 * c.gap(), kHoldsAmong);
+        "proved optimum: nothing serves more than %.3f requests/s%s%s: the gap is %.2f %%; %s",
+        c.upper_bound(), after, LimitText(c), 100 * c.gap(), kHoldsAmong);
   }
   return absl::StrFormat(
-      "heuristic, not proved to be the best: a better plan could serve %.3f requests/s%s at most, "
+      "heuristic, not proved to be the best: a better plan could serve %.3f requests/s%s%s at "
+      "most, "
       "%.3f more: the gap is %.2f %% of that%s; %s",
-      c.upper_bound(), after, c.gap() * c.upper_bound(), 100 * c.gap(), WideText(plan),
-      kHoldsAmong);
+      c.upper_bound(), after, LimitText(c), c.gap() * c.upper_bound(), 100 * c.gap(),
+      WideText(plan), kHoldsAmong);
 }
 
 std::string SharedBoundText(const v1::SharedBound& bound) {

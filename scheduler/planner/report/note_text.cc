@@ -48,64 +48,56 @@ std::string HardestText(const v1::HardestLimit& hardest) {
                    LatencyName(hardest.without(0).limit()), absl::StrJoin(parts, ", "));
 }
 
+std::string SecondsText(double seconds) {
+  return seconds < 1 ? StrFormat("%.3g ms", seconds * 1e3) : StrFormat("%.3g s", seconds);
+}
+
 std::string MissedText(const v1::MissedLimit& missed) {
   const double limit = missed.limit_seconds(), seconds = missed.seconds();
-  if (missed.limit() == v1::LATENCY_LIMIT_TTFT) {
-    return StrFormat(
-        "warning: no plan keeps the default limit TTFT <= %.3g s (--max-ttft): its predicted "
-        "mean is %s",
-        limit,
-        seconds > 0 ? StrFormat("%.3g s, %.3g s more", seconds, seconds - limit)
-                    : std::string("without end: requests wait for each other"));
-  }
-  return StrFormat(
-      "warning: no plan keeps the default limit TPOT <= %.0f ms (--max-tpot): while all decode "
-      "that may it is %.3g ms, %.3g ms more",
-      limit * 1e3, seconds * 1e3, (seconds - limit) * 1e3);
+  const std::string kept = StrCat(LatencyName(missed.limit()), " <= ", SecondsText(limit));
+  if (seconds <= 0) return StrCat(kept, " (here without end)");
+  return StrCat(kept, " (here ", SecondsText(seconds), ", ", SecondsText(seconds - limit),
+                " more)");
+}
+
+std::string LatenciesText(double tpot, double ttft, const char* between) {
+  std::vector<std::string> parts;
+  if (tpot > 0) parts.push_back(StrCat("TPOT ", between, SecondsText(tpot)));
+  if (ttft > 0) parts.push_back(StrCat("TTFT ", between, SecondsText(ttft)));
+  return absl::StrJoin(parts, ", ");
 }
 
 std::string LimitsCostText(const v1::LimitsCost& cost) {
-  const std::string limits = StrCat(
-      StrFormat("TPOT <= %.0f ms", cost.tpot_seconds() * 1e3),
-      cost.ttft_seconds() > 0 ? StrFormat(", TTFT <= %.3g s", cost.ttft_seconds()) : std::string());
-  return cost.lost_share() > 0
-             ? StrFormat("the limits %s (default) cost %.1f %%: %.3f requests/s without them",
-                         limits, 100 * cost.lost_share(), cost.requests_per_second())
-             : StrCat("the limits ", limits, " (default) cost nothing");
+  const std::string limits = LatenciesText(cost.tpot_seconds(), cost.ttft_seconds(), "<= ");
+  const std::string full = LatenciesText(cost.full_tpot_seconds(), cost.full_ttft_seconds(), "> ");
+  std::vector<std::string> what;
+  if (!limits.empty()) what.push_back(StrCat("the limits ", limits));
+  if (!full.empty()) what.push_back(StrCat("counting rates less for ", full));
+  const std::string subject =
+      StrCat(absl::StrJoin(what, " and "), limits.empty() ? " costs " : " cost ");
+  if (cost.lost_share() <= 0)
+    return StrCat(subject, "nothing: no plan was found that serves more without");
+  return StrCat(subject,
+                StrFormat("%.1f %% of the rate: %.3f requests/s without, with TPOT %s, TTFT %s",
+                          100 * cost.lost_share(), cost.requests_per_second(),
+                          SecondsText(cost.other_tpot_seconds()),
+                          cost.other_ttft_seconds() > 0 ? SecondsText(cost.other_ttft_seconds())
+                                                        : std::string("without end")));
 }
 
-// A limit that the prediction keeps, and the simulation does not.
-std::string SimulatedBeyondText(const v1::DeploymentPlan& plan) {
-  const v1::SimulatedFigures& s = plan.simulated();
-  std::vector<std::string> beyond;
-  for (const v1::Note& note : plan.notes()) {
-    const v1::LimitsCost& limits = note.limits_cost();
-    if (limits.ttft_seconds() > 0 && s.time_to_first_token_mean_seconds() > limits.ttft_seconds())
-      beyond.push_back(StrFormat("TTFT is %.3g s (limit %.3g s, predicted %.3g s)",
-                                 s.time_to_first_token_mean_seconds(), limits.ttft_seconds(),
-                                 plan.prediction().time_to_first_token_seconds()));
-    if (limits.tpot_seconds() > 0 && s.time_per_output_token_mean_seconds() > limits.tpot_seconds())
-      beyond.push_back(StrFormat("TPOT is %.3g ms (limit %.3g ms, predicted %.3g ms)",
-                                 s.time_per_output_token_mean_seconds() * 1e3,
-                                 limits.tpot_seconds() * 1e3,
-                                 plan.prediction().time_per_output_token_seconds() * 1e3));
-  }
-  if (beyond.empty()) return "";
-  return StrFormat(
-      "warning: the prediction keeps the default limits, the simulation does not: at "
-      "%.3g requests/s its mean %s",
-      s.latency_requests_per_second(), absl::StrJoin(beyond, ", "));
+std::string OtherPlanText(const v1::SimplicityCost& cost) {
+  if (cost.survives()) return "a plan that stops when one machine is lost";
+  if (cost.other_stages() <= cost.stages()) return "a plan that loses more with a machine";
+  return StrFormat("pipelines of %d stages instead of %d", cost.other_stages(), cost.stages());
 }
 
 std::string SimplicityText(const v1::SimplicityCost& cost) {
   return StrFormat(
-      "simplicity costs %.1f %%: %.3f requests/s would take %s; plans within %g %% of the best "
-      "are taken for fewer stages, then for what the loss of a machine leaves",
-      100 * cost.lost_share(), cost.requests_per_second(),
-      cost.other_stages() > cost.stages()
-          ? StrFormat("pipelines of %d stages instead of %d", cost.other_stages(), cost.stages())
-          : std::string("a plan that loses more with a machine"),
-      100 * cost.within());
+      "simplicity costs %.1f %%%s: %.3f requests/s would take %s; plans within %g %% of the best "
+      "are taken if they serve on without any one machine, then for fewer stages, then for what "
+      "the loss of a machine leaves",
+      100 * cost.lost_share(), cost.weighed() ? " of the rate, weighed by latency" : "",
+      cost.requests_per_second(), OtherPlanText(cost), 100 * cost.within());
 }
 
 std::string OtherSplitText(const v1::OtherSplit& other) {
@@ -313,7 +305,6 @@ std::string RateNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
                        note.asked_too_much(),
                        plan.has_survival() ? " after the loss of a machine" : "");
     case v1::Note::kWaitsAtPromise: return WaitsText(note.waits_at_promise());
-    case v1::Note::kMissedLimit: return MissedText(note.missed_limit());
     case v1::Note::kLimitsCost: return LimitsCostText(note.limits_cost());
     case v1::Note::kSimplicityCost: return SimplicityText(note.simplicity_cost());
     case v1::Note::kSequenceLimit: return SequencesText(note.sequence_limit());
@@ -405,6 +396,14 @@ std::string NoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
   return text.empty() ? DeviceNoteText(note, plan) : text;
 }
 
+std::string MissedLine(const v1::DeploymentPlan& plan) {
+  if (plan.missed_limits().empty()) return "";
+  std::vector<std::string> missed;
+  for (const v1::MissedLimit& one : plan.missed_limits()) missed.push_back(MissedText(one));
+  return StrCat("warning: no plan keeps ", absl::StrJoin(missed, " and "),
+                ": this is the nearest that serves");
+}
+
 std::string SpotLine(const v1::SpotMix& mix) {
   std::string line =
       StrFormat("rent %d %s on demand and %d as spot, for %d that the plan needs: %.2f USD/h",
@@ -440,9 +439,8 @@ std::vector<std::string> MoveLines(const v1::DeploymentPlan& plan) {
 
 std::vector<std::string> NoteLines(const v1::DeploymentPlan& plan) {
   std::vector<std::string> lines;
+  if (std::string missed = MissedLine(plan); !missed.empty()) lines.push_back(std::move(missed));
   for (const v1::Note& note : plan.notes()) lines.push_back(NoteText(note, plan));
-  if (std::string beyond = SimulatedBeyondText(plan); !beyond.empty())
-    lines.push_back(std::move(beyond));
   if (plan.has_certificate()) lines.push_back(BoundLine(plan));
   if (plan.has_survival()) {
     lines.push_back(

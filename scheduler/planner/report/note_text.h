@@ -17,6 +17,10 @@ std::string NoteText(const v1::Note& note, const v1::DeploymentPlan& plan);
 std::vector<std::string> NoteLines(const v1::DeploymentPlan& plan);
 
 // "rent 2 h100x2 on demand and 1 as spot, for 3 that the plan needs: 13.00 USD/h".
+// Which limits of the workload no plan keeps, and by how much this one misses them; empty: it
+// keeps all. The first of the plan's notes, and of what is printed of it.
+std::string MissedLine(const v1::DeploymentPlan& plan);
+
 std::string SpotLine(const v1::SpotMix& mix);
 
 // How long weights take to load, and what the way from the running plan costs.

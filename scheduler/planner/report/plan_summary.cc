@@ -21,20 +21,16 @@ constexpr double kWidePercent = 10;  // of a bound: it says little about the pla
 
 using Lines = std::vector<std::string>;
 
-// Cut at blanks; what follows the first line is set in, what would be a line too many is left out.
-void Wrap(const std::string& text, const std::string& indent, size_t most_lines, Lines* lines) {
+// Wrapped at blanks; what follows the first line is set in. Nothing is left out, and no word is
+// broken: paths and commands are copied.
+void Wrap(const std::string& text, const std::string& indent, Lines* lines) {
   std::string rest = text, begin = indent;
-  for (size_t line = 0; line < most_lines && !rest.empty(); ++line) {
+  while (!rest.empty()) {
     const size_t room = kSummaryColumns - begin.size();
-    if (rest.size() <= room) {
-      lines->push_back(begin + rest);
-      return;
-    }
-    const bool last = line + 1 == most_lines;
-    size_t cut = rest.rfind(' ', last ? room - 4 : room);
-    if (cut == std::string::npos || cut == 0) cut = last ? room - 4 : room;
-    lines->push_back(StrCat(begin, rest.substr(0, cut), last ? " ..." : ""));
-    rest.erase(0, rest.find_first_not_of(' ', cut));
+    size_t cut = rest.size() <= room ? rest.size() : rest.rfind(' ', room);
+    if (cut == std::string::npos || cut == 0) cut = std::min(rest.find(' ', room), rest.size());
+    lines->push_back(begin + rest.substr(0, cut));
+    rest.erase(0, std::min(rest.find_first_not_of(' ', cut), rest.size()));
     begin = indent + "  ";
   }
 }
@@ -116,7 +112,7 @@ void AddReplicas(const v1::DeploymentPlan& plan, Lines* lines) {
     while (end < plan.replicas_size() && Alike(plan.replicas(i), plan.replicas(end)) &&
            AlikeText(plan, i, end + 1).size() + kIndent <= kSummaryColumns)
       ++end;
-    Wrap(AlikeText(plan, i, end), "  ", 1, lines);
+    Wrap(AlikeText(plan, i, end), "  ", lines);
     i = end;
     if (shown + 1 == kMostReplicas && i < plan.replicas_size())
       lines->back() += StrCat(" and ", plan.replicas_size() - i, " more");
@@ -141,8 +137,15 @@ std::string PriceText(const v1::DeploymentPlan& plan) {
 
 std::string BoundText(const v1::DeploymentPlan& plan) {
   const v1::Certificate& c = plan.certificate();
-  if (c.proved() || (c.upper_bound() > 0 && c.gap() < kAlike))
-    return "no plan of this kind is better: proved, for the cost model's figures";
+  if (c.proved() || (c.upper_bound() > 0 && c.gap() < kAlike)) {
+    if (c.objective() == v1::OBJECTIVE_PRICE || c.objective() == v1::OBJECTIVE_GOODPUT)
+      return "no plan of this kind is better: proved, for the cost model's figures";
+    return StrCat("no plan of this kind serves more",
+                  c.max_tpot_seconds() > 0
+                      ? absl::StrFormat(" with TPOT <= %.0f ms", c.max_tpot_seconds() * 1e3)
+                      : std::string(),
+                  ": proved, for the cost model's figures");
+  }
   if (c.upper_bound() <= 0) return "not proved to be the best: no bound is known";
   const double higher = 100 * (c.upper_bound() / c.value() - 1);
   return absl::StrFormat("not proved to be the best: the bound%s is %.1f %% higher",
@@ -160,36 +163,31 @@ std::string Noted(const v1::DeploymentPlan& plan, v1::Note::FactCase fact) {
   return "";
 }
 
-// Lines of how sure the rest is, most important ones first.
+// Lines of how sure the rest is, and what it cost, most important ones first.
 Lines SureLines(const v1::DeploymentPlan& plan) {
-  Lines texts = {Noted(plan, v1::Note::kUnmeasuredPipelines), EstimatesText(plan), BoundText(plan)};
-  for (const auto fact : {v1::Note::kLimitsCost, v1::Note::kSimplicityCost,
-                          v1::Note::kSequenceLimit, v1::Note::kLostMachine})
-    texts.push_back(Noted(plan, fact));
+  Lines texts = {
+      Noted(plan, v1::Note::kUnmeasuredPipelines), BoundText(plan),
+      Noted(plan, v1::Note::kLimitsCost),          Noted(plan, v1::Note::kSimplicityCost),
+      Noted(plan, v1::Note::kLostMachine),         EstimatesText(plan),
+      Noted(plan, v1::Note::kSequenceLimit)};
   std::erase(texts, "");
   return texts;
 }
 
-// As many as there is room for, at least one; where it is short, the first beside the heading.
+// As many as there is room for, at least one, each as a whole; where it is short, the first beside
+// the heading.
 void AddSure(const Lines& texts, size_t room, Lines* lines) {
-  size_t shown = 0;
-  if (texts.size() < room) {
-    lines->emplace_back(kSure);
-  } else {
-    Wrap(texts[shown++], StrCat(kSure, " "), 1, lines);
-    --room;
+  const bool beside = texts.size() >= room;
+  if (!beside) lines->emplace_back(kSure);
+  size_t used = 1;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    Lines whole;
+    const bool first = i == 0 && beside;
+    Wrap(texts[i], first ? StrCat(kSure, " ") : "  ", &whole);
+    if (i > 0 && used + whole.size() > room) break;
+    used += whole.size();
+    lines->insert(lines->end(), whole.begin(), whole.end());
   }
-  for (; shown < texts.size() && room > 0; ++shown, --room) Wrap(texts[shown], "  ", 1, lines);
-}
-
-// A line of each, and a second one where there is room for it.
-Lines WarningLines(const Lines& texts, size_t room) {
-  Lines lines;
-  for (size_t i = 0; i < texts.size() && lines.size() < room; ++i) {
-    const bool two = room - lines.size() > texts.size() - i;
-    Wrap(texts[i], "", two ? 2 : 1, &lines);
-  }
-  return lines;
 }
 
 void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Lines* lines) {
@@ -207,19 +205,19 @@ void AddNext(const v1::DeploymentPlan& plan, const SummaryCommands& commands, Li
   const std::string first =
       commands.plan_file.empty() ? "next: the same with --out plan.json, then " : "next: ";
   if (machines.size() == 1) {
-    Wrap(StrCat(first, "tessera up ", commands.weights, " --plan ", file), "", 2, lines);
+    Wrap(StrCat(first, "tessera up ", commands.weights, " --plan ", file), "", lines);
   } else {
     Wrap(StrCat(first, "tessera-coordinator ", commands.weights, " --plan ", file,
                 " --host HOST --cluster-token-file TOKEN (the same secret on every machine), and"),
-         "", 2, lines);
+         "", lines);
     Wrap(StrCat("on machine M, per device M/N: tessera-worker --coordinator HOST:8001 --listen M:0 "
                 "--cluster-token-file TOKEN --name M/N",
                 gpus && cpus ? ", for a GPU also" : "", gpus ? " --device cuda:N" : ""),
-         "  ", 2, lines);
+         "  ", lines);
   }
-  Wrap("--explain shows the rest: memory, routing, links, other choices, every assumption", "", 1,
+  Wrap("--explain shows the rest: memory, routing, links, other choices, every assumption", "",
        lines);
-  if (!commands.picture.empty()) Wrap(StrCat("drawn in ", commands.picture), "", 1, lines);
+  if (!commands.picture.empty()) Wrap(StrCat("drawn in ", commands.picture), "", lines);
 }
 
 }  // namespace
@@ -230,31 +228,30 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
     for (const v1::Stage& stage : replica.stages())
       devices += static_cast<size_t>(stage.workers_size());
   }
-  Lines warnings, head, where, rest, next;
+  Lines warned = {MissedLine(plan), CutText(plan)}, warnings, head, where, rest, next;
+  std::erase(warned, "");
   constexpr size_t kMaxWarnings = 3;
-  if (const std::string cut = CutText(plan); !cut.empty()) warnings.push_back(cut);
   for (const std::string& line : NoteLines(plan)) {
-    if (IsWarning(line) && warnings.size() < kMaxWarnings) warnings.push_back(line);
+    if (IsWarning(line) && line != MissedLine(plan) && warned.size() < kMaxWarnings)
+      warned.push_back(line);
   }
+  for (const std::string& line : warned) Wrap(line, "", &warnings);
   Wrap(StrCat(plan.model().name(), " on ", CountText(devices, "device"), ", ",
               CountText(static_cast<size_t>(plan.replicas_size()), "replica"), ": ",
-              HeadlineRate(plan), AfterLossText(plan)),
-       "", 2, &head);
+              HeadlineRate(plan), HeadlineTokens(plan), AfterLossText(plan)),
+       "", &head);
   where.push_back(
       "what runs where (TP: tensor parallel, devices share every layer; stages: pipeline "
       "parallel):");
   AddReplicas(plan, &where);
-  Wrap(Noted(plan, v1::Note::kIdle), "  ", 1, &where);
+  Wrap(Noted(plan, v1::Note::kIdle), "  ", &where);
   rest.push_back("what to expect:");
-  Wrap(LatencyText(plan), "  ", 1, &rest);
-  Wrap(PriceText(plan), "  ", 1, &rest);
+  Wrap(LatencyText(plan), "  ", &rest);
+  Wrap(PriceText(plan), "  ", &rest);
   AddNext(plan, commands, &next);
-  // Of warnings the second lines give way, then what is said of how sure the rest is but its first.
-  size_t room = static_cast<size_t>(kSummaryLines + plan.replicas_size()) - head.size() -
-                where.size() - rest.size() - next.size();
-  warnings = WarningLines(warnings, room - 1);
-  room -= warnings.size();
-  AddSure(SureLines(plan), room, &rest);
+  const size_t all = static_cast<size_t>(kSummaryLines + plan.replicas_size());
+  const size_t used = warnings.size() + head.size() + where.size() + rest.size() + next.size();
+  AddSure(SureLines(plan), std::max<size_t>(1, all - std::min(all, used)), &rest);
   std::string out;
   for (const Lines* part : {&warnings, &head, &where, &rest, &next}) {
     for (const std::string& line : *part) out += StrCat(line, "\n");

@@ -1,7 +1,8 @@
 // A plan in a few lines: what runs where, what to expect, how sure that is, the next command.
 //
-// At most kSummaryLines lines and one for each replica, of at most 100 columns; everything else is
-// in PlanTable. Thread rule: pure function.
+// About kSummaryLines lines and one for each replica, wrapped at 100 columns: what would make it
+// longer is left out as a whole and stands in PlanTable; no amount, pipeline or command is cut
+// off. Thread rule: pure function.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace tessera::scheduler {
 
-inline constexpr int kSummaryLines = 15;
+inline constexpr int kSummaryLines = 20;
 inline constexpr size_t kSummaryColumns = 100;
 
 // What the plan is asked with, for the commands that come next.

@@ -371,7 +371,8 @@ std::string HeadText(const v1::DeploymentPlan& plan) {
 
 std::string PlanTable(const v1::DeploymentPlan& plan) {
   const v1::Prediction& p = plan.prediction();
-  std::string out = HeadText(plan);
+  const std::string missed = MissedLine(plan);
+  std::string out = missed.empty() ? HeadText(plan) : StrCat(missed, "\n", HeadText(plan));
   if (p.usd_per_million_output_tokens() > 0) {
     absl::StrAppendFormat(&out, ", %s USD per million output tokens when fully used%s",
                           UsdText(p.usd_per_million_output_tokens()),
@@ -382,7 +383,7 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   if (const std::string cut = CutText(plan); !cut.empty()) out += StrCat("\n", cut);
   const std::vector<std::string> notes = NoteLines(plan);
   for (const std::string& line : notes) {
-    if (IsWarning(line)) out += StrCat("\n", line);
+    if (IsWarning(line) && line != missed) out += StrCat("\n", line);
   }
   if (p.time_per_output_token_seconds() > 0 || p.time_to_first_token_seconds() > 0)
     AppendLatencies(plan, &out);

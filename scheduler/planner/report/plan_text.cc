@@ -114,6 +114,14 @@ std::string HeadlineRate(const v1::DeploymentPlan& plan) {
                          s.attained_requests(), predicted);
 }
 
+std::string HeadlineTokens(const v1::DeploymentPlan& plan) {
+  const v1::SimulatedFigures& s = plan.simulated();
+  const double rate = s.attained_seeds() > 0 ? s.attained_requests_per_second()
+                                             : plan.prediction().requests_per_second();
+  const double tokens = rate * plan.basis().output_tokens();
+  return tokens > 0 ? absl::StrFormat(", %.0f output tokens/s", tokens) : std::string();
+}
+
 std::string CutText(const v1::DeploymentPlan& plan) {
   constexpr double kWorthSaying = 0.01;
   if (plan.basis().cut_requests_share() <= kWorthSaying) return "";

@@ -31,6 +31,8 @@ bool SimulatedToAttainLess(const v1::DeploymentPlan& plan);
 // many requests;
 // "up to 23.000 requests/s (predicted)" where nothing was simulated so.
 std::string HeadlineRate(const v1::DeploymentPlan& plan);
+// The same in tokens, to be appended: ", 590 output tokens/s"; empty: answers have no lengths.
+std::string HeadlineTokens(const v1::DeploymentPlan& plan);
 
 // "TTFT 0.8 s, TPOT 62 ms (means at 2.4 requests/s, simulated); p99 3.1 s and 80 ms".
 std::string LatencyText(const v1::DeploymentPlan& plan);

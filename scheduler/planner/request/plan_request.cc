@@ -69,7 +69,8 @@ absl::Status OutOfRange(const char* key, const char* range) {
 }
 
 // The bounds are those of `tessera plan`.
-absl::Status ReadOptions(const v1::PlanOptions& given, PlannerOptions* options) {
+absl::Status ReadOptions(const v1::PlanOptions& given, v1::Objective objective,
+                         PlannerOptions* options) {
   if (given.has_memory_utilisation()) options->utilisation = given.memory_utilisation();
   if (!(options->utilisation >= 0.01 && options->utilisation <= 1))
     return OutOfRange("memory_utilisation", "from 0.01 to 1");
@@ -99,7 +100,9 @@ absl::Status ReadOptions(const v1::PlanOptions& given, PlannerOptions* options) 
   if (given.kv_int4()) options->strongest_kv_codec = KvCodec::kInt4;
   options->prove = given.prove();
   options->supported_only = !given.include_unsupported();
-  if (!given.no_usual_limits()) options->preference = UsualPreference();
+  const bool most = given.no_usual_limits() || objective == v1::OBJECTIVE_THROUGHPUT;
+  options->preference = UsualPreference();
+  if (most) options->preference = {.nearest = true};
   return absl::OkStatus();
 }
 
@@ -171,7 +174,8 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   options.search_options.assign(request.search_options().begin(), request.search_options().end());
   options.weight_dtype = request.weight_dtype();
   options.kv_dtype = request.kv_dtype();
-  if (absl::Status s = ReadOptions(request.options(), &options); !s.ok()) return s;
+  if (absl::Status s = ReadOptions(request.options(), request.objective(), &options); !s.ok())
+    return s;
   options.watch = std::move(watch);
   options.survive_machine_loss = request.survive_machine_loss();
   if (request.weight_read_bytes_per_second() > 0)

@@ -155,7 +155,7 @@ TEST_CASE("what a plan costs, and whose prices these are, is said; a rate near i
   const auto close = MakePlan(near, {});
   REQUIRE(close.status().message() == "");
   CHECK_THAT(PlanTable(*close),
-             Catch::Contains("above 85 % of a plan's capacity waiting times grow"));
+             Catch::Contains("above 80 % of a plan's capacity waiting times grow"));
 }
 
 TEST_CASE("latencies and prices are those of the asked rate, each with its rate beside it") {
@@ -163,7 +163,7 @@ TEST_CASE("latencies and prices are those of the asked rate, each with its rate 
   const auto all = MakePlan(input, {});
   REQUIRE(all.ok());
   const double most = all->prediction().requests_per_second();
-  CHECK(all->basis().requests_per_second() == Approx(0.85 * most));
+  CHECK(all->basis().requests_per_second() == Approx(0.8 * most));
   input.workload.set_requests_per_second(0.95 * most);
   const auto asked = MakePlan(input, {});
   REQUIRE(asked.ok());

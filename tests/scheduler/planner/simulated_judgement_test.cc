@@ -5,6 +5,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/planning_problem.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/simulator/goodput.h"
 #include "tests/scheduler/planner/written_input.h"

@@ -14,6 +14,8 @@
 namespace tessera::scheduler {
 namespace {
 
+using Catch::StartsWith;
+
 namespace pb = google::protobuf;
 
 // A fact of each kind that the message's oneof has, with nothing else in it.
@@ -51,7 +53,7 @@ void CheckUnlike(const std::vector<std::string>& lines, size_t facts) {
 
 TEST_CASE("every note is a sentence, and no two are the same") {
   std::vector<v1::Note> notes = OneOfEach<v1::Note>();
-  REQUIRE(notes.size() == 35);
+  REQUIRE(notes.size() == 34);
   v1::DeploymentPlan plan;
   for (v1::Note& note : notes) {
     if (note.has_hardest_limit())
@@ -61,24 +63,41 @@ TEST_CASE("every note is a sentence, and no two are the same") {
   CheckUnlike(NoteLines(plan), notes.size());
 }
 
-TEST_CASE("limits that a simulation breaks and the prediction keeps are said to be broken") {
+TEST_CASE("limits that no plan keeps stand first, each with what it is missed by") {
   v1::DeploymentPlan plan;
-  v1::LimitsCost& limits = *plan.add_notes()->mutable_limits_cost();
-  limits.set_tpot_seconds(0.1);
-  limits.set_ttft_seconds(5);
-  plan.mutable_prediction()->set_time_to_first_token_seconds(4.1);
-  v1::SimulatedFigures& simulated = *plan.mutable_simulated();
-  simulated.set_latency_requests_per_second(2.5);
-  simulated.set_time_to_first_token_mean_seconds(4.9);
-  simulated.set_time_per_output_token_mean_seconds(0.09);
-  CHECK(NoteLines(plan).size() == 1);
-  simulated.set_time_to_first_token_mean_seconds(7.2);
-  REQUIRE(NoteLines(plan).size() == 2);
-  CHECK(NoteLines(plan)[1] ==
-        "warning: the prediction keeps the default limits, the simulation does not: at 2.5 "
-        "requests/s its mean TTFT is 7.2 s (limit 5 s, predicted 4.1 s)");
-  limits.set_ttft_seconds(0);  // dropped, which another line says
-  CHECK(NoteLines(plan).size() == 1);
+  plan.add_notes()->set_unsimulated_split(true);
+  CHECK(MissedLine(plan) == "");
+  v1::MissedLimit& tpot = *plan.add_missed_limits();
+  tpot.set_limit(v1::LATENCY_LIMIT_TPOT);
+  tpot.set_limit_seconds(0.4);
+  tpot.set_seconds(0.75);
+  v1::MissedLimit& ttft = *plan.add_missed_limits();
+  ttft.set_limit(v1::LATENCY_LIMIT_TTFT);
+  ttft.set_limit_seconds(2);
+  CHECK(NoteLines(plan).front() ==
+        "warning: no plan keeps TPOT <= 400 ms (here 750 ms, 350 ms more) and TTFT <= 2 s (here "
+        "without end): this is the nearest that serves");
+}
+
+TEST_CASE("what limits and weighing cost is told apart") {
+  v1::DeploymentPlan plan;
+  v1::LimitsCost& cost = *plan.add_notes()->mutable_limits_cost();
+  cost.set_full_tpot_seconds(0.1);
+  cost.set_full_ttft_seconds(5);
+  CHECK(NoteLines(plan).front() ==
+        "counting rates less for TPOT > 100 ms, TTFT > 5 s costs nothing: no plan was found that "
+        "serves more without");
+  cost.set_lost_share(0.42);
+  cost.set_requests_per_second(1.781);
+  cost.set_other_tpot_seconds(0.144);
+  cost.set_other_ttft_seconds(5.7);
+  CHECK(NoteLines(plan).front() ==
+        "counting rates less for TPOT > 100 ms, TTFT > 5 s costs 42.0 % of the rate: 1.781 "
+        "requests/s without, with TPOT 144 ms, TTFT 5.7 s");
+  cost.clear_full_tpot_seconds();
+  cost.set_tpot_seconds(0.15);
+  CHECK_THAT(NoteLines(plan).front(),
+             StartsWith("the limits TPOT <= 150 ms and counting rates less for TTFT > 5 s cost "));
 }
 
 TEST_CASE("so is whatever is said of other choices, assumptions, devices and links") {

@@ -62,17 +62,47 @@ TEST_CASE("the short report has all its parts however much there is to warn of")
   plan.mutable_model()->set_name(std::string(90, 'm'));
   commands.picture = "plan.svg";
   for (int i = 0; i < 3; ++i) {
-    v1::MissedLimit& missed = *plan.add_notes()->mutable_missed_limit();
+    v1::MissedLimit& missed = *plan.add_missed_limits();
     missed.set_limit(v1::LATENCY_LIMIT_TPOT);
     missed.set_limit_seconds(0.1 + 0.1 * i);
     missed.set_seconds(0.9);
     const std::string text = PlanSummary(plan, commands);
     INFO(text);
-    CHECK(std::count(text.begin(), text.end(), '\n') <= 16);
+    CHECK(std::count(text.begin(), text.end(), '\n') <= kSummaryLines + 1);
     CHECK_THAT(text, Contains("warning: ") && Contains("what to expect:\n  TTFT ") &&
-                         Contains("USD/h") && Contains("how sure: " + pipelines) &&
+                         Contains("USD/h") && Contains("how sure:") && Contains(pipelines) &&
                          Contains("drawn in plan.svg"));
   }
+}
+
+TEST_CASE("the short report cuts off no pipeline, amount or command, and counts tokens") {
+  v1::DeploymentPlan plan = Predicted();
+  plan.mutable_basis()->set_output_tokens(211);
+  v1::Replica& replica = *plan.add_replicas();
+  replica.set_name("r0");
+  std::string last;
+  for (int i = 0; i < 24; ++i) {
+    v1::PlannedWorker& worker = *replica.add_stages()->add_workers();
+    last = "machine" + std::to_string(i) + "/0";
+    worker.set_device(last);
+    worker.set_kind(i % 2 == 0 ? "RTX3090" : "RTX4090");
+    worker.mutable_share()->mutable_layers()->set_end(4);
+  }
+  v1::IdleDevices& idle = *plan.add_notes()->mutable_idle();
+  for (int i = 0; i < 12; ++i) {
+    v1::IdleKind& kind = *idle.add_kinds();
+    kind.set_kind("KIND-" + std::to_string(i));
+    kind.set_devices(100 + i);
+    kind.add_machines("idle" + std::to_string(i));
+  }
+  SummaryCommands commands;
+  commands.weights = "/models/" + std::string(120, 'w');
+  commands.plan_file = "/plans/" + std::string(120, 'p') + ".json";
+  const std::string text = PlanSummary(plan, commands);
+  INFO(text);
+  CHECK_THAT(text, !Contains(" ...") && Contains(last) && Contains("KIND-11") &&
+                       Contains(commands.weights) && Contains(commands.plan_file) &&
+                       Contains("4.000 requests/s (predicted), 844 output tokens/s"));
 }
 
 TEST_CASE("what a plan promises after the loss of a machine stands in the first line") {

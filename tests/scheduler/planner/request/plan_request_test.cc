@@ -76,6 +76,29 @@ TEST_CASE("goodput is planned for, and what is attained comes with the plan") {
       Contains("request: workload: requests_per_second: 1e+06 requests/s are asked"));
 }
 
+TEST_CASE("without an objective rates are weighed by latency, as by the command") {
+  const std::string two =
+      "model: {name: Llama-2-70B}\ncluster: {machines: [{name: a, devices: [{kind: A6000, count: "
+      "4}]}, {name: b, devices: [{kind: A5000, count: 2}]}], "
+      "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}}\n";
+  const auto usual = Answer(two + "workload: {" + kLengths + "}");
+  const auto most = Answer(two + "objective: throughput\nworkload: {" + kLengths + "}");
+  const auto any = Answer(two + "options: {no_usual_limits: true}\nworkload: {" + kLengths + "}");
+  REQUIRE(usual.status().message() == "");
+  REQUIRE(most.status().message() == "");
+  CHECK(any->plan().prediction().requests_per_second() ==
+        most->plan().prediction().requests_per_second());
+  CHECK(usual->plan().prediction().time_per_output_token_seconds() <
+        0.8 * most->plan().prediction().time_per_output_token_seconds());
+  CHECK_THAT(usual->text(), Contains("counting rates less for TPOT > 100 ms, TTFT > 5 s costs "));
+  CHECK_THAT(most->text(), !Contains("counting rates less"));
+  const auto missed =
+      Answer(two + "workload: {objectives: {time_per_output_token: 5 ms}, " + kLengths + "}");
+  REQUIRE(missed.status().message() == "");
+  CHECK(missed->plan().missed_limits_size() == 1);
+  CHECK(missed->text().starts_with("warning: no plan keeps TPOT <= 5 ms (here "));
+}
+
 TEST_CASE("a trace comes as text, of the workload or of a class; files are not read") {
   const std::string rows =
       "      TIMESTAMP,ContextTokens,GeneratedTokens\n"

@@ -1,0 +1,317 @@
+#include "scheduler/planner/preferred_placement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/candidates.h"
+#include "scheduler/planner/missed_limits.h"
+#include "scheduler/planner/plan_simulation.h"
+#include "scheduler/planner/plan_writer.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::scheduler {
+namespace {
+
+constexpr double kWorthSaying = 5e-4;
+constexpr double kRounding = 1 - 1e-9;
+constexpr double kAbove = 1.001;          // of a rate, from which another placement is another plan
+constexpr double kMaxOfPrediction = 1.1;  // a simulation finds hardly more value than this
+
+constexpr int kBoundedUpTo = 64;  // devices
+
+// How many are simulated, by devices.
+size_t FinalistsFor(int devices) {
+  constexpr int kFew = 8, kSome = 32, kMany = 64;
+  return devices <= kFew ? 8 : devices <= kSome ? 6 : devices <= kMany ? 4 : 2;
+}
+
+struct Finalist {
+  CandidatePlacement candidate;
+  Choosable choosable;  // by simulation, where it was simulated
+  v1::SimulatedFigures simulated;
+};
+
+class Preferring {
+ public:
+  Preferring(const PlanningProblem& planning, const Preference& preference, const Search& search)
+      : planning_(planning),
+        options_(*planning.options),
+        problem_(planning.problem),
+        preference_(preference),
+        search_(search),
+        simulation_{&planning.graph, &planning.workload} {
+    simulation_.watch = problem_.watch;
+  }
+
+  absl::StatusOr<PreferredPlacement> Run() {
+    const bool best = options_.search.empty() || options_.search == PlannerOptions().search;
+    CandidateOptions how;
+    how.max_searches = best || options_.given_search ? 0 : 1;  // others take long
+    // Bounds make a search look closer, which many devices have no time for under every limit.
+    how.bound = how.max_searches > 0 || problem_.graph->devices() <= kBoundedUpTo;
+    how.plain = !options_.given_search && preference_.nearest && HasObjectives(planning_.workload);
+    how.tell_most = !options_.given_search;
+    absl::StatusOr<Candidates> found = FindCandidates(problem_, preference_, search_, how);
+    if (!found.ok()) return found.status();
+    found_ = *std::move(found);
+    preference_.full_ttft_seconds = found_.full_ttft_seconds;
+    const Placement& first = found_.placements.front().placement;
+    simulates_ = Simulates(options_, DevicesUsed(first), Splits(first));
+    if (absl::Status s = PickFinalists(); !s.ok()) return s;
+    Choice choice = ChooseFinalist();
+    if (!Bounded(&choice)) Reuse(finalists_[choice.chosen].candidate.max_tpot_seconds);
+    return Answer(choice);
+  }
+
+ private:
+  PlacementProblem Under(const CandidatePlacement& candidate) const {
+    return UnderTpot(problem_, candidate.max_tpot_seconds);
+  }
+
+  // The best by prediction, in turn with and without the formula's TTFT, which simulation judges;
+  // then what is simple, or serves on after a loss, and not far from the best.
+  std::vector<size_t> Order() const {
+    const std::vector<CandidatePlacement>& all = found_.placements;
+    std::vector<size_t> by_value(all.size());
+    for (size_t i = 0; i < all.size(); ++i) by_value[i] = i;
+    std::vector<size_t> without_ttft = by_value;
+    const auto rough = [&](size_t i) {
+      PlanFigures figures = all[i].predicted;
+      figures.ttft_seconds = 0;
+      std::erase_if(figures.missed,
+                    [](const auto& one) { return one.limit() != v1::LATENCY_LIMIT_TPOT; });
+      return std::pair(figures.missed.empty(), ValueOf(figures, preference_));
+    };
+    std::stable_sort(without_ttft.begin(), without_ttft.end(),
+                     [&](size_t a, size_t b) { return rough(a) > rough(b); });
+    std::vector<Choosable> choosable;
+    for (const CandidatePlacement& one : all) choosable.push_back(ChoosableOf(one));
+    std::vector<size_t> order = {Choose(choosable, preference_).chosen, 0};
+    // Simulation refutes most what plans promise that split.
+    const auto whole = std::find_if(all.begin(), all.end(),
+                                    [](const auto& one) { return !Splits(one.placement); });
+    if (whole != all.end()) order.push_back(static_cast<size_t>(whole - all.begin()));
+    for (size_t i = 0; i < all.size(); ++i) {
+      order.push_back(by_value[i]);
+      order.push_back(without_ttft[i]);
+    }
+    std::set<size_t> seen;
+    std::erase_if(order, [&](size_t i) { return !seen.insert(i).second; });
+    return order;
+  }
+
+  Choosable ChoosableOf(const CandidatePlacement& one) const {
+    return {one.predicted, MaxStages(one.placement),
+            preference_.simpler_within > 0 ? LeftAfterLoss(Under(one), one.placement) : 0};
+  }
+
+  absl::Status PickFinalists() {
+    const size_t most =
+        simulates_ ? FinalistsFor(problem_.graph->devices()) : found_.placements.size();
+    absl::Status refused;
+    for (const size_t i : Order()) {
+      if (finalists_.size() >= most || (problem_.watch.Stopped() && !finalists_.empty())) break;
+      const absl::Status added = Admit(found_.placements[i]);
+      if (!added.ok()) refused = added;
+    }
+    return finalists_.empty() ? refused : absl::OkStatus();
+  }
+
+  // Into the finalists, simulated where plans are.
+  absl::Status Admit(const CandidatePlacement& candidate) {
+    Finalist finalist = {candidate, ChoosableOf(candidate), {}};
+    if (!simulates_ || !Promising(finalist.choosable.figures)) {
+      if (!simulates_) finalists_.push_back(std::move(finalist));
+      return absl::OkStatus();
+    }
+    const v1::DeploymentPlan plan = WriteBarePlan(planning_, Under(candidate), candidate.placement);
+    const absl::Status checked =
+        CheckPlanOn(plan, planning_.input->cluster, planning_.input->catalogue);
+    if (!checked.ok()) {
+      return absl::InternalError(
+          StrCat("the planner made a plan that plan_check refuses: ", StdView(checked.message())));
+    }
+    if (unsimulated_.ok()) unsimulated_ = Simulate(plan, &finalist);
+    finalists_.push_back(std::move(finalist));
+    return absl::OkStatus();
+  }
+
+  // Whether it can be worth more than the best so far, were its waits short.
+  bool Promising(PlanFigures figures) const {
+    if (finalists_.empty()) return true;
+    figures.ttft_seconds = 0;
+    std::erase_if(figures.missed,
+                  [](const auto& one) { return one.limit() != v1::LATENCY_LIMIT_TPOT; });
+    double best = 0;
+    for (const Finalist& one : finalists_)
+      best = std::max(best, ValueOf(one.choosable.figures, preference_));
+    return kMaxOfPrediction * ValueOf(figures, preference_) >=
+           best * (1 - preference_.simpler_within);
+  }
+
+  absl::Status Simulate(const v1::DeploymentPlan& plan, Finalist* finalist) const {
+    problem_.watch.Report("what it serves in a simulation");
+    const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, planning_.graph, {});
+    if (!replicas.ok()) return replicas.status();
+    PlanFigures& figures = finalist->choosable.figures;
+    v1::SimulatedFigures& seen = finalist->simulated;
+    const double promised = plan.prediction().requests_per_second();
+    absl::Status s = SeeServed(simulation_, *replicas, promised,
+                               RequestsFor(simulation_, plan, promised, Seen::kServed), &seen);
+    if (!s.ok()) return s;
+    figures.requests_per_second = std::min(promised, seen.requests_per_second());
+    const double rate =
+        ToldLoad(problem_, figures.requests_per_second) * figures.requests_per_second;
+    std::vector<v1::MissedLimit> missed;
+    s = SeeLatencies(simulation_, *replicas, rate,
+                     RequestsFor(simulation_, plan, rate, Seen::kLatencies), &seen, &missed);
+    if (!s.ok()) return s;
+    figures.ttft_seconds = seen.time_to_first_token_mean_seconds();
+    figures.tpot_seconds = seen.time_per_output_token_mean_seconds();
+    for (const v1::MissedLimit& one : figures.missed) {
+      if (one.limit() == v1::LATENCY_LIMIT_TPOT) missed.push_back(one);
+    }
+    MissedLimits all;
+    for (const v1::MissedLimit& one : missed)
+      all.Add(one.limit(), one.limit_seconds(),
+              one.seconds() > 0 ? one.seconds() : std::numeric_limits<double>::infinity());
+    all.Add(v1::LATENCY_LIMIT_TPOT, problem_.options.max_tpot_seconds, figures.tpot_seconds);
+    figures.missed = all.all();
+    return absl::OkStatus();
+  }
+
+  Choice ChooseFinalist() const {
+    std::vector<Choosable> plans;
+    for (const Finalist& one : finalists_) plans.push_back(one.choosable);
+    return Choose(plans, preference_);
+  }
+
+  // Searches once more at the limit of the choice, for bound and prices; what it finds that serves
+  // more there takes part. False: nobody asks for a bound.
+  bool Bounded(Choice* choice) {
+    const CandidatePlacement& chosen = finalists_[choice->chosen].candidate;
+    const double limit = chosen.max_tpot_seconds;
+    const bool known =
+        std::any_of(found_.searched.begin(), found_.searched.end(), [&](const auto& one) {
+          return one.max_tpot_seconds == limit && one.placement.upper_bound > 0;
+        });
+    if (known || options_.given_search || preference_.only_tpot_seconds ||
+        problem_.watch.Stopped() ||
+        (!options_.search.empty() && options_.search != PlannerOptions().search))
+      return false;
+    absl::StatusOr<Placement> found = search_(UnderTpot(problem_, limit));
+    if (!found.ok()) return false;
+    about_ = *found;
+    if (found->requests_per_second <= kAbove * chosen.placement.requests_per_second) return true;
+    CandidatePlacement more = {*std::move(found), limit, {}};
+    more.placement.alternatives.clear();
+    more.predicted =
+        PredictedFigures(Under(more), more.placement, problem_.options.max_tpot_seconds);
+    const size_t before = finalists_.size();
+    if (!Admit(more).ok() || finalists_.size() == before) return true;
+    const Choice again = ChooseFinalist();
+    if (finalists_[again.chosen].candidate.max_tpot_seconds == limit) *choice = again;
+    return true;
+  }
+
+  // What a search under that limit, or the next one above it, said.
+  void Reuse(double limit) {
+    for (const CandidatePlacement& one : found_.searched) {
+      if (one.max_tpot_seconds >= limit && (!about_ || one.max_tpot_seconds <= about_limit_)) {
+        about_ = one.placement;
+        about_limit_ = one.max_tpot_seconds;
+      }
+    }
+    about_->proved = about_->proved && about_limit_ == limit;
+  }
+
+  PreferredPlacement Answer(const Choice& choice) {
+    const Finalist& chosen = finalists_[choice.chosen];
+    PreferredPlacement out;
+    out.placement = chosen.candidate.placement;
+    out.max_tpot_seconds = chosen.candidate.max_tpot_seconds;
+    const double rate = out.placement.requests_per_second;
+    out.placement.upper_bound = BoundOver(about_->upper_bound, rate);
+    out.placement.proved = about_->proved && rate >= about_->requests_per_second * kRounding;
+    out.placement.interrupted = about_->interrupted || problem_.watch.Stopped();
+    out.placement.notes = about_->notes;
+    out.placement.shadow_prices = about_->shadow_prices;
+    out.placement.evaluations = about_->evaluations;
+    out.missed = chosen.choosable.figures.missed;
+    SayCostOfLimits(chosen, &out.notes);
+    SaySimplicity(choice, &out.notes);
+    if (!simulates_) return out;
+    if (absl::IsCancelled(unsimulated_)) {
+      out.interrupted_simulation = true;
+    } else if (!unsimulated_.ok()) {
+      out.simulation_error = std::string(unsimulated_.message());
+    } else {
+      out.simulated = chosen.simulated;
+    }
+    return out;
+  }
+
+  void SayCostOfLimits(const Finalist& chosen, std::vector<v1::Note>* notes) const {
+    double ttft = std::numeric_limits<double>::infinity();
+    for (const RequestClass& one : problem_.classes) ttft = std::min(ttft, one.limits.ttft_seconds);
+    const double tpot = problem_.options.max_tpot_seconds;
+    const bool limits = std::isfinite(tpot) || std::isfinite(ttft);
+    if (!found_.most || preference_.only_tpot_seconds || (!limits && !preference_.weighs())) return;
+    const CandidatePlacement& most = *found_.most;
+    v1::LimitsCost& cost = *notes->emplace_back().mutable_limits_cost();
+    if (std::isfinite(tpot)) cost.set_tpot_seconds(tpot);
+    if (std::isfinite(ttft)) cost.set_ttft_seconds(ttft);
+    cost.set_full_tpot_seconds(preference_.full_tpot_seconds);
+    cost.set_full_ttft_seconds(preference_.full_ttft_seconds);
+    const double rate = chosen.candidate.placement.requests_per_second;
+    const double lost = 1 - rate / most.placement.requests_per_second;
+    if (lost < kWorthSaying) return;
+    cost.set_lost_share(lost);
+    cost.set_requests_per_second(most.placement.requests_per_second);
+    cost.set_other_tpot_seconds(most.predicted.tpot_seconds);
+    if (std::isfinite(most.predicted.ttft_seconds))
+      cost.set_other_ttft_seconds(most.predicted.ttft_seconds);
+  }
+
+  void SaySimplicity(const Choice& choice, std::vector<v1::Note>* notes) const {
+    if (choice.chosen == choice.best) return;
+    const Finalist &chosen = finalists_[choice.chosen], &best = finalists_[choice.best];
+    const double cost = 1 - ValueOf(chosen.choosable.figures, preference_) /
+                                ValueOf(best.choosable.figures, preference_);
+    if (cost < kWorthSaying) return;
+    v1::SimplicityCost& simplicity = *notes->emplace_back().mutable_simplicity_cost();
+    simplicity.set_lost_share(cost);
+    simplicity.set_requests_per_second(best.candidate.placement.requests_per_second);
+    simplicity.set_stages(chosen.choosable.stages);
+    simplicity.set_other_stages(best.choosable.stages);
+    simplicity.set_within(preference_.simpler_within);
+    simplicity.set_survives(ServesOn(chosen.choosable) && !ServesOn(best.choosable));
+    simplicity.set_weighed(preference_.weighs());
+  }
+
+  const PlanningProblem& planning_;
+  const PlannerOptions& options_;
+  const PlacementProblem& problem_;
+  Preference preference_;
+  const Search& search_;
+  SimulatedQuestion simulation_;
+  Candidates found_;
+  std::vector<Finalist> finalists_;
+  std::optional<Placement> about_;  // what the search at the choice's limit says beside replicas
+  double about_limit_ = 0;
+  bool simulates_ = false;
+  absl::Status unsimulated_;  // why the finalists are not simulated
+};
+
+}  // namespace
+
+absl::StatusOr<PreferredPlacement> SearchPreferred(const PlanningProblem& planning,
+                                                   const Preference& preference,
+                                                   const Search& search) {
+  return Preferring(planning, preference, search).Run();
+}
+
+}  // namespace tessera::scheduler
