@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/model_folder.h"
-#include "proto/model_tensors.h"
+#include "proto/model/model_folder.h"
+#include "proto/model/model_tensors.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {

@@ -5,8 +5,8 @@
 
 #include "proto/document.h"
 #include "proto/file_text.h"
-#include "proto/model_config.h"
-#include "proto/model_tensors.h"
+#include "proto/model/model_config.h"
+#include "proto/model/model_tensors.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/runtime_reserve.h"

@@ -12,6 +12,7 @@
 #include "deploy/plan_file.h"
 #include "deploy/simulate_schedule.h"
 #include "deploy/simulate_workflows.h"
+#include "proto/layers/layers.h"
 #include "proto/quantity.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/plan_check/plan_check.h"
@@ -187,10 +188,10 @@ class SimulateCall {
     if (!read.ok()) return read.status();
     if (absl::Status s = scheduler::CheckMoveOptions(read->options.move); !s.ok()) return s;
     input_ = read->input;
-    if (input_.model.layers() != plan_.model().layers()) {
+    if (LayerCount(input_.model) != LayerCount(plan_.model())) {
       return absl::InvalidArgumentError(StrCat("--model: ", question.model, " has ",
-                                               input_.model.layers(), " layers, but ", flags_.plan,
-                                               " places a model of ", plan_.model().layers(),
+                                               LayerCount(input_.model), " layers, but ", flags_.plan,
+                                               " places a model of ", LayerCount(plan_.model()),
                                                ": leave --model out, or plan for this model"));
     }
     absl::StatusOr<scheduler::ClusterGraph> graph =

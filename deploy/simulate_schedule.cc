@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "deploy/plan_file.h"
+#include "proto/layers/layers.h"
 #include "proto/quantity.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/advice/what_if.h"
@@ -149,7 +150,7 @@ class Reader {
     const scheduler::PlannerInput& input = question_.input;
     if (absl::Status s = scheduler::CheckPlanOn(*next, input.cluster, input.catalogue); !s.ok())
       return Refused(replan, s);
-    if (next->model().layers() != running_.model().layers()) {
+    if (LayerCount(next->model()) != LayerCount(running_.model())) {
       return Refused(replan,
                      absl::InvalidArgumentError(
                          "it is for another model than the running plan: plan for the same model"));

@@ -14,7 +14,7 @@
 
 #include "kernels/probe.h"
 #include "proto/build_version.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"

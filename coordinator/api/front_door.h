@@ -16,7 +16,7 @@
 #include "coordinator/flow/generation.h"
 #include "coordinator/jinja/message_forms.h"
 #include "coordinator/tokenizer/tokenizer.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 
 namespace tessera::coordinator {
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/plan_terms.h"
+#include "proto/layers/layers.h"
 #include "scheduler/replicate.h"
 #include "third_party/spdlog/log.h"
 
@@ -408,7 +409,7 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
       *peer.mutable_link_addresses() = registration.link_addresses();
       const v1::WorkerShare& share = replica.stages(stage).workers(rank).share();
       *peer.mutable_kv_share()->mutable_layers() = share.layers();
-      *peer.mutable_kv_share()->mutable_kv_heads() = share.kv_heads();
+      *peer.mutable_kv_share()->mutable_kv_heads() = KvHeads(share);
       FormationMember& member = formation.members.emplace_back();
       member.worker = name;
       member.address = registration.address();

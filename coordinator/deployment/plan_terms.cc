@@ -1,5 +1,6 @@
 #include "coordinator/deployment/plan_terms.h"
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -46,9 +47,12 @@ bool IsEmpty(const v1::Range& range) { return range.end() <= range.begin(); }
 
 // What a rank has nothing of although its model has some; empty: it has a part of everything.
 const char* NothingOf(const v1::Model& model, const v1::WorkerShare& share) {
-  if (IsEmpty(share.query_heads())) return "query heads";
-  if (IsEmpty(share.ffn_columns()) && model.ffn_width() > 0) return "ffn columns";
-  if (IsEmpty(share.experts()) && model.experts().count() > 0) return "experts";
+  for (int i = 0; i < std::min(model.kinds_size(), share.kinds_size()); ++i) {
+    const v1::Ffn& ffn = model.kinds(i).ffn();
+    if (IsEmpty(share.kinds(i).query_heads())) return "query heads";
+    if (IsEmpty(share.kinds(i).ffn_columns()) && ffn.width() > 0) return "ffn columns";
+    if (IsEmpty(share.kinds(i).experts()) && ffn.experts().count() > 0) return "experts";
+  }
   const bool holds_tables = share.holds_embedding() || share.holds_head();
   return holds_tables && IsEmpty(share.vocabulary_rows()) ? "vocabulary rows" : "";
 }

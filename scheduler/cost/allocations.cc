@@ -63,8 +63,14 @@ int64_t PackedBytes(Weights weights, int64_t in, int64_t out, int64_t group = kI
 
 // Inputs of the widest linear on a rank with `share`.
 int64_t WidestInput(const ModelShape& model, const RankShare& share) {
-  return std::max({model.hidden, share.query_heads * model.head_dim, share.ffn_columns,
-                   model.experts > 0 ? model.expert_width : 0, model.embedding_width});
+  int64_t widest = std::max(model.hidden, model.embedding_width);
+  for (size_t i = 0; i < model.kinds.size(); ++i) {
+    const LayerShape& layer = model.kinds[i];
+    const LayerPart& part = share.kinds[i];
+    widest = std::max(
+        {widest, part.query_heads * layer.head_dim, part.ffn_columns, layer.expert_width});
+  }
+  return widest;
 }
 
 int64_t LinearWorkspaceBytes(const ModelShape& model, const RankShare& share, int64_t rows) {
@@ -83,13 +89,13 @@ int64_t TableTokens(const ModelShape& model) {
   return static_cast<int64_t>(std::bit_ceil(blocks)) * kBlockTokens;
 }
 
-int64_t AttentionWorkspaceBytes(const ModelShape& model, const RankShare& share, int64_t rows,
-                                int64_t sequences) {
-  const int64_t width = RoundUp(model.head_dim, 32);
-  const int64_t group = std::max<int64_t>(1, share.query_heads / share.kv_heads);
+int64_t AttentionWorkspaceBytes(const ModelShape& model, const LayerShape& layer,
+                                const LayerPart& part, int64_t rows, int64_t sequences) {
+  const int64_t width = RoundUp(layer.head_dim, 32);
+  const int64_t group = std::max<int64_t>(1, part.query_heads / part.kv_heads);
   const int64_t heads_per_item = std::min(group, kQueryRows);
   const int64_t tokens_per_item = std::max<int64_t>(1, kQueryRows / heads_per_item);
-  const int64_t items = std::min(rows, rows / tokens_per_item + sequences) * share.kv_heads *
+  const int64_t items = std::min(rows, rows / tokens_per_item + sequences) * part.kv_heads *
                         CeilDiv(group, heads_per_item);
   const int64_t shared = std::min(items, kItemsPerThread * kThreads) *
                          (CeilDiv(TableTokens(model), kPartitionKeys) + 1) * kQueryRows *
@@ -102,16 +108,35 @@ int64_t AttentionWorkspaceBytes(const ModelShape& model, const RankShare& share,
 
 // Floats of one row of a step in every buffer of the forward pass.
 int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
-  const int64_t d = model.head_dim, up = model.ffn_matrices - 1;
-  const int64_t expert_columns =
-      model.experts > 0 ? model.experts_per_token * model.expert_width : 0;
-  const int64_t columns = std::max(share.ffn_columns, expert_columns);
-  const int64_t wide = std::max((share.query_heads + 2 * share.kv_heads) * d, up * columns);
-  const int64_t inner = std::max(share.query_heads * d, columns);
-  int64_t floats = 3 * model.hidden + wide + inner + d;  // d: cosines and sines
+  int64_t wide = 0, inner = 0, rotation = 0, routed = 0;
+  for (size_t i = 0; i < model.kinds.size(); ++i) {
+    const LayerShape& layer = model.kinds[i];
+    const LayerPart& part = share.kinds[i];
+    const int64_t d = layer.head_dim, up = layer.ffn_matrices - 1;
+    const int64_t columns =
+        std::max(part.ffn_columns, layer.experts_per_token * layer.expert_width);
+    wide = std::max({wide, (part.query_heads + 2 * part.kv_heads) * d, up * columns});
+    inner = std::max({inner, part.query_heads * d, columns});
+    rotation = std::max(rotation, d);  // cosines and sines
+    if (layer.experts > 0) {
+      routed = std::max(routed, layer.experts + layer.experts_per_token * (3 + model.hidden));
+    }
+  }
+  int64_t floats = 3 * model.hidden + wide + inner + rotation + routed;
   if (model.embedding_width != model.hidden) floats += model.embedding_width;
-  if (model.experts > 0) floats += model.experts + model.experts_per_token * (3 + model.hidden);
   return floats;
+}
+
+// The most of any kind.
+int64_t MaxExperts(const ModelShape& model) {
+  int64_t most = 0;
+  for (const LayerShape& layer : model.kinds) most = std::max(most, layer.experts);
+  return most;
+}
+int64_t MaxExpertsPerToken(const ModelShape& model) {
+  int64_t most = 0;
+  for (const LayerShape& layer : model.kinds) most = std::max(most, layer.experts_per_token);
+  return most;
 }
 
 int64_t LogitBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share,
@@ -129,19 +154,22 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   const auto packed = [&model](int64_t in, int64_t out) {
     return PackedBytes(MatricesOf(model), in, out, model.int4_group_inputs);
   };
-  const int64_t d = model.head_dim, up = model.ffn_matrices - 1, hidden = model.hidden;
-  const int64_t q = share.query_heads * d, qkv = q + 2 * share.kv_heads * d;
+  const LayerShape& shape = model.layer(layer);
+  const LayerPart& part = share.part(model, layer);
+  const int64_t d = shape.head_dim, up = shape.ffn_matrices - 1, hidden = model.hidden;
+  const int64_t q = part.query_heads * d, qkv = q + 2 * part.kv_heads * d;
   // Heads of ranks may begin within a group of inputs, which is cut there.
   const int64_t output =
       PackedBytes(MatricesOf(model), q, hidden, std::gcd(model.int4_group_inputs, d));
-  const int64_t vectors = 6 * hidden + 2 * d + qkv + up * share.ffn_columns;
+  const int64_t vectors = 6 * hidden + 2 * d + qkv + up * part.ffn_columns;
   int64_t bytes = packed(hidden, qkv) + output + vectors * kFloat + 10 * kAlignment;
-  if (!model.has_experts(layer)) {
-    return bytes + packed(hidden, up * share.ffn_columns) + packed(share.ffn_columns, hidden);
+  if (shape.ffn_width > 0) {
+    bytes += packed(hidden, up * part.ffn_columns) + packed(part.ffn_columns, hidden);
   }
-  return bytes + PackedBytes(Weights::kF32, hidden, model.experts) +
-         share.experts *
-             (packed(hidden, up * model.expert_width) + packed(model.expert_width, hidden));
+  if (shape.experts == 0) return bytes;
+  return bytes + PackedBytes(Weights::kF32, hidden, shape.experts) +
+         part.experts *
+             (packed(hidden, up * shape.expert_width) + packed(shape.expert_width, hidden));
 }
 
 // The weights of a rank as they are allocated.
@@ -197,11 +225,16 @@ double ActivationBytes(const ModelShape& model, const StageSpec& stage,
   const RankShare share = FullestShare(model, stage.width());
   const int64_t rows = options.max_step_tokens;
   // A row takes a slot at each of its experts.
-  const int64_t slots = rows * std::max(1, model.experts_per_token);
+  const int64_t slots = rows * std::max<int64_t>(1, MaxExpertsPerToken(model));
+  int64_t attention = 0;
+  for (size_t i = 0; i < model.kinds.size(); ++i) {
+    attention =
+        std::max(attention, AttentionWorkspaceBytes(model, model.kinds[i], share.kinds[i], rows,
+                                                    options.max_logit_rows));
+  }
   const int64_t other =
-      LinearWorkspaceBytes(model, share, std::max(slots, options.max_logit_rows)) +
-      AttentionWorkspaceBytes(model, share, rows, options.max_logit_rows) +
-      LogitBytes(model, stage, share, options.max_logit_rows) + model.experts * kFloat +
+      LinearWorkspaceBytes(model, share, std::max(slots, options.max_logit_rows)) + attention +
+      LogitBytes(model, stage, share, options.max_logit_rows) + MaxExperts(model) * kFloat +
       64 * kAlignment;
   return static_cast<double>(rows * FloatsPerRow(model, share)) *
              model.activation_bytes_per_element +

@@ -7,22 +7,21 @@ namespace {
 
 // Bytes of the layer's weights that a step of `rows` rows reads on a rank.
 double WeightBytesRead(const ModelShape& model, const RankShare& share, int layer, double rows) {
-  if (!model.has_experts(layer)) {
-    return LayerWeightBytes(model, share, layer);
-  }
-  const double part = static_cast<double>(share.experts) / model.experts;
-  const double experts = part * ExpertsRead(model.experts, model.experts_per_token, rows);
-  return (AttentionParameters(model, share) + experts * ExpertParameters(model)) *
+  const LayerShape& shape = model.layer(layer);
+  if (shape.experts == 0) return LayerWeightBytes(model, share, layer);
+  const LayerPart& held = share.part(model, layer);
+  const double part = static_cast<double>(held.experts) / static_cast<double>(shape.experts);
+  const double experts = part * ExpertsRead(shape.experts, shape.experts_per_token, rows);
+  return (AttentionParameters(shape, held) + DenseFfnParameters(shape, held) +
+          experts * ExpertParameters(shape)) *
              MatrixElementBytes(model) +
-         RouterParameters(model) * model.weight_bytes_per_element;
+         RouterParameters(shape) * model.weight_bytes_per_element;
 }
 
 // Parameters that one token uses on a rank.
 double ActiveParameters(const ModelShape& model, const RankShare& share, int layer) {
-  if (!model.has_experts(layer)) return LayerParameters(model, share, layer);
-  const double part = static_cast<double>(share.experts) / model.experts;
-  return AttentionParameters(model, share) + RouterParameters(model) +
-         part * model.experts_per_token * ExpertParameters(model);
+  const LayerShape& shape = model.layer(layer);
+  return MatrixParametersUsed(shape, share.part(model, layer)) + RouterParameters(shape);
 }
 
 ReduceCost ReduceCostOf(const DeviceSpec& device) {
@@ -65,8 +64,9 @@ double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const Ran
   const double flops = device.effective_flops();
   const double bandwidth = device.effective_bandwidth();
   const double active = ActiveParameters(model, share, layer);
-  const double kv_bytes = KvBytesPerTokenLayer(model, share);
-  const auto attention = 4.0 * static_cast<double>(share.query_heads * model.head_dim);
+  const double kv_bytes = KvBytesPerTokenLayer(model, share, layer);
+  const auto attention = 4.0 * static_cast<double>(share.part(model, layer).query_heads *
+                                                   model.layer(layer).head_dim);
 
   const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
   const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;

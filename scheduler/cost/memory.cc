@@ -17,15 +17,29 @@ constexpr double kGib = 1073741824.0;
 // the rank's part of gate, up and their product; logits in fp32 on the last stage.
 double ReservedActivationBytes(const ModelShape& model, const StageSpec& stage,
                                const RankShare& share, const MemoryOptions& options) {
-  const int64_t attention = (2 * share.query_heads + 2 * share.kv_heads) * model.head_dim;
-  const int64_t expert_columns =
-      model.experts > 0 ? model.experts_per_token * model.expert_width : 0;
-  const int64_t ffn = model.ffn_matrices * std::max(share.ffn_columns, expert_columns);
-  const auto per_row = static_cast<double>(3 * model.hidden + std::max(attention, ffn));
+  int64_t widest = 0;
+  for (size_t i = 0; i < model.kinds.size(); ++i) {
+    const LayerShape& layer = model.kinds[i];
+    const LayerPart& part = share.kinds[i];
+    const int64_t attention = (2 * part.query_heads + 2 * part.kv_heads) * layer.head_dim;
+    const int64_t columns =
+        std::max(part.ffn_columns, layer.experts_per_token * layer.expert_width);
+    widest = std::max({widest, attention, layer.ffn_matrices * columns});
+  }
+  const auto per_row = static_cast<double>(3 * model.hidden + widest);
   double bytes =
       static_cast<double>(options.max_step_tokens) * per_row * model.wire_bytes_per_element;
   if (stage.holds_head)
     bytes += static_cast<double>(options.max_logit_rows * share.vocabulary_rows) * 4.0;
+  return bytes;
+}
+
+double StageKvBytesPerToken(const ModelShape& model, const StageSpec& stage,
+                            const RankShare& share) {
+  if (model.uniform()) return stage.layers * KvBytesPerTokenLayer(model, share, stage.first_layer);
+  double bytes = 0;
+  for (int i = 0; i < stage.layers; ++i)
+    bytes += KvBytesPerTokenLayer(model, share, stage.first_layer + i);
   return bytes;
 }
 
@@ -79,7 +93,7 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const D
     memory.reserve_bytes = LeftOutBytes(model, stage, options);
   }
   memory.budget_bytes = device.memory_bytes * options.utilisation;
-  memory.kv_bytes_per_token = stage.layers * KvBytesPerTokenLayer(model, share);
+  memory.kv_bytes_per_token = StageKvBytesPerToken(model, stage, share);
   return memory;
 }
 

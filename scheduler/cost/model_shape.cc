@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/activations.h"
+#include "proto/layers/layers.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -23,33 +24,41 @@ absl::Status CheckShape(const v1::Model& model) {
     return absl::InvalidArgumentError(
         absl::StrCat("model ", model.name(), ": ", field, " ", reason));
   };
-  if (model.layers() <= 0) return fail("layers", "must be at least 1");
   if (model.hidden() <= 0) return fail("hidden", "must be at least 1");
-  if (model.heads() <= 0) return fail("heads", "must be at least 1");
-  if (model.kv_heads() <= 0 || model.heads() % model.kv_heads() != 0) {
-    return fail("kv_heads", "must divide heads");
-  }
-  if (model.head_dim() <= 0) return fail("head_dim", "must be at least 1");
   if (model.vocabulary() <= 0) return fail("vocabulary", "must be at least 1");
-  if (model.ffn_width() <= 0 && model.experts().count() == 0)
-    return fail("ffn_width", "must be at least 1");
-  if (model.experts().count() > 0 &&
-      (model.experts().per_token() <= 0 || model.experts().per_token() > model.experts().count())) {
-    return fail("experts.per_token", "must be between 1 and experts.count");
-  }
-  return absl::OkStatus();
+  return CheckLayers(model);
 }
 
-void SetExperts(const v1::Model& model, ModelShape* shape) {
-  if (model.experts().count() == 0) return;
-  shape->experts = model.experts().count();
-  shape->experts_per_token = model.experts().per_token();
-  shape->expert_width = model.experts().ffn_width();
-  if (model.experts().dense_layers().empty()) return;
-  shape->dense_layer.assign(static_cast<size_t>(shape->layers), false);
-  for (const int layer : model.experts().dense_layers()) {
-    if (layer >= 0 && layer < shape->layers) shape->dense_layer[static_cast<size_t>(layer)] = true;
+// Kinds of equal numbers are one here: windows and norms cost nothing.
+void SetLayers(const v1::Model& model, ModelShape* shape) {
+  std::vector<int> merged;
+  for (const v1::LayerKind& kind : model.kinds()) {
+    const LayerShape layer = ShapeOf(model, kind);
+    const auto found = std::find(shape->kinds.begin(), shape->kinds.end(), layer);
+    merged.push_back(static_cast<int>(found - shape->kinds.begin()));
+    if (found == shape->kinds.end()) shape->kinds.push_back(layer);
   }
+  for (const int kind : KindsOfLayers(model)) {
+    shape->kind_of_layer.push_back(merged[static_cast<size_t>(kind)]);
+  }
+  shape->layers = static_cast<int>(shape->kind_of_layer.size());
+}
+
+// Ranks hold of one kind of layer at most this.
+LayerPart FullestPart(const ModelShape& model, const LayerShape& layer, int width) {
+  LayerPart part;
+  const int64_t group = layer.heads / layer.kv_heads;
+  if (width <= layer.kv_heads) {
+    part.kv_heads = CeilDiv(layer.kv_heads, width);
+    part.query_heads = part.kv_heads * group;
+  } else {
+    part.kv_heads = 1;
+    part.query_heads = CeilDiv(group, width / layer.kv_heads);
+  }
+  const int64_t unit = FfnUnit(model);
+  part.ffn_columns = std::min(layer.ffn_width, CeilDiv(CeilDiv(layer.ffn_width, unit), width) * unit);
+  part.experts = CeilDiv(layer.experts, width);
+  return part;
 }
 
 // Embedding and head, and a table of positions.
@@ -79,20 +88,13 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   }
   ModelShape shape;
   shape.name = model.name();
-  shape.layers = model.layers();
+  SetLayers(model, &shape);
   shape.hidden = model.hidden();
-  shape.heads = model.heads();
-  shape.kv_heads = model.kv_heads();
-  shape.head_dim = model.head_dim();
-  shape.ffn_width = model.ffn_width();
   shape.vocabulary = model.vocabulary();
   shape.embedding_width = model.embedding_width() > 0 ? model.embedding_width() : model.hidden();
-  shape.learned_positions =
-      model.learned_positions() ? model.max_positions() + model.learned_position_offset() : 0;
-  shape.ffn_matrices = model.gated_ffn() ? 3 : 2;
+  shape.learned_positions = LearnedPositions(model);
   shape.tied_embeddings = model.tied_embeddings();
   shape.max_positions = model.max_positions();
-  SetExperts(model, &shape);
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   shape.weight_bytes_per_element = BytesPerElement(weights);
@@ -115,52 +117,26 @@ ModelShape WithWireType(ModelShape shape, double runtime_reserve_bytes) {
 
 RankShare FullestShare(const ModelShape& model, int width) {
   RankShare share;
-  const int64_t group = model.heads / model.kv_heads;
-  if (width <= model.kv_heads) {
-    share.kv_heads = CeilDiv(model.kv_heads, width);
-    share.query_heads = share.kv_heads * group;
-  } else {
-    share.kv_heads = 1;
-    share.query_heads = CeilDiv(group, width / model.kv_heads);
+  for (const LayerShape& layer : model.kinds) {
+    share.kinds.push_back(FullestPart(model, layer, width));
   }
-  const int64_t unit = FfnUnit(model);
-  share.ffn_columns =
-      std::min(model.ffn_width, CeilDiv(CeilDiv(model.ffn_width, unit), width) * unit);
   share.vocabulary_rows = CeilDiv(model.vocabulary, width);
-  share.experts = static_cast<int>(CeilDiv(model.experts, width));
   return share;
 }
 
 int MaxWidth(const ModelShape& model) {
-  int64_t width = model.heads;
-  if (model.experts > 0) width = std::min<int64_t>(width, model.experts);
-  if (model.ffn_width > 0) width = std::min(width, CeilDiv(model.ffn_width, FfnUnit(model)));
-  return static_cast<int>(std::min(width, model.vocabulary));
-}
-
-double AttentionParameters(const ModelShape& model, const RankShare& share) {
-  const auto heads = static_cast<double>(2 * share.query_heads + 2 * share.kv_heads);
-  return static_cast<double>(model.hidden * model.head_dim) * heads;
-}
-
-double DenseFfnParameters(const ModelShape& model, const RankShare& share) {
-  return static_cast<double>(model.ffn_matrices) *
-         static_cast<double>(model.hidden * share.ffn_columns);
-}
-
-double ExpertParameters(const ModelShape& model) {
-  return static_cast<double>(model.ffn_matrices) *
-         static_cast<double>(model.hidden * model.expert_width);
-}
-
-double RouterParameters(const ModelShape& model) {
-  return static_cast<double>(model.hidden) * model.experts;
+  int64_t width = model.vocabulary;
+  for (const LayerShape& layer : model.kinds) {
+    width = std::min(width, layer.heads);
+    if (layer.experts > 0) width = std::min(width, layer.experts);
+    if (layer.ffn_width > 0) width = std::min(width, CeilDiv(layer.ffn_width, FfnUnit(model)));
+  }
+  return static_cast<int>(width);
 }
 
 double LayerParameters(const ModelShape& model, const RankShare& share, int layer) {
-  const double attention = AttentionParameters(model, share);
-  if (!model.has_experts(layer)) return attention + DenseFfnParameters(model, share);
-  return attention + RouterParameters(model) + share.experts * ExpertParameters(model);
+  const LayerShape& shape = model.layer(layer);
+  return MatrixParameters(shape, share.part(model, layer)) + RouterParameters(shape);
 }
 
 double MatrixElementBytes(const ModelShape& model) {
@@ -169,28 +145,32 @@ double MatrixElementBytes(const ModelShape& model) {
 }
 
 double LayerWeightBytes(const ModelShape& model, const RankShare& share, int layer) {
-  const double router = model.has_experts(layer) ? RouterParameters(model) : 0;
-  return (LayerParameters(model, share, layer) - router) * MatrixElementBytes(model) +
-         router * model.weight_bytes_per_element;
+  const LayerShape& shape = model.layer(layer);
+  return MatrixParameters(shape, share.part(model, layer)) * MatrixElementBytes(model) +
+         RouterParameters(shape) * model.weight_bytes_per_element;
 }
 
-double ExpertsRead(int experts, int per_token, double tokens) {
+double ExpertsRead(int64_t experts, int64_t per_token, double tokens) {
   if (experts == 0) return 0;
-  const double missed = 1.0 - static_cast<double>(per_token) / experts;
-  return experts * (1.0 - std::pow(missed, tokens));
+  const double missed = 1.0 - static_cast<double>(per_token) / static_cast<double>(experts);
+  return static_cast<double>(experts) * (1.0 - std::pow(missed, tokens));
 }
 
 double VocabularyParameters(const ModelShape& model, const RankShare& share) {
   return static_cast<double>(share.vocabulary_rows * model.embedding_width);
 }
 
-double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share) {
-  return static_cast<double>(2 * share.kv_heads * model.head_dim) * model.kv_bytes_per_element;
+double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {
+  return static_cast<double>(KvElementsPerToken(model.layer(layer), share.part(model, layer))) *
+         model.kv_bytes_per_element;
 }
 
 double KvBytesPerToken(const ModelShape& model) {
-  return model.layers * static_cast<double>(2 * model.kv_heads * model.head_dim) *
-         model.kv_bytes_per_element;
+  int64_t elements = 0;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    elements += KvElementsPerToken(model.layer(layer), WholeLayer(model.layer(layer)));
+  }
+  return static_cast<double>(elements) * model.kv_bytes_per_element;
 }
 
 double TotalParameters(const ModelShape& model) {

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/layers/layer_sizes.h"
+#include "proto/layers/layers.h"
 #include "scheduler/plan_check/parts.h"
 #include "scheduler/plan_check/plan_check.h"
 
@@ -327,10 +329,8 @@ class ClusterCheck {
   }
 
   double HeadParameters(const v1::WorkerShare& share) const {
-    const v1::Model& model = plan_.model();
-    const int width = model.embedding_width() > 0 ? model.embedding_width() : model.hidden();
-    return static_cast<double>(share.vocabulary_rows().end() - share.vocabulary_rows().begin()) *
-           width;
+    return VocabularyParameters(plan_.model(),
+                                share.vocabulary_rows().end() - share.vocabulary_rows().begin());
   }
 
   // --- Links ---
@@ -377,9 +377,11 @@ class ClusterCheck {
     if (share.kv_codec() == "int8") bytes = (64 * 8 + 32) / (64.0 * 8);
     if (share.kv_codec() == "int4") bytes = (64 * 4 + 32) / (64.0 * 8);
     const v1::Model& model = plan_.model();
-    const double layer_bytes =
-        rate * basis.prompt_tokens() * 2 * model.kv_heads() * model.head_dim() * bytes;
-    for (int64_t layer = 0; layer < model.layers(); ++layer) {
+    for (int64_t layer = 0; layer < LayerCount(model); ++layer) {
+      const LayerShape shape = ShapeOf(model, KindOf(model, layer));
+      const double layer_bytes =
+          rate * basis.prompt_tokens() *
+          static_cast<double>(KvElementsPerToken(shape, WholeLayer(shape))) * bytes;
       absl::Status s = Carry(absl::StrCat("KV from ", from.name(), " to ", to.name()),
                              HolderOf(from, layer), HolderOf(to, layer), layer_bytes);
       if (!s.ok()) return s;

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/activations.h"
+#include "proto/layers/layer_sizes.h"
+#include "proto/layers/layers.h"
 #include "scheduler/plan_check/parts.h"
 
 namespace tessera::scheduler {
@@ -158,46 +160,32 @@ double KvElementBytes(const v1::DeploymentPlan& plan) {
 
 HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share) {
   const v1::Model& model = plan.model();
-  const double hidden = model.hidden(), head_dim = model.head_dim();
-  const double matrices = model.gated_ffn() ? 3 : 2;
-  const v1::Experts& experts = model.experts();
-  // Query and output projections, key and value projections.
-  const double attention =
-      2 * hidden * head_dim * (Width(share.query_heads()) + Width(share.kv_heads()));
   double held = 0, used = 0;           // of the layers' matrices
   double tables = 0, used_tables = 0;  // and of all else
+  double kv_elements = 0;              // of a token
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
-    const auto& dense = experts.dense_layers();
-    if (experts.count() == 0 || std::find(dense.begin(), dense.end(), layer) != dense.end()) {
-      const double ffn = matrices * hidden * Width(share.ffn_columns());
-      held += attention + ffn;
-      used += attention + ffn;
-      continue;
-    }
-    const double router = hidden * experts.count();
-    const double routed = Width(share.experts()) * matrices * hidden * experts.ffn_width();
-    held += attention + routed;
-    used += attention + routed * experts.per_token() / experts.count();
-    tables += router;
-    used_tables += router;
+    const LayerShape shape = ShapeOf(model, KindOf(model, layer));
+    const LayerPart part = PartOf(ShareOf(model, share, layer));
+    held += MatrixParameters(shape, part);
+    used += MatrixParametersUsed(shape, part);
+    tables += RouterParameters(shape);
+    used_tables += RouterParameters(shape);
+    kv_elements += static_cast<double>(KvElementsPerToken(shape, part));
   }
-  const double width = model.embedding_width() > 0 ? model.embedding_width() : hidden;
-  const double table = Width(share.vocabulary_rows()) * width;
+  const double table = VocabularyParameters(model, Width(share.vocabulary_rows()));
   if (share.holds_head()) used_tables += table;
   const bool one_table = model.tied_embeddings() && share.holds_head() && share.holds_embedding();
   tables +=
       table * ((share.holds_embedding() ? 1 : 0) + (share.holds_head() && !one_table ? 1 : 0));
-  if (share.holds_embedding() && model.learned_positions()) {
-    tables +=
-        hidden * (static_cast<double>(model.max_positions()) + model.learned_position_offset());
+  if (share.holds_embedding()) {
+    tables += static_cast<double>(LearnedPositions(model)) * model.hidden();
   }
   HeldByWorker sum;
   const double matrix_bytes = MatrixElementBytes(plan), table_bytes = WeightElementBytes(plan);
   sum.weight_bytes = held * matrix_bytes + tables * table_bytes;
   sum.parameters_per_token = used + used_tables;
   sum.bytes_read_per_token = used * matrix_bytes + used_tables * table_bytes;
-  sum.kv_bytes_per_token =
-      2 * Width(share.layers()) * Width(share.kv_heads()) * head_dim * KvElementBytes(plan);
+  sum.kv_bytes_per_token = kv_elements * KvElementBytes(plan);
   return sum;
 }
 

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/layers/layer_sizes.h"
+#include "proto/layers/layers.h"
 #include "scheduler/plan_check/parts.h"
 
 namespace tessera::scheduler {
@@ -45,17 +47,17 @@ absl::Status CoversOnce(std::string what, std::vector<Bounds> parts, int64_t end
   return absl::InvalidArgumentError(absl::StrCat(what, ": no worker holds ", Show({reached, end})));
 }
 
-absl::Status CheckKvHeads(const std::string& where, const v1::Model& model,
-                          const v1::WorkerShare& share) {
+absl::Status CheckKvHeads(const std::string& where, const v1::Attention& attention,
+                          const v1::LayerShare& share) {
   const auto [first, end] = Of(share.query_heads());
   const auto [kv_first, kv_end] = Of(share.kv_heads());
-  if (kv_first < 0 || kv_end > model.kv_heads() || kv_first > kv_end) {
+  if (kv_first < 0 || kv_end > attention.kv_heads() || kv_first > kv_end) {
     return absl::InvalidArgumentError(absl::StrCat(where, ": kv heads ", Show({kv_first, kv_end}),
                                                    " are not within ",
-                                                   Show({0, model.kv_heads()})));
+                                                   Show({0, attention.kv_heads()})));
   }
   if (first >= end) return absl::OkStatus();
-  const int64_t group = model.heads() / model.kv_heads();
+  const int64_t group = attention.heads() / attention.kv_heads();
   const Bounds needed = {first / group, (end - 1) / group + 1};
   if (needed.first >= kv_first && needed.second <= kv_end) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(where, ": its query heads ", Show({first, end}),
@@ -86,29 +88,36 @@ absl::Status CheckMemory(const std::string& where, const v1::PlannedWorker& work
 
 // What the checks below divide by and count up to.
 absl::Status CheckModel(const v1::Model& model) {
-  constexpr int kMaxLayers = 10'000;  // each is looked at
-  if (model.layers() <= 0) return absl::InvalidArgumentError("the plan's model has no layers");
-  if (model.layers() > kMaxLayers) {
-    return absl::InvalidArgumentError(absl::StrCat("the plan's model has ", model.layers(),
-                                                   " layers; at most ", kMaxLayers, " are read"));
+  if (absl::Status layers = CheckLayers(model); !layers.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan's ", std::string(layers.message())));
   }
-  if (model.kv_heads() <= 0 || model.heads() <= 0 || model.heads() % model.kv_heads() != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the plan's model has ", model.heads(), " query heads and ", model.kv_heads(),
-                     " kv heads; the first must be a multiple of the second, both above 0"));
+  if (model.vocabulary() >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("the plan's model has a negative vocabulary");
+}
+
+// Every head, column and expert of the kind on one rank, kv heads perhaps on several.
+absl::Status CheckKind(const std::string& where, const v1::LayerKind& kind, int index,
+                       const v1::Stage& stage) {
+  std::vector<Bounds> heads, columns, experts;
+  for (const v1::PlannedWorker& worker : stage.workers()) {
+    const v1::LayerShare& share = worker.share().kinds(index);
+    const std::string at = absl::StrCat(where, ", device ", worker.device());
+    if (absl::Status s = CheckKvHeads(at, kind.attention(), share); !s.ok()) return s;
+    heads.push_back(Of(share.query_heads()));
+    columns.push_back(Of(share.ffn_columns()));
+    experts.push_back(Of(share.experts()));
   }
-  if (model.ffn_width() < 0 || model.vocabulary() < 0 || model.experts().count() < 0) {
-    return absl::InvalidArgumentError(
-        "the plan's model has a negative ffn_width, vocabulary or count of experts");
-  }
-  return absl::OkStatus();
+  absl::Status status = CoversOnce(where + ", query heads", heads, kind.attention().heads());
+  status.Update(CoversOnce(where + ", ffn columns", columns, kind.ffn().width()));
+  status.Update(CoversOnce(where + ", experts", experts, kind.ffn().experts().count()));
+  return status;
 }
 
 absl::Status CheckStage(const std::string& where, const v1::Model& model, const v1::Stage& stage,
                         bool first, bool last) {
   if (stage.workers().empty())
     return absl::InvalidArgumentError(absl::StrCat(where, " has no worker"));
-  std::vector<Bounds> heads, columns, rows, experts;
+  std::vector<Bounds> rows;
   for (const v1::PlannedWorker& worker : stage.workers()) {
     const v1::WorkerShare& share = worker.share();
     const std::string at = absl::StrCat(where, ", device ", worker.device());
@@ -122,18 +131,19 @@ absl::Status CheckStage(const std::string& where, const v1::Model& model, const 
           at,
           ": the embedding belongs to the first stage and the head to the last, and to no other"));
     }
-    if (absl::Status s = CheckKvHeads(at, model, share); !s.ok()) return s;
+    if (share.kinds_size() != model.kinds_size()) {
+      return absl::InvalidArgumentError(absl::StrCat(at, ": its share names ", share.kinds_size(),
+                                                     " kinds of layers; the model has ",
+                                                     model.kinds_size()));
+    }
     if (absl::Status s = CheckMemory(where, worker); !s.ok()) return s;
-    heads.push_back(Of(share.query_heads()));
-    columns.push_back(Of(share.ffn_columns()));
     rows.push_back(Of(share.vocabulary_rows()));
-    experts.push_back(Of(share.experts()));
   }
-  if (absl::Status s = CoversOnce(where + ", query heads", heads, model.heads()); !s.ok()) return s;
-  if (absl::Status s = CoversOnce(where + ", ffn columns", columns, model.ffn_width()); !s.ok())
-    return s;
-  if (absl::Status s = CoversOnce(where + ", experts", experts, model.experts().count()); !s.ok())
-    return s;
+  for (int kind = 0; kind < model.kinds_size(); ++kind) {
+    const std::string of =
+        model.kinds_size() == 1 ? where : absl::StrCat(where, ", layers of kind ", kind);
+    if (absl::Status s = CheckKind(of, model.kinds(kind), kind, stage); !s.ok()) return s;
+  }
   if (!first && !last) return absl::OkStatus();
   return CoversOnce(where + ", vocabulary rows", rows, model.vocabulary());
 }
@@ -181,9 +191,9 @@ absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
       }
     }
   }
-  if (reached == model.layers()) return absl::OkStatus();
+  if (reached == LayerCount(model)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(where, ": its stages end at layer ", reached, " of ", model.layers()));
+      absl::StrCat(where, ": its stages end at layer ", reached, " of ", LayerCount(model)));
 }
 
 absl::Status CheckRouting(const v1::DeploymentPlan& plan,
@@ -243,25 +253,37 @@ absl::Status CheckPlan(const v1::DeploymentPlan& plan) {
 
 absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& model) {
   const v1::Model& planned = plan.model();
+  const auto differs = [&](const std::string& name, int64_t in_plan, int64_t given) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan is for a model with ", name, " = ",
+                                                   in_plan, ", ", model.name(), " has ", given));
+  };
   const struct {
     const char* name;
     int64_t planned, given;
-  } fields[] = {{"layers", planned.layers(), model.layers()},
+  } fields[] = {{"layers", LayerCount(planned), LayerCount(model)},
                 {"hidden", planned.hidden(), model.hidden()},
-                {"heads", planned.heads(), model.heads()},
-                {"kv_heads", planned.kv_heads(), model.kv_heads()},
-                {"head_dim", planned.head_dim(), model.head_dim()},
-                {"ffn_width", planned.ffn_width(), model.ffn_width()},
                 {"vocabulary", planned.vocabulary(), model.vocabulary()},
-                {"gated_ffn", planned.gated_ffn(), model.gated_ffn()},
-                {"tied_embeddings", planned.tied_embeddings(), model.tied_embeddings()},
-                {"experts.count", planned.experts().count(), model.experts().count()},
-                {"experts.ffn_width", planned.experts().ffn_width(), model.experts().ffn_width()}};
+                {"tied_embeddings", planned.tied_embeddings(), model.tied_embeddings()}};
   for (const auto& field : fields) {
-    if (field.planned == field.given) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the plan is for a model with ", field.name,
-                                                   " = ", field.planned, ", ", model.name(),
-                                                   " has ", field.given));
+    if (field.planned != field.given) return differs(field.name, field.planned, field.given);
+  }
+  for (int64_t layer = 0; layer < LayerCount(model); ++layer) {
+    const LayerShape a = ShapeOf(planned, KindOf(planned, layer));
+    const LayerShape b = ShapeOf(model, KindOf(model, layer));
+    const struct {
+      const char* name;
+      int64_t planned, given;
+    } sizes[] = {{"heads", a.heads, b.heads},
+                 {"kv_heads", a.kv_heads, b.kv_heads},
+                 {"head_dim", a.head_dim, b.head_dim},
+                 {"ffn.width", a.ffn_width, b.ffn_width},
+                 {"matrices in an ffn", a.ffn_matrices, b.ffn_matrices},
+                 {"experts.count", a.experts, b.experts},
+                 {"experts.width", a.expert_width, b.expert_width}};
+    for (const auto& size : sizes) {
+      if (size.planned == size.given) continue;
+      return differs(absl::StrCat("layers[", layer, "].", size.name), size.planned, size.given);
+    }
   }
   return absl::OkStatus();
 }

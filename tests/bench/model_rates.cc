@@ -31,6 +31,7 @@
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/thread_pool.h"
+#include "proto/layers/layers.h"
 #include "tests/bench/model_steps.h"
 #include "tests/bench/multiply_peak.h"
 #include "tests/bench/onednn_linear.h"
@@ -91,7 +92,7 @@ class Rates {
     if (onednn_ == nullptr) {
       // Of the last layer every row needs the first product alone.
       const int64_t matrices =
-          (steps_->shape().layers() - 1) * static_cast<int64_t>(layer.size()) + 1;
+          (LayerCount(steps_->shape()) - 1) * static_cast<int64_t>(layer.size()) + 1;
       onednn_ = std::make_unique<OneDnnLinears>(DType::kBF16, layer, matrices, pool_->threads());
     }
     if (onednn_rows_ != rows) onednn_->SetRows(rows);

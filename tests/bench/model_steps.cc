@@ -9,7 +9,8 @@
 #include "kernels/repeating_stream.h"
 #include "kvcache/block_pool.h"
 #include "proto/activations.h"
-#include "proto/model_folder.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "scheduler/shares.h"
 #include "worker/model/model_dtypes.h"
 
@@ -130,7 +131,7 @@ int64_t ModelSteps::BytesRead(int64_t batch, int64_t context) const {
   const kernels::Ops& ops = device_->ops();
   int64_t layer = 0;
   for (const LinearSpec& spec : LayerSpecs()) layer += ops.PackedWeightBytes(spec);
-  return shape().layers() * layer +
+  return LayerCount(shape()) * layer +
          ops.PackedWeightBytes(HeadSpec()) +
          batch * context * model_->KvBlockBytes(kBlockTokens) / kBlockTokens;
 }
@@ -139,8 +140,8 @@ int64_t ModelSteps::Products(int64_t batch, int64_t context) const {
   int64_t layer = 0;
   for (const LinearSpec& spec : LayerSpecs()) layer += spec.in_features * spec.out_features;
   const v1::Model& m = shape();
-  return batch * (m.layers() * layer + m.hidden() * m.vocabulary() +
-                  2 * m.layers() * m.heads() * m.head_dim() * context);
+  return batch * (LayerCount(m) * layer + m.hidden() * m.vocabulary() +
+                  2 * LayerCount(m) * m.kinds(0).attention().heads() * KvHeadDim(m) * context);
 }
 
 LinearSpec ModelSteps::HeadSpec() const {
@@ -163,11 +164,13 @@ LinearSpec ModelSteps::LayerSpec(int64_t in_features, int64_t out_features) cons
 
 std::vector<LinearSpec> ModelSteps::LayerSpecs() const {
   const v1::Model& m = shape();
-  const int64_t heads = m.heads() + 2 * m.kv_heads();
-  return {LayerSpec(m.hidden(), heads * m.head_dim()),
-          LayerSpec(m.heads() * m.head_dim(), m.hidden()),
-          LayerSpec(m.hidden(), (m.gated_ffn() ? 2 : 1) * m.ffn_width()),
-          LayerSpec(m.ffn_width(), m.hidden())};
+  const v1::Attention& attention = m.kinds(0).attention();
+  const v1::Ffn& ffn = m.kinds(0).ffn();
+  const int64_t heads = attention.heads() + 2 * attention.kv_heads();
+  return {LayerSpec(m.hidden(), heads * attention.head_dim()),
+          LayerSpec(attention.heads() * attention.head_dim(), m.hidden()),
+          LayerSpec(m.hidden(), (ffn.gated() ? 2 : 1) * ffn.width()),
+          LayerSpec(ffn.width(), m.hidden())};
 }
 
 double ModelSteps::RunStep() {

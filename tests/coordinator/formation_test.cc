@@ -56,7 +56,7 @@ TEST_CASE("a replica is configured when all its workers are there, as one, and i
     for (int peer = 0; peer < 4; ++peer)
       CHECK(got.peers(peer).SerializeAsString() == leader.peers(peer).SerializeAsString());
   }
-  CHECK(cluster.worker("s0r1").configured().share().query_heads().begin() == 2);
+  CHECK(cluster.worker("s0r1").configured().share().kinds(0).query_heads().begin() == 2);
   CHECK(cluster.Status("s0r1").rank() == 1);
   CHECK(cluster.Status("s2r0").stage() == 2);
   CHECK(cluster.worker("s1r0").configured().share().layers().begin() == 2);

@@ -6,6 +6,7 @@
 
 #include "scheduler/replicate.h"
 #include "tests/coordinator/staged_plan.h"
+#include "tests/fakes/uniform_model.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -114,7 +115,7 @@ TEST_CASE("stages of any number and unlike widths are carried out, each worker w
   ApplyPlan(terms.plan, terms.plan.replicas(0), 0, 1, request);
   CHECK(request.stage() == 0);
   CHECK(request.rank() == 1);
-  CHECK(request.share().query_heads().begin() == 2);
+  CHECK(request.share().kinds(0).query_heads().begin() == 2);
   CHECK(request.kv_cache_bytes() == 0);
   CHECK_FALSE(request.kv_cache_bytes_planned());
   request = terms.configure;
@@ -147,8 +148,8 @@ TEST_CASE("a stage wider than the model allows is refused by device") {
   terms.plan = StagedPlan(SmallModel(), {5});
   CHECK_THAT(terms.Refusal(), Contains("replica r0, stage 0") && Contains("query heads"));
   v1::Model many = SmallModel();
-  many.set_heads(16);
-  many.set_kv_heads(16);
+  tests::AttentionOf(many).set_heads(16);
+  tests::AttentionOf(many).set_kv_heads(16);
   *terms.configure.mutable_model() = many;
   terms.plan = StagedPlan(many, {9});
   CHECK_THAT(terms.Refusal(), Contains("stage 0 has 9 workers") && Contains("at most 8"));

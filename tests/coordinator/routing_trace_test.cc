@@ -11,6 +11,7 @@
 #include "scheduler/simulator/arrivals.h"
 #include "scheduler/simulator/dispatcher.h"
 #include "tests/coordinator/flow_fixture.h"
+#include "tests/fakes/uniform_model.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -40,7 +41,7 @@ class Daemon {
  public:
   Daemon() : random_(3), flow_([this](RequestFlowOptions& options) { Adjust(options); }) {
     v1::DeploymentPlan plan;
-    plan.mutable_model()->set_layers(kLayers);
+    tests::SetLayers({.layers = kLayers}, plan.mutable_model());
     for (const Pair& pair : kPairs) {
       v1::RoutingShare& route = *plan.add_routing();
       route.set_prefill_replica(pair.prefill);

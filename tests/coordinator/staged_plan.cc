@@ -1,17 +1,21 @@
 #include "tests/coordinator/staged_plan.h"
 
+#include "proto/layers/layers.h"
+#include "tests/fakes/uniform_model.h"
+
 namespace tessera::coordinator {
 
 v1::Model SmallModel(int layers) {
   v1::Model model;
   model.set_name("served");
-  model.set_layers(layers);
+  tests::SetLayers({.layers = layers,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .head_dim = 16,
+                    .ffn_width = 128,
+                    .gated = true},
+                   &model);
   model.set_hidden(64);
-  model.set_heads(4);
-  model.set_kv_heads(2);
-  model.set_head_dim(16);
-  model.set_ffn_width(128);
-  model.set_gated_ffn(true);
   model.set_vocabulary(512);
   model.set_max_positions(256);
   return model;
@@ -30,17 +34,19 @@ v1::DeploymentPlan StagedPlan(const v1::Model& model, const std::vector<int>& wi
       v1::PlannedWorker& worker = *stage.add_workers();
       worker.set_device("s" + std::to_string(i) + "r" + std::to_string(rank));
       v1::WorkerShare& share = *worker.mutable_share();
-      share.mutable_layers()->set_begin(model.layers() * i / stages);
-      share.mutable_layers()->set_end(model.layers() * (i + 1) / stages);
+      share.mutable_layers()->set_begin(LayerCount(model) * i / stages);
+      share.mutable_layers()->set_end(LayerCount(model) * (i + 1) / stages);
       const auto cut = [&](int64_t whole, v1::Range* range) {
         range->set_begin(whole * rank / widths[i]);
         range->set_end(whole * (rank + 1) / widths[i]);
       };
-      cut(model.heads(), share.mutable_query_heads());
-      const int64_t group = model.heads() / model.kv_heads();
-      share.mutable_kv_heads()->set_begin(share.query_heads().begin() / group);
-      share.mutable_kv_heads()->set_end((share.query_heads().end() + group - 1) / group);
-      cut(model.ffn_width(), share.mutable_ffn_columns());
+      const v1::Attention& attention = model.kinds(0).attention();
+      v1::LayerShare& part = *share.add_kinds();
+      cut(attention.heads(), part.mutable_query_heads());
+      const int64_t group = attention.heads() / attention.kv_heads();
+      part.mutable_kv_heads()->set_begin(part.query_heads().begin() / group);
+      part.mutable_kv_heads()->set_end((part.query_heads().end() + group - 1) / group);
+      cut(model.kinds(0).ffn().width(), part.mutable_ffn_columns());
       cut(model.vocabulary(), share.mutable_vocabulary_rows());
       share.set_holds_embedding(i == 0);
       share.set_holds_head(i + 1 == stages);

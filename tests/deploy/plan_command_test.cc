@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "proto/layers/layers.h"
 #include "scheduler/plan_check/plan_check.h"
 
 namespace tessera::deploy {
@@ -206,7 +207,7 @@ TEST_CASE("a published config.json and a trace do as well as names") {
                            "2023-11-16 18:15:47.5,396,109\n");
   const auto plan = PlanFromFiles(flags);
   REQUIRE(plan.status().message() == "");
-  CHECK(plan->model().layers() == 32);
+  CHECK(LayerCount(plan->model()) == 32);
 }
 
 TEST_CASE("a folder without a slash is a folder: what is wrong with it is told") {

@@ -16,6 +16,7 @@
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/input/workload_samples.h"
 #include "scheduler/plan_check/plan_check.h"
+#include "tests/fakes/uniform_model.h"
 
 namespace {
 
@@ -41,9 +42,7 @@ void ReadAsCluster(std::string_view text) {
   if (Refused(ReadDocument(text, "fuzzed", &cluster))) return;
   const auto graph = tessera::scheduler::MakeClusterGraph(cluster, *catalogue, "fuzzed");
   tessera::v1::DeploymentPlan plan;  // of no replica
-  plan.mutable_model()->set_layers(1);
-  plan.mutable_model()->set_heads(1);
-  plan.mutable_model()->set_kv_heads(1);
+  tessera::tests::SetLayers({.layers = 1}, plan.mutable_model());
   (void)Refused(tessera::scheduler::CheckPlanOn(plan, cluster, *catalogue));
   if (Refused(graph.status())) return;
   Require(graph->devices() > 0 && NotNegative(graph->budget_usd_per_hour()));

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/fuzz/folder_under_test.h"
 
 namespace {

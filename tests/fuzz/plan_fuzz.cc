@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "proto/document.h"
+#include "proto/layers/layers.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/plan_file.h"
@@ -49,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   CheckOnCluster(*plan);
-  Require(plan->model().layers() > 0);
+  Require(tessera::LayerCount(plan->model()) > 0);
   for (const auto& replica : plan->replicas()) {
     Require(!replica.stages().empty());
     std::int64_t reached = 0;
@@ -59,14 +60,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       for (const auto& worker : stage.workers()) {
         const auto& share = worker.share();
         Require(share.layers().begin() == reached && share.layers().end() > reached);
-        Require(share.kv_heads().begin() >= 0 &&
-                share.kv_heads().end() <= plan->model().kv_heads());
-        columns += share.ffn_columns().end() - share.ffn_columns().begin();
+        Require(share.kinds_size() == plan->model().kinds_size());
+        Require(share.kinds(0).kv_heads().begin() >= 0 &&
+                share.kinds(0).kv_heads().end() <= plan->model().kinds(0).attention().kv_heads());
+        columns += share.kinds(0).ffn_columns().end() - share.kinds(0).ffn_columns().begin();
       }
-      Require(columns == plan->model().ffn_width());
+      Require(columns == plan->model().kinds(0).ffn().width());
       reached = stage.workers(0).share().layers().end();
     }
-    Require(reached == plan->model().layers());
+    Require(reached == tessera::LayerCount(plan->model()));
   }
   return 0;
 }

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "proto/safetensors_header.h"
+#include "proto/model/safetensors_header.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = static_cast<int64_t>(size);

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/weight_files.h"
+#include "proto/model/weight_files.h"
 
 namespace {
 

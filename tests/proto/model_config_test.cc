@@ -1,8 +1,11 @@
 // Every key that changes a model's shape, in both forms that transformers has written.
-#include "proto/model_config.h"
+#include "proto/model/model_config.h"
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
+
+#include "proto/layers/layers.h"
 
 namespace tessera {
 namespace {
@@ -36,25 +39,39 @@ std::string ErrorWith(const std::string& extra,
 
 using Catch::Contains;
 
+const v1::Rope& RopeOf(const v1::Model& model) { return model.kinds(0).attention().rope(); }
+
+// By layer.
+std::vector<int64_t> Windows(const v1::Model& model) {
+  std::vector<int64_t> windows;
+  for (int64_t layer = 0; layer < LayerCount(model); ++layer) {
+    windows.push_back(KindOf(model, layer).attention().window());
+  }
+  return windows;
+}
+
 }  // namespace
 
 TEST_CASE("llama: defaults of absent keys") {
   const v1::Model model = Read("LlamaForCausalLM");
   CHECK(model.architecture() == "LlamaForCausalLM");
-  CHECK(model.layers() == 4);
-  CHECK(model.kv_heads() == 4);
-  CHECK(model.head_dim() == 16);
-  CHECK(model.ffn_width() == 96);
-  CHECK(model.gated_ffn());
+  REQUIRE(model.kinds_size() == 1);
+  CHECK(LayerCount(model) == 4);
+  const v1::Attention& attention = model.kinds(0).attention();
+  const v1::Ffn& ffn = model.kinds(0).ffn();
+  CHECK(attention.kv_heads() == 4);
+  CHECK(attention.head_dim() == 16);
+  CHECK(ffn.width() == 96);
+  CHECK(ffn.gated());
   CHECK(model.norm() == v1::NORM_KIND_RMS);
   CHECK(model.norm_epsilon() == 1e-6);
-  CHECK(model.activation() == v1::ACTIVATION_KIND_SILU);
-  CHECK_FALSE(model.qkv_bias());
+  CHECK(ffn.activation() == v1::ACTIVATION_KIND_SILU);
+  CHECK_FALSE(attention.qkv_bias());
   CHECK_FALSE(model.tied_embeddings());
-  CHECK(model.rope().theta() == 10000.0);
-  CHECK(model.rope().rotary_dim() == 16);
-  CHECK(model.rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
-  CHECK(model.sliding_window() == 0);
+  CHECK(attention.rope().theta() == 10000.0);
+  CHECK(attention.rope().rotary_dim() == 16);
+  CHECK(attention.rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
+  CHECK(attention.window() == 0);
   CHECK(model.bos_token_id() == -1);
   CHECK(model.eos_token_ids().empty());
   CHECK(model.dtype() == v1::DATA_TYPE_UNSPECIFIED);
@@ -69,25 +86,25 @@ TEST_CASE("llama: keys of transformers 4 and 5 mean the same") {
       "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16})");
   CHECK(four.SerializeAsString() == five.SerializeAsString());
   CHECK(four.dtype() == v1::DATA_TYPE_BFLOAT16);
-  CHECK(four.rope().theta() == 500000.0);
-  CHECK(four.rope().scaling() == v1::ROPE_SCALING_KIND_LLAMA3);
-  CHECK(four.rope().original_max_positions() == 16);
-  CHECK(four.rope().high_frequency_factor() == 4.0);
+  CHECK(RopeOf(four).theta() == 500000.0);
+  CHECK(RopeOf(four).scaling() == v1::ROPE_SCALING_KIND_LLAMA3);
+  CHECK(RopeOf(four).original_max_positions() == 16);
+  CHECK(RopeOf(four).high_frequency_factor() == 4.0);
   CHECK(four.max_positions() == 32);
 }
 
 TEST_CASE("rope: older `type`, and positions that linear and dynamic stretch") {
   const v1::Model linear =
       Read("LlamaForCausalLM", R"("rope_scaling": {"type": "linear", "factor": 4.0})");
-  CHECK(linear.rope().scaling() == v1::ROPE_SCALING_KIND_LINEAR);
-  CHECK(linear.rope().factor() == 4.0);
+  CHECK(RopeOf(linear).scaling() == v1::ROPE_SCALING_KIND_LINEAR);
+  CHECK(RopeOf(linear).factor() == 4.0);
   CHECK(linear.max_positions() == 128);
   const v1::Model dynamic =
       Read("LlamaForCausalLM", R"("rope_scaling": {"type": "dynamic", "factor": 2.0})");
-  CHECK(dynamic.rope().scaling() == v1::ROPE_SCALING_KIND_DYNAMIC);
-  CHECK(dynamic.rope().original_max_positions() == 32);
+  CHECK(RopeOf(dynamic).scaling() == v1::ROPE_SCALING_KIND_DYNAMIC);
+  CHECK(RopeOf(dynamic).original_max_positions() == 32);
   CHECK(dynamic.max_positions() == 64);
-  CHECK(Read("LlamaForCausalLM", R"("rope_scaling": null)").rope().factor() == 0);
+  CHECK(RopeOf(Read("LlamaForCausalLM", R"("rope_scaling": null)")).factor() == 0);
 }
 
 TEST_CASE("rope: what is not understood is refused by name") {
@@ -117,7 +134,7 @@ TEST_CASE("rope: two keys are served where they agree, else refused with both of
   const std::string plain =
       R"("rope_parameters": {"rope_type": "default", "rope_theta": 500000.0})";
   for (const char* nothing : {R"("rope_scaling": null)", R"("rope_scaling": {})"}) {
-    CHECK(Read("LlamaForCausalLM", plain + ", " + nothing).rope().theta() == 500000.0);
+    CHECK(RopeOf(Read("LlamaForCausalLM", plain + ", " + nothing)).theta() == 500000.0);
   }
   CHECK_THAT(ErrorWith(plain + ", " + linear),
              Contains("folder/config.json: rope_scaling {\"factor\":4.0,\"type\":\"linear\"} "
@@ -141,46 +158,45 @@ TEST_CASE("rope: rope_theta in two places is one number") {
     return R"("rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}, "rope_theta": )" +
            theta;
   };
-  CHECK(Read("LlamaForCausalLM", with("500000")).rope().theta() == 500000.0);
-  CHECK(Read("LlamaForCausalLM", with("null")).rope().theta() == 500000.0);
+  CHECK(RopeOf(Read("LlamaForCausalLM", with("500000"))).theta() == 500000.0);
+  CHECK(RopeOf(Read("LlamaForCausalLM", with("null"))).theta() == 500000.0);
   CHECK_THAT(
       ErrorWith(with("250000.0")),
       Contains("rope_parameters.rope_theta is 500000, rope_theta at the top level is 250000"));
-  CHECK(Read("LlamaForCausalLM",
-             R"("rope_theta": 500000.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0})")
-            .rope()
+  CHECK(RopeOf(Read("LlamaForCausalLM",
+             R"("rope_theta": 500000.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0})"))
             .theta() == 500000.0);
 }
 
 TEST_CASE("mistral: an absent window is 4096, null is none") {
-  CHECK(Read("MistralForCausalLM", R"("num_key_value_heads": 2)").sliding_window() == 4096);
-  CHECK(Read("MistralForCausalLM", R"("num_key_value_heads": 2, "sliding_window": null)")
-            .sliding_window() == 0);
-  const v1::Model model =
-      Read("MistralForCausalLM", R"("num_key_value_heads": 2, "sliding_window": 16)");
-  CHECK(model.sliding_window() == 16);
-  CHECK(model.sliding_window_layers().empty());
+  const auto windows = [](const std::string& window) {
+    return Windows(Read("MistralForCausalLM", "\"num_key_value_heads\": 2" + window));
+  };
+  CHECK(windows("") == std::vector<int64_t>(4, 4096));
+  CHECK(windows(", \"sliding_window\": null") == std::vector<int64_t>(4, 0));
+  CHECK(windows(", \"sliding_window\": 16") == std::vector<int64_t>(4, 16));
 }
 
 TEST_CASE("qwen2: biases, and the window only where it is switched on") {
   const v1::Model plain = Read("Qwen2ForCausalLM", R"("sliding_window": 16)");
-  CHECK(plain.qkv_bias());
-  CHECK_FALSE(plain.output_bias());
-  CHECK(plain.sliding_window() == 0);
+  CHECK(plain.kinds(0).attention().qkv_bias());
+  CHECK_FALSE(plain.kinds(0).attention().output_bias());
+  CHECK(Windows(plain) == std::vector<int64_t>(4, 0));
   const v1::Model windowed =
       Read("Qwen2ForCausalLM",
            R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 3)");
-  CHECK(windowed.sliding_window() == 16);
-  REQUIRE(windowed.sliding_window_layers_size() == 1);
-  CHECK(windowed.sliding_window_layers(0) == 3);
-  CHECK(Read("Qwen2ForCausalLM",
-             R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 4)")
-            .sliding_window() == 0);
+  CHECK(Windows(windowed) == std::vector<int64_t>{0, 0, 0, 16});
+  REQUIRE(windowed.layers_size() == 2);
+  CHECK(windowed.layers(0).count() == 3);
+  CHECK(Windows(Read("Qwen2ForCausalLM",
+                     R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 4)")) ==
+        std::vector<int64_t>(4, 0));
   const v1::Model by_type = Read("Qwen2ForCausalLM",
                                  R"("sliding_window": 16, "use_sliding_window": true,
       "layer_types": ["full_attention", "sliding_attention", "full_attention", "full_attention"])");
-  REQUIRE(by_type.sliding_window_layers_size() == 1);
-  CHECK(by_type.sliding_window_layers(0) == 1);
+  CHECK(Windows(by_type) == std::vector<int64_t>{0, 16, 0, 0});
+  CHECK(by_type.kinds_size() == 2);
+  CHECK(by_type.layers_size() == 3);
   CHECK_THAT(ErrorWith(R"("sliding_window": 16, "use_sliding_window": true,
       "layer_types": ["full_attention", "chunked_attention", "full_attention", "full_attention"])",
                        "Qwen2ForCausalLM"),
@@ -189,47 +205,59 @@ TEST_CASE("qwen2: biases, and the window only where it is switched on") {
 
 TEST_CASE("qwen3: qk norm and a head_dim of its own") {
   const v1::Model model = Read("Qwen3ForCausalLM", R"("num_key_value_heads": 2)");
-  CHECK(model.qk_norm());
-  CHECK(model.head_dim() == 128);
-  CHECK_FALSE(model.qkv_bias());
+  const v1::Attention& attention = model.kinds(0).attention();
+  CHECK(attention.qk_norm());
+  CHECK(attention.head_dim() == 128);
+  CHECK_FALSE(attention.qkv_bias());
 }
 
 TEST_CASE("opt: learned positions, layer norm, relu") {
   const v1::Model model = Read("OPTForCausalLM", R"("word_embed_proj_dim": 32)");
   CHECK(model.norm() == v1::NORM_KIND_LAYER);
   CHECK(model.norm_epsilon() == 1e-5);
-  CHECK(model.activation() == v1::ACTIVATION_KIND_RELU);
+  const v1::LayerKind& layer = model.kinds(0);
+  CHECK(layer.ffn().activation() == v1::ACTIVATION_KIND_RELU);
   CHECK(model.learned_positions());
   CHECK(model.learned_position_offset() == 2);
-  CHECK_FALSE(model.has_rope());
-  CHECK_FALSE(model.gated_ffn());
+  CHECK_FALSE(layer.attention().has_rope());
+  CHECK_FALSE(layer.ffn().gated());
   CHECK(model.tied_embeddings());
   CHECK(model.embedding_width() == 32);
-  CHECK(model.ffn_bias());
-  CHECK_FALSE(model.post_norm());
+  CHECK(layer.ffn().bias());
+  CHECK(layer.norm_place() == v1::NORM_PLACE_UNSPECIFIED);
   const v1::Model post = Read("OPTForCausalLM", R"("do_layer_norm_before": false)");
-  CHECK(post.post_norm());
+  CHECK(post.kinds(0).norm_place() == v1::NORM_PLACE_AFTER_RESIDUAL);
   CHECK(post.final_norm_absent());
 }
 
 TEST_CASE("mixture of experts: mixtral and qwen3-moe") {
   const v1::Model mixtral = Read("MixtralForCausalLM", R"("num_key_value_heads": 2,
       "num_local_experts": 4, "sliding_window": null)");
-  CHECK(mixtral.experts().count() == 4);
-  CHECK(mixtral.experts().per_token() == 2);
-  CHECK(mixtral.experts().ffn_width() == 96);
-  CHECK(mixtral.experts().renormalise());
-  CHECK(mixtral.rope().theta() == 1e6);
+  REQUIRE(mixtral.kinds_size() == 1);
+  const v1::Experts& routed = mixtral.kinds(0).ffn().experts();
+  CHECK(routed.count() == 4);
+  CHECK(routed.per_token() == 2);
+  CHECK(routed.width() == 96);
+  CHECK(routed.renormalise());
+  CHECK(mixtral.kinds(0).ffn().width() == 0);
+  CHECK(mixtral.kinds(0).attention().rope().theta() == 1e6);
   const v1::Model qwen = Read("Qwen3MoeForCausalLM", R"("num_key_value_heads": 2,
       "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
       "decoder_sparse_step": 2, "mlp_only_layers": [1])");
-  CHECK(qwen.experts().count() == 8);
+  // Layers 0 and 2 are dense by the step, 1 by name.
+  REQUIRE(qwen.kinds_size() == 2);
+  CHECK(KindsOfLayers(qwen) == std::vector<int>{0, 0, 0, 1});
+  CHECK_FALSE(qwen.kinds(0).ffn().has_experts());
+  CHECK(qwen.kinds(0).ffn().width() == 96);
+  const v1::Experts& experts = qwen.kinds(1).ffn().experts();
+  CHECK(experts.count() == 8);
   CHECK(Read("Qwen3MoeForCausalLM", R"("num_key_value_heads": 2, "num_local_experts": 16)")
+            .kinds(0)
+            .ffn()
             .experts()
             .count() == 16);
-  CHECK(qwen.experts().ffn_width() == 48);
-  CHECK_FALSE(qwen.experts().renormalise());
-  CHECK(qwen.experts().dense_layers_size() == 3);  // 0 and 2 by the step, 1 by name
+  CHECK(experts.width() == 48);
+  CHECK_FALSE(experts.renormalise());
   CHECK_THAT(ErrorWith(R"("num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 5)",
                        "Qwen3MoeForCausalLM"),
              Contains("num_experts_per_tok (5) is above"));

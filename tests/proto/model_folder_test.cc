@@ -1,5 +1,5 @@
 // Which folder a name means, what stands in it, and when two of them are the same model.
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "proto/weight_files.h"
+#include "proto/model/weight_files.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera {

@@ -1,6 +1,6 @@
 // Weight files beside a config.json that says something else: served as they are, or refused by
 // name before any worker starts.
-#include "proto/model_tensors.h"
+#include "proto/model/model_tensors.h"
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
+
+#include "proto/model/families/families.h"
 
 #include "tests/temporary_folder.h"
 

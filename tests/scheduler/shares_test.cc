@@ -4,6 +4,7 @@
 
 #include "scheduler/cost/model_shape.h"
 #include "scheduler/plan_check/plan_check.h"
+#include "tests/fakes/uniform_model.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -12,17 +13,17 @@ int64_t Size(const v1::Range& range) { return range.end() - range.begin(); }
 
 v1::Model Model(int heads, int kv_heads, int experts) {
   v1::Model model;
-  model.set_layers(3);
+  tests::SetLayers(
+      {.layers = 3, .heads = heads, .kv_heads = kv_heads, .head_dim = 64, .ffn_width = 1000},
+      &model);
   model.set_hidden(64 * heads);
-  model.set_heads(heads);
-  model.set_kv_heads(kv_heads);
-  model.set_head_dim(64);
-  model.set_ffn_width(1000);
   model.set_vocabulary(997);
   if (experts > 0) {
-    model.mutable_experts()->set_count(experts);
-    model.mutable_experts()->set_per_token(2);
-    model.mutable_experts()->set_ffn_width(1000);
+    v1::Experts& routed = *tests::FfnOf(model).mutable_experts();
+    routed.set_count(experts);
+    routed.set_per_token(2);
+    routed.set_width(1000);
+    tests::FfnOf(model).set_width(0);
   }
   return model;
 }
@@ -52,26 +53,28 @@ void CheckEveryWidth(const v1::Model& model, v1::DataType weights) {
     AddStage(model, 0, 2, width, weights, replica);
     AddStage(model, 2, 3, 1, weights, replica);
     CHECK(CheckPlan(plan).message() == "");
-    RankShare fullest;
+    LayerPart fullest;
+    int64_t rows = 0;
     for (const v1::PlannedWorker& worker : replica->stages(0).workers()) {
       const v1::WorkerShare& share = worker.share();
-      CHECK(Size(share.query_heads()) > 0);
-      fullest.query_heads = std::max(fullest.query_heads, Size(share.query_heads()));
-      fullest.kv_heads = std::max(fullest.kv_heads, Size(share.kv_heads()));
-      fullest.ffn_columns = std::max(fullest.ffn_columns, Size(share.ffn_columns()));
-      fullest.vocabulary_rows = std::max(fullest.vocabulary_rows, Size(share.vocabulary_rows()));
-      fullest.experts = std::max(fullest.experts, static_cast<int>(Size(share.experts())));
+      const LayerPart part = PartOf(share.kinds(0));
+      CHECK(part.query_heads > 0);
+      fullest.query_heads = std::max(fullest.query_heads, part.query_heads);
+      fullest.kv_heads = std::max(fullest.kv_heads, part.kv_heads);
+      fullest.ffn_columns = std::max(fullest.ffn_columns, part.ffn_columns);
+      fullest.experts = std::max(fullest.experts, part.experts);
+      rows = std::max(rows, Size(share.vocabulary_rows()));
       if (weights != v1::DATA_TYPE_INT8 && !model.has_quantization()) continue;
-      CHECK(share.ffn_columns().begin() % 128 == 0);
-      if (share.ffn_columns().end() != model.ffn_width())
-        CHECK(share.ffn_columns().end() % 128 == 0);
+      const v1::Range& columns = share.kinds(0).ffn_columns();
+      CHECK(columns.begin() % 128 == 0);
+      if (columns.end() != model.kinds(0).ffn().width()) CHECK(columns.end() % 128 == 0);
     }
     const RankShare predicted = FullestShare(*shape, width);
-    CHECK(fullest.query_heads == predicted.query_heads);
-    CHECK(fullest.kv_heads == predicted.kv_heads);
-    CHECK(fullest.ffn_columns == predicted.ffn_columns);
-    CHECK(fullest.vocabulary_rows == predicted.vocabulary_rows);
-    CHECK(fullest.experts == predicted.experts);
+    CHECK(fullest.query_heads == predicted.kinds[0].query_heads);
+    CHECK(fullest.kv_heads == predicted.kinds[0].kv_heads);
+    CHECK(fullest.ffn_columns == predicted.kinds[0].ffn_columns);
+    CHECK(fullest.experts == predicted.kinds[0].experts);
+    CHECK(rows == predicted.vocabulary_rows);
   }
 }
 

@@ -9,7 +9,8 @@
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/activations.h"
-#include "proto/model_folder.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "scheduler/cost/cost_model.h"
 #include "scheduler/shares.h"
 #include "tests/worker/model/tiny_model.h"
@@ -59,9 +60,9 @@ int64_t AllocatedBytes(const ModelOptions& options, kernels::Device& device) {
       static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(limits.max_blocks_per_sequence)));
   const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
                                          .sequences = limits.max_sequences,
-                                         .heads = Elements(options.share.query_heads()),
-                                         .kv_heads = Elements(options.share.kv_heads()),
-                                         .head_dim = options.model.head_dim(),
+                                         .heads = Elements(options.share.kinds(0).query_heads()),
+                                         .kv_heads = Elements(KvHeads(options.share)),
+                                         .head_dim = KvHeadDim(options.model),
                                          .max_context_tokens = table * kBlockTokens};
   auto upload = StepUpload::Create(limits, device);
   REQUIRE(upload.ok());
@@ -98,7 +99,7 @@ class Comparison {
                            (options_.model.max_positions() + kBlockTokens - 1) / kBlockTokens};
     const auto shape = scheduler::MakeModelShape(options_.model, weights);
     REQUIRE(shape.ok());
-    const int layers = options_.model.layers();
+    const int layers = static_cast<int>(LayerCount(options_.model));
     for (const auto& [first, end] :
          {std::pair(0, layers), {0, layers - 1}, {1, layers - 1}, {layers - 1, layers}}) {
       if (first >= end) continue;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "kernels/cuda/device/cuda_device.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/kernels/cuda/driver/fake_nccl.h"
 #include "tests/logged_lines.h"
 #include "tests/worker/engine/engine_harness.h"

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/protocol.h"
+#include "tests/fakes/uniform_model.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "worker/worker_server.h"
 #include "worker/worker_service.h"
@@ -82,7 +83,7 @@ struct Worker {
     request.set_model_folder("/models/toy");
     request.set_model_fingerprint("abcd");
     request.mutable_model()->set_name("toy");
-    request.mutable_model()->set_layers(2);
+    tests::SetLayers({.layers = 2}, request.mutable_model());
     request.mutable_model()->set_vocabulary(50);
     request.mutable_model()->set_max_positions(kPositions);
     request.mutable_share()->mutable_layers()->set_end(2);

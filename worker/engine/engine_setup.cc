@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "proto/kv_blocks.h"
+#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/formation/group_executor.h"
@@ -76,12 +77,12 @@ absl::Status CheckFingerprint(const v1::ConfigureRequest& request, const std::st
 absl::Status CheckAlone(const v1::ConfigureRequest& request) {
   const v1::WorkerShare& share = request.share();
   const v1::Model& model = request.model();
-  const bool all_layers = share.layers().begin() == 0 && share.layers().end() == model.layers() &&
+  const bool all_layers = share.layers().begin() == 0 && share.layers().end() == LayerCount(model) &&
                           share.holds_embedding() && share.holds_head();
   if (request.peers_size() > 1 || all_layers) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat(
       "replica ", request.replica(), " names no other workers, but this one's share is layers ",
-      share.layers().begin(), " to ", share.layers().end(), " of ", model.layers(),
+      share.layers().begin(), " to ", share.layers().end(), " of ", LayerCount(model),
       share.holds_embedding() ? "" : ", without the embedding",
       share.holds_head() ? "" : ", without the head"));
 }
@@ -243,9 +244,7 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
   options.vocabulary = request.model().vocabulary();
   options.prefix_cache = request.prefix_cache();
   options.eos_token_ids.assign(request.eos_token_ids().begin(), request.eos_token_ids().end());
-  if (request.model().rope().scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
-    options.dynamic_rope_original_tokens = request.model().rope().original_max_positions();
-  }
+  options.dynamic_rope_original_tokens = DynamicRopeTokens(request.model());
   const struct {
     const char* name;
     int64_t value;
@@ -470,11 +469,11 @@ class Setup {
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
     const v1::WorkerShare& held = request_.share();
     return {share.kv_memory.data(),
-            {ToIndexRange(held.layers()), ToIndexRange(held.kv_heads())},
+            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
             PoolType(),
             share.kv_blocks,
             options_.limits.block_tokens,
-            request_.model().head_dim()};
+            KvHeadDim(request_.model())};
   }
 
   void OpenKvPort(int self) {
@@ -494,7 +493,7 @@ class Setup {
     if (request_.peers_size() > 0) return;
     v1::KvShare* own = configured_.ready.add_kv_shares();
     *own->mutable_layers() = request_.share().layers();
-    *own->mutable_kv_heads() = request_.share().kv_heads();
+    *own->mutable_kv_heads() = KvHeads(request_.share());
   }
 
   absl::Status StartEngine(std::unique_ptr<Formation> formation,

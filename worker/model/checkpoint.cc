@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "proto/file_text.h"
-#include "proto/weight_files.h"
+#include "proto/model/weight_files.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {

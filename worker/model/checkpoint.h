@@ -33,7 +33,7 @@ struct CheckpointTensor {
 
 class Checkpoint {
  public:
-  // Opens every weight file of the folder (proto/weight_files.h). InvalidArgument for a damaged
+  // Opens every weight file of the folder (proto/model/weight_files.h). InvalidArgument for a damaged
   // file, a tensor in two files, and an index that promises what a file does not hold.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::filesystem::path& folder);
 

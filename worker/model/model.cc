@@ -1,9 +1,12 @@
 #include "worker/model/model.h"
 
+#include <algorithm>
 #include <bit>
 #include <utility>
 
 #include "kernels/repeating_stream.h"
+#include "proto/layers/layer_sizes.h"
+#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_forward.h"
@@ -49,36 +52,40 @@ class Transformer : public Model {
 
   // Frequencies are the only constants that no checkpoint holds.
   absl::Status Prepare() {
-    if (!options_.model.has_rope()) return absl::OkStatus();
-    const std::vector<float> frequencies = InverseFrequencies(options_.model.rope());
     auto stream = device_->CreateStream();
     if (!stream.ok()) return stream.status();
-    absl::Status status =
-        (*stream)->CopyToDevice(buffers_.frequencies.data, frequencies.data(),
-                                static_cast<int64_t>(frequencies.size() * sizeof(float)));
-    status.Update((*stream)->Synchronize());
+    absl::Status status;
+    const std::vector<v1::Rope> ropes = RopesOf(options_.model).ropes;
+    for (size_t i = 0; i < ropes.size() && status.ok(); ++i) {
+      const std::vector<float> frequencies = InverseFrequencies(ropes[i]);
+      status = (*stream)->CopyToDevice(buffers_.ropes[i].frequencies.data, frequencies.data(),
+                                       static_cast<int64_t>(frequencies.size() * sizeof(float)));
+      status.Update((*stream)->Synchronize());
+    }
     return status;
   }
 
   int64_t KvBlockBytes(int64_t block_tokens) const override {
-    return 2 * static_cast<int64_t>(weights_->layers.size()) * PlaneElements(block_tokens) *
-           kernels::SizeInBytes(options_.kv_dtype);
+    int64_t bytes = 0;
+    for (int64_t layer = 0; layer < Layers(); ++layer) bytes += 2 * PlaneBytes(layer, block_tokens);
+    return bytes;
   }
 
   absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) override {
     if (memory == nullptr || blocks < 1 || block_tokens < 1) {
       return absl::InvalidArgumentError("model: KV needs memory, blocks and block_tokens above 0");
     }
-    const int64_t plane_bytes =
-        blocks * PlaneElements(block_tokens) * kernels::SizeInBytes(options_.kv_dtype);
     kv_.clear();
-    for (size_t layer = 0; layer < weights_->layers.size(); ++layer) {
-      const auto plane = [&](int64_t index) {
-        return TensorView(memory + index * plane_bytes, options_.kv_dtype,
-                          {KvHeads(), blocks, block_tokens, options_.model.head_dim()});
+    for (int64_t layer = 0; layer < Layers(); ++layer) {
+      const auto plane = [&] {
+        const TensorView view(memory, options_.kv_dtype,
+                              {PartOfLayer(layer).kv_heads, blocks, block_tokens,
+                               ShapeOfLayer(layer).head_dim});
+        memory += blocks * PlaneBytes(layer, block_tokens);
+        return view;
       };
-      const auto first = static_cast<int64_t>(2 * layer);
-      kv_.push_back({.keys = plane(first), .values = plane(first + 1)});
+      const TensorView keys = plane();
+      kv_.push_back({.keys = keys, .values = plane()});
     }
     return AllocateAttentionWorkspace(block_tokens);
   }
@@ -160,25 +167,35 @@ class Transformer : public Model {
             extent(static_cast<int64_t>(step.rows_per_sequence))};
   }
 
-  int64_t KvHeads() const {
-    return options_.share.kv_heads().end() - options_.share.kv_heads().begin();
+  int64_t Layers() const { return static_cast<int64_t>(weights_->layers.size()); }
+  // Of this share's layers, counted from its first one.
+  LayerShape ShapeOfLayer(int64_t index) const {
+    return ShapeOf(options_.model,
+                   KindOf(options_.model, options_.share.layers().begin() + index));
+  }
+  LayerPart PartOfLayer(int64_t index) const {
+    return PartOf(
+        ShareOf(options_.model, options_.share, options_.share.layers().begin() + index));
   }
   // Keys, or values, of one block in one layer.
-  int64_t PlaneElements(int64_t block_tokens) const {
-    return KvHeads() * block_tokens * options_.model.head_dim();
+  int64_t PlaneBytes(int64_t index, int64_t block_tokens) const {
+    return KvElementsPerToken(ShapeOfLayer(index), PartOfLayer(index)) / 2 * block_tokens *
+           kernels::SizeInBytes(options_.kv_dtype);
   }
 
-  // Depends on block_tokens, which Load does not know.
+  // Depends on block_tokens, which Load does not know; the most of any layer.
   absl::Status AllocateAttentionWorkspace(int64_t block_tokens) {
     const StepLimits& limits = options_.limits;
-    const v1::Range& heads = options_.share.query_heads();
-    const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
-                                           .sequences = limits.max_sequences,
-                                           .heads = heads.end() - heads.begin(),
-                                           .kv_heads = KvHeads(),
-                                           .head_dim = options_.model.head_dim(),
-                                           .max_context_tokens = MaxTableWidth() * block_tokens};
-    const int64_t bytes = device_->ops().AttentionWorkspaceBytes(shape);
+    int64_t bytes = 0;
+    for (int64_t layer = 0; layer < Layers(); ++layer) {
+      const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
+                                             .sequences = limits.max_sequences,
+                                             .heads = PartOfLayer(layer).query_heads,
+                                             .kv_heads = PartOfLayer(layer).kv_heads,
+                                             .head_dim = ShapeOfLayer(layer).head_dim,
+                                             .max_context_tokens = MaxTableWidth() * block_tokens};
+      bytes = std::max(bytes, device_->ops().AttentionWorkspaceBytes(shape));
+    }
     attention_workspace_ = {};
     attention_memory_ = {};
     if (bytes == 0) return absl::OkStatus();

@@ -6,8 +6,10 @@
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/group.h"
 #include "kernels/collectives/staged_group.h"
+#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/model/arena.h"
+#include "worker/model/model_rope.h"
 
 namespace tessera::worker {
 namespace {
@@ -42,6 +44,7 @@ int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
                        const kernels::Ops& ops) {
   const int64_t tokens = options.limits.max_tokens;
   const int64_t logit_rows = options.limits.max_logit_rows;
+  const int64_t slots = tokens * MaxExpertsPerToken(options.model);
   LinearWorkspace workspace(ops);
   workspace.Add(weights.project_in.matrix, tokens);
   for (const LayerWeights& layer : weights.layers) {
@@ -50,7 +53,6 @@ int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
     workspace.Add(layer.ffn.up.matrix, tokens);
     workspace.Add(layer.ffn.down.matrix, tokens);
     workspace.Add(layer.ffn.router, tokens);
-    const int64_t slots = tokens * options.model.experts().per_token();
     workspace.AddGrouped(layer.ffn.expert_up, slots);
     workspace.AddGrouped(layer.ffn.expert_down, slots);
   }
@@ -67,7 +69,7 @@ struct SharedSizes {
 
 SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
   const int64_t tokens = options.limits.max_tokens;
-  const int64_t slots = tokens * options.model.experts().per_token();
+  const int64_t slots = tokens * MaxExpertsPerToken(options.model);
   SharedSizes sizes;
   const auto add = [&sizes](int64_t rows, const PackedWeights& first, const PackedWeights& second) {
     sizes.wide = std::max(sizes.wide, rows * first.spec.out_features);
@@ -84,14 +86,14 @@ SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
   return sizes;
 }
 
-void ReserveExperts(const v1::Experts& experts, int64_t tokens, int64_t hidden,
+// For `count` experts of which a token uses `k`, the most of any layer.
+void ReserveExperts(int64_t count, int64_t k, int64_t tokens, int64_t hidden,
                     ModelBuffers* buffers, Arena* arena) {
-  const int64_t k = experts.per_token();
-  buffers->router_logits = TensorView(nullptr, DType::kF32, {tokens, experts.count()});
+  buffers->router_logits = TensorView(nullptr, DType::kF32, {tokens, count});
   buffers->expert_weights = TensorView(nullptr, DType::kF32, {tokens, k});
   buffers->expert_slots = TensorView(nullptr, DType::kI32, {tokens, k});
   buffers->source_rows = TensorView(nullptr, DType::kI32, {tokens * k});
-  buffers->expert_offsets = TensorView(nullptr, DType::kI32, {experts.count() + 1});
+  buffers->expert_offsets = TensorView(nullptr, DType::kI32, {count + 1});
   buffers->expert_out = TensorView(nullptr, DType::kF32, {tokens * k, hidden});
   for (TensorView* view :
        {&buffers->router_logits, &buffers->expert_weights, &buffers->expert_slots,
@@ -126,7 +128,7 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
                                              const ModelWeights& weights, kernels::Device& device) {
   const v1::Model& model = options.model;
   const int64_t tokens = options.limits.max_tokens, logit_rows = options.limits.max_logit_rows;
-  const int64_t hidden = model.hidden(), rotary = model.rope().rotary_dim();
+  const int64_t hidden = model.hidden();
   const SharedSizes sizes = SizesOf(options, weights);
   ModelBuffers buffers;
   Arena arena;
@@ -139,11 +141,16 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
   reserve(&buffers.block_out, {tokens, hidden});
   reserve(&buffers.wide, {sizes.wide});
   reserve(&buffers.inner, {sizes.inner});
-  if (model.has_rope()) {
-    reserve(&buffers.cos_sin, {tokens, rotary});
-    reserve(&buffers.frequencies, {rotary / 2});
+  const Ropes ropes = RopesOf(model);
+  buffers.ropes.resize(ropes.ropes.size());
+  for (size_t i = 0; i < buffers.ropes.size(); ++i) {
+    const int64_t rotary = ropes.ropes[i].rotary_dim();
+    reserve(&buffers.ropes[i].cos_sin, {tokens, rotary});
+    reserve(&buffers.ropes[i].frequencies, {rotary / 2});
   }
-  if (model.has_experts()) ReserveExperts(model.experts(), tokens, hidden, &buffers, &arena);
+  if (HasExperts(model)) {
+    ReserveExperts(MaxExperts(model), MaxExpertsPerToken(model), tokens, hidden, &buffers, &arena);
+  }
   if (model.embedding_width() != hidden) {
     reserve(&buffers.narrow, {tokens, model.embedding_width()});
     reserve(&buffers.logit_narrow, {logit_rows, model.embedding_width()});

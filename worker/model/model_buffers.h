@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
@@ -16,6 +17,11 @@
 
 namespace tessera::worker {
 
+struct RopeBuffers {
+  kernels::TensorView cos_sin;      // [tokens, rotary_dim]
+  kernels::TensorView frequencies;  // [rotary_dim / 2]
+};
+
 struct ModelBuffers {
   kernels::TensorView hidden;       // [tokens, hidden] the residual stream
   kernels::TensorView normed;       // [tokens, hidden] input of a block
@@ -23,8 +29,7 @@ struct ModelBuffers {
   kernels::TensorView wide;         // [elements] qkv, or gate_up of the ffn's rows
   kernels::TensorView inner;        // [elements] attention output, or activated ffn columns
   kernels::TensorView narrow;       // [tokens, embedding width], where it is not hidden
-  kernels::TensorView cos_sin;      // [tokens, rotary_dim]
-  kernels::TensorView frequencies;  // [rotary_dim / 2]
+  std::vector<RopeBuffers> ropes;   // of each of the model's unlike ropes
 
   kernels::TensorView router_logits;   // [tokens, experts]
   kernels::TensorView expert_weights;  // [tokens, per token]

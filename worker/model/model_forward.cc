@@ -5,6 +5,8 @@
 #include <iterator>
 #include <numeric>
 
+#include "proto/layers/layer_sizes.h"
+#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
@@ -33,14 +35,6 @@ TensorView Heads(const TensorView& matrix, int64_t first, int64_t heads, int64_t
                   {matrix.rows(), heads, head_dim});
   view.row_stride = matrix.row_stride;
   return view;
-}
-
-// Keys a token sees in `layer`; 0: all.
-int64_t WindowOf(const v1::Model& model, int64_t layer) {
-  const auto& layers = model.sliding_window_layers();
-  const bool windowed =
-      layers.empty() || std::find(layers.begin(), layers.end(), layer) != layers.end();
-  return windowed ? model.sliding_window() : 0;
 }
 
 }  // namespace
@@ -137,19 +131,23 @@ absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream)
 }
 
 absl::Status ForwardPass::PrepareRotation(const StepInputs& step, kernels::Stream& stream) {
-  if (!model_.has_rope()) return absl::OkStatus();
-  const v1::Rope& rope = model_.rope();
-  kernels::RopeTableArgs args = {.cos_sin = buffers_.cos_sin.Rows(step.token_ids.rows()),
-                                 .positions = step.positions,
-                                 .inverse_frequencies = buffers_.frequencies,
-                                 .lengths = {}};
-  if (rope.scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
-    args.dynamic_factor = static_cast<float>(rope.factor());
-    args.theta = static_cast<float>(rope.theta());
-    args.original_max_position = rope.original_max_positions();
-    args.lengths = step.rope_lengths;
+  absl::Status status;
+  for (size_t i = 0; i < ropes_.ropes.size() && status.ok(); ++i) {
+    const v1::Rope& rope = ropes_.ropes[i];
+    kernels::RopeTableArgs args = {
+        .cos_sin = buffers_.ropes[i].cos_sin.Rows(step.token_ids.rows()),
+        .positions = step.positions,
+        .inverse_frequencies = buffers_.ropes[i].frequencies,
+        .lengths = {}};
+    if (rope.scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
+      args.dynamic_factor = static_cast<float>(rope.factor());
+      args.theta = static_cast<float>(rope.theta());
+      args.original_max_position = rope.original_max_positions();
+      args.lengths = step.rope_lengths;
+    }
+    status = ops_.RopeTable(args, stream);
   }
-  return ops_.RopeTable(args, stream);
+  return status;
 }
 
 ForwardPass::Residual ForwardPass::RowsOf(const TensorView& hidden, int64_t rows) const {
@@ -158,23 +156,42 @@ ForwardPass::Residual ForwardPass::RowsOf(const TensorView& hidden, int64_t rows
           .block_out = buffers_.block_out.Rows(rows)};
 }
 
-absl::Status ForwardPass::BlockInput(const NormWeights& norm, bool first_block,
-                                     const Residual& rows, kernels::Stream& stream,
-                                     TensorView* in) {
-  *in = model_.post_norm() ? rows.hidden : rows.normed;
-  if (model_.post_norm()) return absl::OkStatus();
-  if (first_block) return Norm(norm, rows.hidden, {}, rows.normed, stream);
-  return Norm(norm, rows.block_out, rows.hidden, rows.normed, stream);
+bool ForwardPass::LeavesPending(const BlockNorms& norms) {
+  return norms.after_residual.weight.empty();
 }
 
-absl::Status ForwardPass::AfterBlock(const NormWeights& norm, const Residual& rows,
-                                     kernels::Stream& stream) {
-  if (!model_.post_norm()) return absl::OkStatus();
-  absl::Status status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
-  if (status.ok()) status = Norm(norm, rows.hidden, {}, rows.hidden, stream);
+bool ForwardPass::PendingBefore(int64_t index) const {
+  return index > 0 && LeavesPending(weights_.layers[index - 1].ffn.norms);
+}
+
+absl::Status ForwardPass::BeginBlock(const BlockNorms& norms, bool pending, const Residual& rows,
+                                     kernels::Stream& stream, TensorView* in) {
+  *in = norms.before.weight.empty() ? rows.hidden : rows.normed;
+  if (norms.before.weight.empty()) {
+    return pending ? ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream)
+                   : absl::OkStatus();
+  }
+  if (!pending) return Norm(norms.before, rows.hidden, {}, rows.normed, stream);
+  return Norm(norms.before, rows.block_out, rows.hidden, rows.normed, stream);
+}
+
+absl::Status ForwardPass::EndBlock(const BlockNorms& norms, const Residual& rows,
+                                   kernels::Stream& stream) {
+  absl::Status status = Sum(rows.block_out, stream);
+  if (!status.ok() || LeavesPending(norms)) return status;
+  status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
+  if (status.ok()) status = Norm(norms.after_residual, rows.hidden, {}, rows.hidden, stream);
   // Ranks whose kernels round the norm differently would drift apart from layer to layer. (Before a
   // norm, hidden only adds what all ranks have the same bits of.)
   return status.ok() ? FollowRank0(rows.hidden, stream) : status;
+}
+
+const v1::LayerKind& ForwardPass::Kind(int64_t index) const {
+  return KindOf(model_, share_.layers().begin() + index);
+}
+
+const v1::LayerShare& ForwardPass::Held(int64_t index) const {
+  return ShareOf(model_, share_, share_.layers().begin() + index);
 }
 
 absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::Stream& stream) {
@@ -192,18 +209,16 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
     status = Linear(layer.attention.output.matrix, layer.attention.output.bias, attended,
                     rows.block_out, stream);
   }
-  if (status.ok()) status = Sum(rows.block_out, stream);
-  if (status.ok()) status = AfterBlock(layer.attention.norm, rows, stream);
+  if (status.ok()) status = EndBlock(layer.attention.norms, rows, stream);
   if (!status.ok()) return status;
 
   TensorView in;
-  status = BlockInput(layer.ffn.norm, /*first_block=*/false, rows, stream, &in);
+  status =
+      BeginBlock(layer.ffn.norms, LeavesPending(layer.attention.norms), rows, stream, &in);
   if (status.ok()) {
-    status = layer.ffn.has_experts() ? ExpertFfn(layer.ffn, in, stream)
-                                     : DenseFfn(layer.ffn, in, stream);
+    status = layer.ffn.has_experts() ? ExpertFfn(index, in, stream) : DenseFfn(index, in, stream);
   }
-  if (status.ok()) status = Sum(rows.block_out, stream);
-  return status.ok() ? AfterBlock(layer.ffn.norm, rows, stream) : status;
+  return status.ok() ? EndBlock(layer.ffn.norms, rows, stream) : status;
 }
 
 absl::Status ForwardPass::TellKvListener(int64_t index, const StepInputs& step,
@@ -238,10 +253,10 @@ absl::Status ForwardPass::KeepLogitRows(const StepInputs& step, kernels::Stream&
   return status;
 }
 
-ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t tokens) const {
-  const int64_t d = model_.head_dim();
-  const int64_t heads = share_.query_heads().end() - share_.query_heads().begin();
-  const int64_t kv_heads = share_.kv_heads().end() - share_.kv_heads().begin();
+ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t index, int64_t tokens) const {
+  const int64_t d = Kind(index).attention().head_dim();
+  const LayerPart held = PartOf(Held(index));
+  const int64_t heads = held.query_heads, kv_heads = held.kv_heads;
   const TensorView all = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
   return {.all = all,
           .q = Heads(all, 0, heads, d),
@@ -252,33 +267,32 @@ ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t tokens) const {
 absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
                                   kernels::Stream& stream) {
   const AttentionWeights& attention = weights_.layers[index].attention;
+  const v1::LayerKind& kind = Kind(index);
   const int64_t tokens = step.token_ids.rows();
   TensorView in;
-  absl::Status status = BlockInput(attention.norm, index == 0, rows, stream, &in);
+  absl::Status status = BeginBlock(attention.norms, PendingBefore(index), rows, stream, &in);
   if (!status.ok()) return status;
 
-  const auto [all, q, k, v] = ProjectionsOf(tokens);
+  const auto [all, q, k, v] = ProjectionsOf(index, tokens);
   status = Linear(attention.qkv.matrix, attention.qkv.bias, in, all, stream);
   if (!status.ok()) return status;
   kernels::PrepareAttentionArgs args = {
       .q = q, .k = k, .v = v, .cache = kv_[index], .slots = step.slots};
-  if (model_.qk_norm() && model_.norm() == v1::NORM_KIND_LAYER) {
-    status = Norm({attention.q_norm, {}}, q, {}, q, stream);
-    if (status.ok()) status = Norm({attention.k_norm, {}}, k, {}, k, stream);
-    if (!status.ok()) return status;
-  } else if (model_.qk_norm()) {
+  if (kind.attention().qk_norm()) {
     args.q_norm = attention.q_norm;
     args.k_norm = attention.k_norm;
     args.epsilon = static_cast<float>(model_.norm_epsilon());
   }
-  if (model_.has_rope()) args.cos_sin = buffers_.cos_sin.Rows(tokens);
+  const int rope = ropes_.of_kind[KindIndexOf(model_, share_.layers().begin() + index)];
+  if (rope >= 0) args.cos_sin = buffers_.ropes[rope].cos_sin.Rows(tokens);
   return ops_.PrepareAttention(args, stream);
 }
 
 absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
                                  TensorView* attended) {
-  const int64_t d = model_.head_dim();
-  const TensorView q = ProjectionsOf(step.token_ids.rows()).q;
+  const v1::Attention& attention = Kind(index).attention();
+  const int64_t d = attention.head_dim();
+  const TensorView q = ProjectionsOf(index, step.token_ids.rows()).q;
   *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
   return ops_.Attention({.out = Heads(*attended, 0, q.shape[1], d),
                          .q = q,
@@ -287,40 +301,43 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                          .context_lengths = step.context_lengths,
                          .block_tables = step.block_tables,
                          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
-                         .window = WindowOf(model_, share_.layers().begin() + index),
+                         .window = attention.window(),
                          .workspace = attention_workspace_,
                          .products = products_,
                          .rows_per_sequence = step.rows_per_sequence},
                         stream);
 }
 
-absl::Status ForwardPass::Activate(const TensorView& wide, const TensorView& inner,
-                                   kernels::Stream& stream) {
-  const kernels::Activation kind = ActivationOf(model_.activation());
-  if (model_.gated_ffn()) {
+absl::Status ForwardPass::Activate(const v1::Ffn& ffn, const TensorView& wide,
+                                   const TensorView& inner, kernels::Stream& stream) {
+  const kernels::Activation kind = ActivationOf(ffn.activation());
+  if (ffn.gated()) {
     return ops_.GatedActivate({.out = inner, .gate_up = wide, .kind = kind}, stream);
   }
   return ops_.Activate({.out = inner, .in = wide, .kind = kind}, stream);
 }
 
-absl::Status ForwardPass::DenseFfn(const FfnWeights& ffn, const TensorView& in,
-                                   kernels::Stream& stream) {
+absl::Status ForwardPass::DenseFfn(int64_t index, const TensorView& in, kernels::Stream& stream) {
+  const FfnWeights& ffn = weights_.layers[index].ffn;
   const int64_t tokens = in.rows();
   const TensorView wide = Matrix(buffers_.wide, tokens, ffn.up.matrix.spec.out_features);
   const TensorView inner = Matrix(buffers_.inner, tokens, ffn.down.matrix.spec.in_features);
   absl::Status status = Linear(ffn.up.matrix, ffn.up.bias, in, wide, stream);
-  if (status.ok()) status = Activate(wide, inner, stream);
+  if (status.ok()) status = Activate(Kind(index).ffn(), wide, inner, stream);
   if (!status.ok()) return status;
   return Linear(ffn.down.matrix, ffn.down.bias, inner, buffers_.block_out.Rows(tokens), stream);
 }
 
-absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
-                                    kernels::Stream& stream) {
-  const int64_t tokens = in.rows(), slots = tokens * model_.experts().per_token();
-  const TensorView logits = buffers_.router_logits.Rows(tokens);
-  const TensorView weights = buffers_.expert_weights.Rows(tokens);
-  const TensorView slot_of = buffers_.expert_slots.Rows(tokens);
+absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels::Stream& stream) {
+  const FfnWeights& ffn = weights_.layers[index].ffn;
+  const v1::Ffn& kind = Kind(index).ffn();
+  const int64_t count = kind.experts().count(), per_token = kind.experts().per_token();
+  const int64_t tokens = in.rows(), slots = tokens * per_token;
+  const TensorView logits = Matrix(buffers_.router_logits, tokens, count);
+  const TensorView weights = Matrix(buffers_.expert_weights, tokens, per_token);
+  const TensorView slot_of = Matrix(buffers_.expert_slots, tokens, per_token);
   const TensorView source_rows = buffers_.source_rows.Rows(slots);
+  const TensorView offsets = buffers_.expert_offsets.Rows(count + 1);
   absl::Status status = Linear(ffn.router, {}, in, logits, stream);
   // Ranks with unlike kernels would now and then choose other experts.
   if (status.ok()) status = FollowRank0(logits, stream);
@@ -329,13 +346,13 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
                             .weights = weights,
                             .slots = slot_of,
                             .source_rows = source_rows,
-                            .expert_offsets = buffers_.expert_offsets,
-                            .renormalise = model_.experts().renormalise()},
+                            .expert_offsets = offsets,
+                            .renormalise = kind.experts().renormalise()},
                            stream);
   }
   // Of the experts that this rank has; ranks add up theirs.
-  const v1::Range& experts = share_.experts();
-  TensorView held = buffers_.expert_offsets.Rows(experts.end() - experts.begin() + 1);
+  const v1::Range& experts = Held(index).experts();
+  TensorView held = offsets.Rows(experts.end() - experts.begin() + 1);
   held.data += experts.begin() * SizeInBytes(held.dtype);
   const TensorView wide = Matrix(buffers_.wide, slots, ffn.expert_up[0].spec.out_features);
   const TensorView inner = Matrix(buffers_.inner, slots, ffn.expert_down[0].spec.in_features);
@@ -350,7 +367,7 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
                                  .products = products_},
                                 stream);
   }
-  if (status.ok()) status = Activate(wide, inner, stream);
+  if (status.ok()) status = Activate(kind, wide, inner, stream);
   if (status.ok()) {
     status = ops_.GroupedLinear({.out = out,
                                  .in = inner,
@@ -371,7 +388,7 @@ absl::Status ForwardPass::ExpertFfn(const FfnWeights& ffn, const TensorView& in,
 }
 
 absl::Status ForwardPass::EndStage(const StepInputs& step, kernels::Stream& stream) {
-  if (model_.post_norm()) return absl::OkStatus();
+  if (!PendingBefore(std::ssize(weights_.layers))) return absl::OkStatus();
   const Residual rows = RowsOf(buffers_.hidden, step.token_ids.rows());
   return ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
 }
@@ -380,14 +397,10 @@ absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) 
   const int64_t count = step.logit_rows.rows();
   if (count == 0) return absl::OkStatus();
   const Residual rows = RowsOf(buffers_.logit_hidden, count);
-  TensorView out = rows.hidden;
-  absl::Status status;
-  if (!model_.post_norm() && model_.final_norm_absent()) {
-    status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
-  } else if (!model_.post_norm()) {
-    out = rows.normed;
-    status = Norm(weights_.final_norm, rows.block_out, rows.hidden, out, stream);
-  }
+  TensorView out;
+  const BlockNorms final_norm = {.before = weights_.final_norm, .after_residual = {}};
+  absl::Status status =
+      BeginBlock(final_norm, PendingBefore(std::ssize(weights_.layers)), rows, stream, &out);
   if (status.ok() && weights_.project_out.matrix.data != nullptr) {
     const TensorView narrow = buffers_.logit_narrow.Rows(count);
     status = Linear(weights_.project_out.matrix, {}, out, narrow, stream);

@@ -16,6 +16,7 @@
 #include "kernels/ops.h"
 #include "worker/model/model.h"
 #include "worker/model/model_buffers.h"
+#include "worker/model/model_rope.h"
 #include "worker/model/weights.h"
 
 namespace tessera::worker {
@@ -32,6 +33,7 @@ class ForwardPass {
         kv_(kv),
         attention_workspace_(attention_workspace),
         products_(options.product_dtype),
+        ropes_(RopesOf(options.model)),
         ops_(ops) {}
 
   // See Model::JoinRanks.
@@ -68,8 +70,10 @@ class ForwardPass {
   absl::Status GatherLogits(int64_t count, kernels::Stream& stream);
 
   Residual RowsOf(const kernels::TensorView& hidden, int64_t rows) const;
-  Projections ProjectionsOf(int64_t tokens) const;
+  Projections ProjectionsOf(int64_t index, int64_t tokens) const;
   // Projects, rotates, and puts keys and values into the cache.
+  const v1::LayerKind& Kind(int64_t index) const;
+  const v1::LayerShare& Held(int64_t index) const;
   absl::Status WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
                        kernels::Stream& stream);
   absl::Status TellKvListener(int64_t index, const StepInputs& step, kernels::Stream& stream);
@@ -78,11 +82,9 @@ class ForwardPass {
   // Leaves of both only the rows whose logits are wanted.
   absl::Status KeepLogitRows(const StepInputs& step, kernels::Stream& stream, Residual* rows,
                              kernels::TensorView* attended);
-  absl::Status DenseFfn(const FfnWeights& ffn, const kernels::TensorView& in,
-                        kernels::Stream& stream);
-  absl::Status ExpertFfn(const FfnWeights& ffn, const kernels::TensorView& in,
-                         kernels::Stream& stream);
-  absl::Status Activate(const kernels::TensorView& wide, const kernels::TensorView& inner,
+  absl::Status DenseFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
+  absl::Status ExpertFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
+  absl::Status Activate(const v1::Ffn& ffn, const kernels::TensorView& wide, const kernels::TensorView& inner,
                         kernels::Stream& stream);
   absl::Status Norm(const NormWeights& norm, const kernels::TensorView& in,
                     const kernels::TensorView& residual, const kernels::TensorView& out,
@@ -90,11 +92,15 @@ class ForwardPass {
   absl::Status Linear(const kernels::PackedWeights& weights, const kernels::TensorView& bias,
                       const kernels::TensorView& in, const kernels::TensorView& out,
                       kernels::Stream& stream);
-  // Input of a block: normed sum of `hidden` and what the block before left.
-  absl::Status BlockInput(const NormWeights& norm, bool first_block, const Residual& rows,
+  // Input of a block. Where `pending`, what the block before left is added to `hidden` first.
+  absl::Status BeginBlock(const BlockNorms& norms, bool pending, const Residual& rows,
                           kernels::Stream& stream, kernels::TensorView* in);
-  // What follows a block of a model that normalises after it.
-  absl::Status AfterBlock(const NormWeights& norm, const Residual& rows, kernels::Stream& stream);
+  // Sums block_out over the ranks, and does what follows the block.
+  absl::Status EndBlock(const BlockNorms& norms, const Residual& rows, kernels::Stream& stream);
+  // Whether a block with these norms leaves block_out to be added to `hidden`.
+  static bool LeavesPending(const BlockNorms& norms);
+  // The same of the layer before `index`.
+  bool PendingBefore(int64_t index) const;
 
   const v1::Model& model_;
   const v1::WorkerShare& share_;
@@ -103,6 +109,7 @@ class ForwardPass {
   const std::vector<kernels::KvCacheView>& kv_;
   const kernels::TensorView& attention_workspace_;
   const kernels::DType products_;
+  const Ropes ropes_;
   kernels::Ops& ops_;
   kernels::Group* group_ = nullptr;        // null: this worker is the whole stage
   std::vector<int64_t> vocabulary_parts_;  // ids that each rank's head has, on the last stage

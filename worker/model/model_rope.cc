@@ -1,5 +1,6 @@
 #include "worker/model/model_rope.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -17,6 +18,24 @@ double Llama3(const v1::Rope& rope, double frequency) {
 }
 
 }  // namespace
+
+Ropes RopesOf(const v1::Model& model) {
+  Ropes ropes;
+  for (const v1::LayerKind& kind : model.kinds()) {
+    if (!kind.attention().has_rope()) {
+      ropes.of_kind.push_back(-1);
+      continue;
+    }
+    const v1::Rope& rope = kind.attention().rope();
+    const auto same = [&](const v1::Rope& other) {
+      return other.SerializeAsString() == rope.SerializeAsString();
+    };
+    const auto found = std::find_if(ropes.ropes.begin(), ropes.ropes.end(), same);
+    ropes.of_kind.push_back(static_cast<int>(found - ropes.ropes.begin()));
+    if (found == ropes.ropes.end()) ropes.ropes.push_back(rope);
+  }
+  return ropes;
+}
 
 std::vector<float> InverseFrequencies(const v1::Rope& rope) {
   std::vector<float> frequencies(rope.rotary_dim() / 2);

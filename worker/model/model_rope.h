@@ -7,6 +7,13 @@
 
 namespace tessera::worker {
 
+// The unlike ropes of a model's layers, and for each of its kinds an index into them; -1: none.
+struct Ropes {
+  std::vector<v1::Rope> ropes;
+  std::vector<int> of_kind;
+};
+Ropes RopesOf(const v1::Model& model);
+
 // rotary_dim / 2 values: theta^(-2i / rotary_dim), scaled as rope.scaling says.
 //   linear: divided by factor, which is the same as dividing positions (kaiokendev, 2023).
 //   llama3: wavelengths beyond original / low_frequency_factor are divided by factor, those below

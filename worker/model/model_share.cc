@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
@@ -17,8 +18,8 @@ absl::Status CheckRange(std::string_view name, const v1::Range& range, int64_t s
 }
 
 // Each kv head must serve the same number of this worker's query heads.
-absl::Status CheckHeads(const v1::Model& model, const v1::WorkerShare& share) {
-  const int64_t group = model.heads() / model.kv_heads();
+absl::Status CheckHeads(const v1::Attention& attention, const v1::LayerShare& share) {
+  const int64_t group = attention.heads() / attention.kv_heads();
   const v1::Range& q = share.query_heads();
   const v1::Range& kv = share.kv_heads();
   const int64_t first = q.begin() / group, last = (q.end() - 1) / group;
@@ -31,6 +32,19 @@ absl::Status CheckHeads(const v1::Model& model, const v1::WorkerShare& share) {
                                            kv.begin(), ", ", kv.end(), ")"));
 }
 
+absl::Status CheckKind(const v1::LayerKind& kind, const v1::LayerShare& share) {
+  const v1::Attention& attention = kind.attention();
+  absl::Status status = CheckRange("query heads", share.query_heads(), attention.heads());
+  status.Update(CheckRange("kv heads", share.kv_heads(), attention.kv_heads()));
+  if (kind.ffn().width() > 0) {
+    status.Update(CheckRange("ffn columns", share.ffn_columns(), kind.ffn().width()));
+  }
+  if (kind.ffn().experts().count() > 0) {
+    status.Update(CheckRange("experts", share.experts(), kind.ffn().experts().count()));
+  }
+  return status.ok() ? CheckHeads(attention, share) : status;
+}
+
 bool Covers(const v1::Range& range, int64_t size) {
   return range.begin() == 0 && range.end() == size;
 }
@@ -38,26 +52,37 @@ bool Covers(const v1::Range& range, int64_t size) {
 }  // namespace
 
 absl::Status CheckShare(const v1::Model& model, const v1::WorkerShare& share) {
-  absl::Status status = CheckRange("layers", share.layers(), model.layers());
-  status.Update(CheckRange("query heads", share.query_heads(), model.heads()));
-  status.Update(CheckRange("kv heads", share.kv_heads(), model.kv_heads()));
-  status.Update(CheckRange("ffn columns", share.ffn_columns(), model.ffn_width()));
+  absl::Status status = CheckLayers(model);
+  status.Update(CheckOneKvShape(model));
+  if (!status.ok()) return status;
+  status = CheckRange("layers", share.layers(), LayerCount(model));
+  if (share.kinds_size() != model.kinds_size()) {
+    status.Update(absl::InvalidArgumentError(StrCat("worker share: it names ", share.kinds_size(),
+                                                    " kinds of layers; the model has ",
+                                                    model.kinds_size())));
+  }
+  for (int i = 0; status.ok() && i < model.kinds_size(); ++i) {
+    status = CheckKind(model.kinds(i), share.kinds(i));
+  }
   if (share.holds_embedding() || share.holds_head()) {
     status.Update(CheckRange("vocabulary rows", share.vocabulary_rows(), model.vocabulary()));
   }
-  if (model.has_experts()) {
-    status.Update(CheckRange("experts", share.experts(), model.experts().count()));
-  }
-  if (status.ok()) status = CheckHeads(model, share);
   return status;
 }
 
 bool IsWholeStage(const v1::Model& model, const v1::WorkerShare& share) {
-  const bool vocabulary = !(share.holds_embedding() || share.holds_head()) ||
-                          Covers(share.vocabulary_rows(), model.vocabulary());
-  return Covers(share.query_heads(), model.heads()) && Covers(share.kv_heads(), model.kv_heads()) &&
-         Covers(share.ffn_columns(), model.ffn_width()) && vocabulary &&
-         (!model.has_experts() || Covers(share.experts(), model.experts().count()));
+  for (int i = 0; i < model.kinds_size(); ++i) {
+    const v1::LayerKind& kind = model.kinds(i);
+    const v1::LayerShare& part = share.kinds(i);
+    if (!Covers(part.query_heads(), kind.attention().heads()) ||
+        !Covers(part.kv_heads(), kind.attention().kv_heads()) ||
+        !Covers(part.ffn_columns(), kind.ffn().width()) ||
+        !Covers(part.experts(), kind.ffn().experts().count())) {
+      return false;
+    }
+  }
+  return !(share.holds_embedding() || share.holds_head()) ||
+         Covers(share.vocabulary_rows(), model.vocabulary());
 }
 
 }  // namespace tessera::worker

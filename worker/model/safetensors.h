@@ -17,7 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/model/file_mapping.h"
-#include "proto/safetensors_header.h"
+#include "proto/model/safetensors_header.h"
 
 namespace tessera::worker {
 

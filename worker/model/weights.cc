@@ -1,11 +1,11 @@
 #include "worker/model/weights.h"
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "proto/architectures.h"
+#include "proto/layers/layers.h"
+#include "proto/model/families/families.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/model/checkpoint.h"
 #include "worker/model/int4_matrix.h"
@@ -51,9 +51,7 @@ class ModelPlanner {
     weights->layers.resize(share_.layers().end() - first);
     for (size_t i = 0; i < weights->layers.size() && status_.ok(); ++i) {
       const int64_t index = first + static_cast<int64_t>(i);
-      const std::string prefix = StrCat(root_, names_.layers, ".", index, ".");
-      AddAttention(prefix, &weights->layers[i].attention);
-      AddFfn(prefix, index, &weights->layers[i].ffn);
+      AddLayer(index, &weights->layers[i]);
     }
     if (share_.holds_head()) AddHead(weights);
     return status_;
@@ -171,47 +169,57 @@ class ModelPlanner {
     }
   }
 
-  void AddAttention(const std::string& prefix, AttentionWeights* attention) {
-    const int64_t d = model_.head_dim();
-    const int64_t q_rows = model_.heads() * d, kv_rows = model_.kv_heads() * d;
-    const IndexRange q = Scaled(share_.query_heads(), d), kv = Scaled(share_.kv_heads(), d);
-    AddNorm(StrCat(prefix, names_.attention_norm), model_.hidden(), &attention->norm);
+  void AddLayer(int64_t index, LayerWeights* layer) {
+    const std::string prefix = StrCat(root_, names_.layers, ".", index, ".");
+    const v1::LayerKind& kind = KindOf(model_, index);
+    const v1::LayerShare& held = ShareOf(model_, share_, index);
+    AddNorms(kind, StrCat(prefix, names_.attention_norm), &layer->attention.norms);
+    AddAttention(prefix, kind.attention(), held, &layer->attention);
+    AddNorms(kind, StrCat(prefix, names_.ffn_norm), &layer->ffn.norms);
+    if (kind.ffn().has_experts()) {
+      AddExperts(prefix, kind.ffn().experts(), RangeOf(held.experts()), &layer->ffn);
+    } else {
+      AddDenseFfn(prefix, kind.ffn(), RangeOf(held.ffn_columns()), &layer->ffn);
+    }
+  }
+
+  void AddNorms(const v1::LayerKind& kind, const std::string& name, BlockNorms* norms) {
+    const bool before = kind.norm_place() == v1::NORM_PLACE_UNSPECIFIED;
+    AddNorm(name, model_.hidden(), before ? &norms->before : &norms->after_residual);
+  }
+
+  void AddAttention(const std::string& prefix, const v1::Attention& attention,
+                    const v1::LayerShare& held, AttentionWeights* weights) {
+    const int64_t d = attention.head_dim();
+    const int64_t q_rows = attention.heads() * d, kv_rows = attention.kv_heads() * d;
+    const IndexRange q = Scaled(held.query_heads(), d), kv = Scaled(held.kv_heads(), d);
     const std::vector<FusedPart> parts = {{StrCat(prefix, names_.q), q_rows, q},
                                           {StrCat(prefix, names_.k), kv_rows, kv},
                                           {StrCat(prefix, names_.v), kv_rows, kv}};
-    AddFused(parts, model_.hidden(), &attention->qkv.matrix);
-    if (model_.qkv_bias()) AddFusedBias(parts, &attention->qkv.bias);
-    if (model_.qk_norm()) {
-      AddVector(&attention->q_norm, StrCat(prefix, names_.q_norm, ".weight"), d);
-      AddVector(&attention->k_norm, StrCat(prefix, names_.k_norm, ".weight"), d);
+    AddFused(parts, model_.hidden(), &weights->qkv.matrix);
+    if (attention.qkv_bias()) AddFusedBias(parts, &weights->qkv.bias);
+    if (attention.qk_norm()) {
+      AddVector(&weights->q_norm, StrCat(prefix, names_.q_norm, ".weight"), d);
+      AddVector(&weights->k_norm, StrCat(prefix, names_.k_norm, ".weight"), d);
     }
-    AddSummed(StrCat(prefix, names_.o), model_.hidden(), q_rows, q, model_.output_bias(),
-              &attention->output);
+    AddSummed(StrCat(prefix, names_.o), model_.hidden(), q_rows, q, attention.output_bias(),
+              &weights->output);
   }
 
-  bool LayerHasExperts(int64_t index) const {
-    if (!model_.has_experts()) return false;
-    const auto& dense = model_.experts().dense_layers();
-    return std::find(dense.begin(), dense.end(), index) == dense.end();
-  }
-
-  void AddFfn(const std::string& prefix, int64_t index, FfnWeights* ffn) {
-    AddNorm(StrCat(prefix, names_.ffn_norm), model_.hidden(), &ffn->norm);
-    if (LayerHasExperts(index)) return AddExperts(prefix, ffn);
-    const int64_t width = model_.ffn_width();
-    const IndexRange taken = RangeOf(share_.ffn_columns());
+  void AddDenseFfn(const std::string& prefix, const v1::Ffn& kind, const IndexRange& taken,
+                   FfnWeights* ffn) {
     std::vector<FusedPart> parts;
-    if (model_.gated_ffn()) parts.push_back({StrCat(prefix, names_.gate), width, taken});
-    parts.push_back({StrCat(prefix, names_.up), width, taken});
+    if (kind.gated()) parts.push_back({StrCat(prefix, names_.gate), kind.width(), taken});
+    parts.push_back({StrCat(prefix, names_.up), kind.width(), taken});
     AddFused(parts, model_.hidden(), &ffn->up.matrix);
-    if (model_.ffn_bias()) AddFusedBias(parts, &ffn->up.bias);
-    AddSummed(StrCat(prefix, names_.down), model_.hidden(), width, taken, model_.ffn_bias(),
+    if (kind.bias()) AddFusedBias(parts, &ffn->up.bias);
+    AddSummed(StrCat(prefix, names_.down), model_.hidden(), kind.width(), taken, kind.bias(),
               &ffn->down);
   }
 
   // The router is small and decides a lot: f32 whatever the rest is.
-  void AddExperts(const std::string& prefix, FfnWeights* ffn) {
-    const v1::Experts& experts = model_.experts();
+  void AddExperts(const std::string& prefix, const v1::Experts& experts, const IndexRange& held,
+                  FfnWeights* ffn) {
     const std::string router = StrCat(prefix, names_.router, ".weight");
     if (HasInt4(checkpoint_, model_, StrCat(prefix, names_.router))) {
       status_.Update(absl::InvalidArgumentError(StrCat(
@@ -223,8 +231,7 @@ class ModelPlanner {
                                    .weight_dtype = DType::kF32});
     status_.Update(
         plan_.AddRows(&ffn->router, 0, WholeMatrix(router, experts.count(), model_.hidden())));
-    const int64_t width = experts.ffn_width();
-    const IndexRange held = RangeOf(share_.experts());
+    const int64_t width = experts.width();
     ffn->expert_up.resize(held.size());
     ffn->expert_down.resize(held.size());
     for (int64_t i = 0; i < held.size() && status_.ok(); ++i) {
@@ -289,11 +296,14 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const std::function<void(int64_t, int64_t)>& progress) {
   const absl::Status share = CheckShare(options.model, options.share);
   if (!share.ok()) return share;
-  const auto architecture = FindArchitecture(options.model.architecture());
-  if (!architecture.ok()) return architecture.status();
+  const Family* family = FindFamily(options.model.architecture());
+  if (family == nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat("architecture '", options.model.architecture(), "' is not supported"));
+  }
 
   auto weights = std::make_unique<ModelWeights>();
-  ModelPlanner planner(options, checkpoint, (*architecture)->tensors, device.ops());
+  ModelPlanner planner(options, checkpoint, family->tensors, device.ops());
   const absl::Status status = planner.AddModel(weights.get());
   if (!status.ok()) return status;
   auto loaded = planner.plan().Execute(device, options.pack_later, progress);

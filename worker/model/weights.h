@@ -31,8 +31,15 @@ struct LinearWeights {
   kernels::TensorView bias;       // optional [out_features] f32
 };
 
+// Norms around a block: h += block(before(h)), then h = after_residual(h). Absent ones have no
+// weight.
+struct BlockNorms {
+  NormWeights before;
+  NormWeights after_residual;
+};
+
 struct AttentionWeights {
-  NormWeights norm;
+  BlockNorms norms;
   LinearWeights qkv;                   // rows: query heads, key heads, value heads
   kernels::TensorView q_norm, k_norm;  // optional [head_dim] f32
   LinearWeights output;
@@ -40,7 +47,7 @@ struct AttentionWeights {
 
 // Either `up` and `down`, or router and experts.
 struct FfnWeights {
-  NormWeights norm;
+  BlockNorms norms;
   LinearWeights up;  // rows: gate, then up; or up alone
   LinearWeights down;
   kernels::PackedWeights router;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "proto/layers/layers.h"
 #include "scheduler/plan_check/parts.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/note_text.h"
@@ -21,15 +22,23 @@ v1::Range Common(const v1::Range& a, const v1::Range& b) {
   return common;
 }
 
+v1::LayerShare Common(const v1::LayerShare& a, const v1::LayerShare& b) {
+  v1::LayerShare common;
+  *common.mutable_query_heads() = Common(a.query_heads(), b.query_heads());
+  *common.mutable_kv_heads() = Common(a.kv_heads(), b.kv_heads());
+  *common.mutable_ffn_columns() = Common(a.ffn_columns(), b.ffn_columns());
+  *common.mutable_experts() = Common(a.experts(), b.experts());
+  return common;
+}
+
 // What two shares have in common, again a share; its weights are computed like any other's.
 v1::WorkerShare Common(const v1::WorkerShare& a, const v1::WorkerShare& b) {
   v1::WorkerShare common;
   *common.mutable_layers() = Common(a.layers(), b.layers());
-  *common.mutable_query_heads() = Common(a.query_heads(), b.query_heads());
-  *common.mutable_kv_heads() = Common(a.kv_heads(), b.kv_heads());
-  *common.mutable_ffn_columns() = Common(a.ffn_columns(), b.ffn_columns());
+  for (int i = 0; i < std::min(a.kinds_size(), b.kinds_size()); ++i) {
+    *common.add_kinds() = Common(a.kinds(i), b.kinds(i));
+  }
   *common.mutable_vocabulary_rows() = Common(a.vocabulary_rows(), b.vocabulary_rows());
-  *common.mutable_experts() = Common(a.experts(), b.experts());
   common.set_holds_embedding(a.holds_embedding() && b.holds_embedding());
   common.set_holds_head(a.holds_head() && b.holds_head());
   return common;
@@ -146,7 +155,7 @@ void AppendLines(const char* heading, const auto& from, const auto& to, std::str
 std::map<std::string, double> BytesToLoad(const v1::DeploymentPlan& from,
                                           const v1::DeploymentPlan& to) {
   const bool same_model = from.model().name() == to.model().name() &&
-                          from.model().layers() == to.model().layers() &&
+                          SameLayers(from.model(), to.model()) &&
                           from.weight_dtype() == to.weight_dtype();
   const auto before = WorkersOf(from);
   std::map<std::string, double> bytes;

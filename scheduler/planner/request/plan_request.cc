@@ -24,7 +24,7 @@ namespace {
 
 absl::StatusOr<v1::Model> ModelOf(const v1::PlanRequest& request, const v1::Model& served) {
   if (!request.has_model() || request.model().ByteSizeLong() == 0) return served;
-  if (request.model().layers() > 0 || request.model().name().empty()) return request.model();
+  if (!request.model().layers().empty() || request.model().name().empty()) return request.model();
   return BuiltInModel(request.model().name());
 }
 
@@ -128,7 +128,7 @@ absl::StatusOr<v1::PlanReply> AnswerShared(const v1::PlanRequest& request, Plann
     v1::PlanRequest alone;
     *alone.mutable_model() = one.model();
     absl::StatusOr<v1::Model> model = ModelOf(alone, v1::Model());
-    if (!model.ok() || model->layers() <= 0) {
+    if (!model.ok() || model->layers().empty()) {
       return absl::InvalidArgumentError(
           StrCat("request: models[", i,
                  "].model: ", model.ok() ? "is missing" : std::string(model.status().message())));

@@ -39,11 +39,12 @@ int StageShapes::Intern(const DeviceSpec& spec, const LinkSpec& inside, int widt
     shape.room_bytes[static_cast<int>(place)] = RoomOf(model_, shape, place, options_.memory);
   }
   const RankShare share = FullestShare(model_, width);
-  shape.layer_bytes = std::numeric_limits<double>::infinity();
+  shape.layer_bytes = shape.kv_token_bytes = std::numeric_limits<double>::infinity();
   for (int layer = 0; layer < (model_.uniform() ? 1 : model_.layers); ++layer) {
     shape.layer_bytes = std::min(shape.layer_bytes, LayerWeightBytes(model_, share, layer));
+    shape.kv_token_bytes =
+        std::min(shape.kv_token_bytes, KvBytesPerTokenLayer(model_, share, layer));
   }
-  shape.kv_token_bytes = KvBytesPerTokenLayer(model_, share);
   shapes_.push_back(shape);
   seconds_.clear();
   return size() - 1;

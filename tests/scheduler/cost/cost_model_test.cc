@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "tests/fakes/uniform_model.h"
 #include "tests/scheduler/cost/shapes.h"
 
 namespace tessera::scheduler {
@@ -41,13 +42,14 @@ TEST_CASE("parameters of published models") {
 TEST_CASE("int4 checkpoints: layers take half a byte and a word a group, tables are as stored") {
   v1::Model model;  // Qwen2.5-7B
   model.set_name("a-7B-AWQ");
-  model.set_layers(28);
+  tests::SetLayers({.layers = 28,
+                    .heads = 28,
+                    .kv_heads = 4,
+                    .head_dim = 128,
+                    .ffn_width = 18944,
+                    .gated = true},
+                   &model);
   model.set_hidden(3584);
-  model.set_heads(28);
-  model.set_kv_heads(4);
-  model.set_head_dim(128);
-  model.set_ffn_width(18944);
-  model.set_gated_ffn(true);
   model.set_vocabulary(152064);
   model.set_dtype(v1::DATA_TYPE_FLOAT16);
   const ModelShape halves = *MakeModelShape(model);
@@ -61,7 +63,7 @@ TEST_CASE("int4 checkpoints: layers take half a byte and a word a group, tables 
   CHECK(TotalWeightBytes(int4) == Approx(28 * layer * 0.53125 + tables * 2));
   CHECK(KvBytesPerToken(int4) == KvBytesPerToken(halves));
   // Columns of ranks begin between groups.
-  CHECK(FullestShare(int4, 3).ffn_columns == 50 * 128);  // of 148 groups
+  CHECK(FullestShare(int4, 3).kinds[0].ffn_columns == 50 * 128);  // of 148 groups
 
   const DeviceSpec device = A6000();
   const StageSpec stage = Stage({&device}, 0, 28, 28);
@@ -80,13 +82,13 @@ TEST_CASE(
     "heads") {
   const ModelShape model = Llama2_70B();
   CHECK(KvBytesPerToken(model) == 2 * 80 * 8 * 128 * 2);
-  CHECK(KvBytesPerTokenLayer(model, FullestShare(model, 8)) == 2 * 1 * 128 * 2);
-  CHECK(KvBytesPerTokenLayer(model, FullestShare(model, 16)) == 2 * 1 * 128 * 2);
-  CHECK(FullestShare(model, 16).query_heads == 4);
+  CHECK(KvBytesPerTokenLayer(model, FullestShare(model, 8), 0) == 2 * 1 * 128 * 2);
+  CHECK(KvBytesPerTokenLayer(model, FullestShare(model, 16), 0) == 2 * 1 * 128 * 2);
+  CHECK(FullestShare(model, 16).kinds[0].query_heads == 4);
 }
 
 TEST_CASE("a width that does not divide is as slow as its fullest rank") {
-  const RankShare share = FullestShare(Llama2_70B(), 3);  // 8 kv heads: 3, 3, 2
+  const LayerPart share = FullestShare(Llama2_70B(), 3).kinds[0];  // 8 kv heads: 3, 3, 2
   CHECK(share.kv_heads == 3);
   CHECK(share.query_heads == 24);
   CHECK(share.ffn_columns == 9558);  // 28672 / 3 = 9557.3

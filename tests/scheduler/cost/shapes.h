@@ -15,10 +15,11 @@ inline scheduler::ModelShape DenseShape(const std::string& name, int layers, int
   shape.name = name;
   shape.layers = layers;
   shape.hidden = hidden;
-  shape.heads = heads;
-  shape.kv_heads = kv_heads;
-  shape.head_dim = hidden / heads;
-  shape.ffn_width = ffn;
+  shape.kinds = {{.hidden = hidden,
+                  .heads = heads,
+                  .kv_heads = kv_heads,
+                  .head_dim = hidden / heads,
+                  .ffn_width = ffn}};
   shape.vocabulary = vocabulary;
   shape.embedding_width = hidden;
   return shape;
@@ -34,9 +35,10 @@ inline scheduler::ModelShape Llama30B() { return DenseShape("LLaMA-30B", 60, 665
 
 inline scheduler::ModelShape Mixtral() {
   scheduler::ModelShape shape = DenseShape("Mixtral-8x7B", 32, 4096, 32, 8, 14336);
-  shape.experts = 8;
-  shape.experts_per_token = 2;
-  shape.expert_width = 14336;
+  shape.kinds[0].ffn_width = 0;
+  shape.kinds[0].experts = 8;
+  shape.kinds[0].experts_per_token = 2;
+  shape.kinds[0].expert_width = 14336;
   return shape;
 }
 

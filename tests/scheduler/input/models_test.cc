@@ -35,9 +35,11 @@ TEST_CASE("the models that people name are there, as their config.json has them"
     REQUIRE(shape.status().message() == "");
     CHECK(shape->layers == known.layers);
     CHECK(shape->hidden == known.hidden);
-    CHECK(shape->heads == known.heads);
-    CHECK(shape->kv_heads == known.kv_heads);
-    CHECK((shape->experts > 0 ? shape->expert_width : shape->ffn_width) == known.ffn);
+    REQUIRE(shape->uniform());
+    const LayerShape& layer = shape->layer(0);
+    CHECK(layer.heads == known.heads);
+    CHECK(layer.kv_heads == known.kv_heads);
+    CHECK((layer.experts > 0 ? layer.expert_width : layer.ffn_width) == known.ffn);
   }
 }
 

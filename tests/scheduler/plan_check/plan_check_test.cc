@@ -4,16 +4,14 @@
 #include <string>
 
 #include "scheduler/replicate.h"
+#include "tests/fakes/uniform_model.h"
 
 namespace tessera::scheduler {
 namespace {
 
 v1::Model SmallModel() {
   v1::Model model;
-  model.set_layers(6);
-  model.set_heads(4);
-  model.set_kv_heads(2);
-  model.set_ffn_width(384);
+  tests::SetLayers({.layers = 6, .heads = 4, .kv_heads = 2, .ffn_width = 384}, &model);
   model.set_vocabulary(512);
   return model;
 }
@@ -41,12 +39,12 @@ v1::DeploymentPlan UnevenReplica() {
     share = whole;
     share.set_holds_embedding(false);
     share.mutable_layers()->set_begin(4);
-    share.mutable_query_heads()->set_begin(rank == 0 ? 0 : 3);
-    share.mutable_query_heads()->set_end(rank == 0 ? 3 : 4);
-    share.mutable_kv_heads()->set_begin(rank);
-    share.mutable_kv_heads()->set_end(2);
-    share.mutable_ffn_columns()->set_begin(rank == 0 ? 0 : 256);
-    share.mutable_ffn_columns()->set_end(rank == 0 ? 256 : 384);
+    tests::PartOf(share).mutable_query_heads()->set_begin(rank == 0 ? 0 : 3);
+    tests::PartOf(share).mutable_query_heads()->set_end(rank == 0 ? 3 : 4);
+    tests::PartOf(share).mutable_kv_heads()->set_begin(rank);
+    tests::PartOf(share).mutable_kv_heads()->set_end(2);
+    tests::PartOf(share).mutable_ffn_columns()->set_begin(rank == 0 ? 0 : 256);
+    tests::PartOf(share).mutable_ffn_columns()->set_end(rank == 0 ? 256 : 384);
     share.mutable_vocabulary_rows()->set_begin(rank == 0 ? 0 : 500);
     share.mutable_vocabulary_rows()->set_end(rank == 0 ? 500 : 512);
   }
@@ -86,13 +84,13 @@ TEST_CASE("layers must be covered once and in order") {
 TEST_CASE("ranks must cover heads, columns and rows exactly once") {
   v1::DeploymentPlan plan = UnevenReplica();
   auto* rank1 = plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(1)->mutable_share();
-  rank1->mutable_ffn_columns()->set_begin(200);
+  tests::PartOf(*rank1).mutable_ffn_columns()->set_begin(200);
   CHECK(Reason(plan) == "replica r-a/0, stage 1, ffn columns: two workers hold [200, 256)");
-  rank1->mutable_ffn_columns()->set_begin(300);
+  tests::PartOf(*rank1).mutable_ffn_columns()->set_begin(300);
   CHECK(Reason(plan) == "replica r-a/0, stage 1, ffn columns: no worker holds [256, 300)");
   plan = UnevenReplica();
   rank1 = plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(1)->mutable_share();
-  rank1->mutable_kv_heads()->set_begin(2);
+  tests::PartOf(*rank1).mutable_kv_heads()->set_begin(2);
   CHECK(Reason(plan) ==
         "replica r-a/0, stage 1, device c/1: its query heads [3, 4) read kv heads [1, 2), it holds "
         "[2, 2)");
@@ -141,10 +139,25 @@ TEST_CASE("steps have as many rows as buffers were sized for, or as the workers 
 
 TEST_CASE("figures of a hostile plan are refused, not computed with") {
   v1::DeploymentPlan plan = TwoReplicas();
-  plan.mutable_model()->set_kv_heads(8);  // more than query heads: none to a group
-  CHECK_THAT(Reason(plan), Catch::Contains("4 query heads and 8 kv heads"));
-  plan.mutable_model()->set_kv_heads(0);
-  CHECK_THAT(Reason(plan), Catch::Contains("4 query heads and 0 kv heads"));
+  // More than query heads: none to a group.
+  tests::AttentionOf(*plan.mutable_model()).set_kv_heads(8);
+  CHECK_THAT(Reason(plan), Catch::Contains("kinds[0].attention.kv_heads (8) must divide heads (4)"));
+  tests::AttentionOf(*plan.mutable_model()).set_kv_heads(0);
+  CHECK_THAT(Reason(plan), Catch::Contains("kinds[0].attention.kv_heads (0) must divide heads (4)"));
+  plan = TwoReplicas();
+  plan.mutable_model()->mutable_layers(0)->set_kind(1);
+  CHECK_THAT(Reason(plan), Catch::Contains("6 layers of kind 1; there are 1 kinds"));
+  plan = TwoReplicas();
+  plan.mutable_model()->mutable_layers(0)->set_count(INT32_MAX);
+  CHECK_THAT(Reason(plan), Catch::Contains("2147483647 layers; there must be 1 to 10000"));
+  plan = TwoReplicas();
+  plan.mutable_replicas(0)
+      ->mutable_stages(0)
+      ->mutable_workers(0)
+      ->mutable_share()
+      ->mutable_kinds()
+      ->Clear();
+  CHECK_THAT(Reason(plan), Catch::Contains("its share names 0 kinds of layers; the model has 1"));
   plan = TwoReplicas();
   plan.mutable_model()->set_vocabulary(-1);
   CHECK_THAT(Reason(plan), Catch::Contains("negative"));

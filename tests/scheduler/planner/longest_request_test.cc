@@ -6,7 +6,7 @@
 #include <string>
 
 #include "proto/document.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/preference.h"

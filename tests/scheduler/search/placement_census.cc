@@ -71,10 +71,8 @@ class Maker {
     model.name = "m";
     model.layers = layers_;
     model.hidden = model.embedding_width = 4096;
-    model.heads = 32;
-    model.kv_heads = 8;
-    model.head_dim = 128;
-    model.ffn_width = 14336;
+    model.kinds = {
+        {.hidden = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128, .ffn_width = 14336}};
     model.vocabulary = 32000;
   }
 

@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/engine/engine_core.h"

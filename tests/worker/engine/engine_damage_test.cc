@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "kernels/cpu/isa.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/model/tiny_model.h"

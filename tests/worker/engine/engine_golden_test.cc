@@ -7,7 +7,7 @@
 #include <map>
 
 #include "kernels/cuda/emulation/runtime.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/model/tiny_model.h"

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "kernels/cuda/emulation/runtime.h"
-#include "proto/model_folder.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "tests/kernels/cuda/driver/fake_nccl.h"
 #include "tests/logged_lines.h"
 #include "tests/worker/engine/engine_harness.h"
@@ -26,7 +27,7 @@ constexpr int32_t kTokens = 4;
 int64_t LayersOf(const std::string& model) {
   const auto shape = ReadModelFolder(GoldenFolder(model).string());
   REQUIRE(shape.ok());
-  return shape->layers();
+  return LayerCount(*shape);
 }
 
 ReplicaOptions Layout(std::vector<StageLayout> stages, std::set<int> gpus) {

@@ -11,7 +11,8 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/links/link.h"
-#include "proto/model_folder.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "scheduler/shares.h"
 #include "tests/fakes/inexact_device.h"
 #include "worker/engine/engine.h"
@@ -56,7 +57,7 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
   REQUIRE(model.ok());
   v1::ConfigureRequest request = BaseRequest(folder, *model, options);
   std::vector<StageLayout> stages = options.stages;
-  if (stages.empty()) stages.push_back({model->layers(), 1});
+  if (stages.empty()) stages.push_back({LayerCount(*model), 1});
   std::vector<v1::ConfigureRequest> requests;
   int64_t layer = 0;
   for (size_t stage = 0; stage < stages.size(); ++stage) {
@@ -69,14 +70,14 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
       peer->set_rank(static_cast<int>(rank));
       peer->set_address("worker/" + std::to_string(requests.size()));
       *peer->mutable_kv_share()->mutable_layers() = shares[rank].layers();
-      *peer->mutable_kv_share()->mutable_kv_heads() = shares[rank].kv_heads();
+      *peer->mutable_kv_share()->mutable_kv_heads() = KvHeads(shares[rank]);
       v1::ConfigureRequest& mine = requests.emplace_back();
       mine.set_stage(static_cast<int>(stage));
       mine.set_rank(static_cast<int>(rank));
       *mine.mutable_share() = shares[rank];
     }
   }
-  REQUIRE(layer == model->layers());
+  REQUIRE(layer == LayerCount(*model));
   for (v1::ConfigureRequest& mine : requests) {
     v1::ConfigureRequest whole = request;
     if (requests.size() == 1) whole.clear_peers();
@@ -231,8 +232,8 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
     v1::ConfigureRequest& request = requests_[i];
     const v1::WorkerShare& share = request.share();
     const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
-                                (share.kv_heads().end() - share.kv_heads().begin()) * kBlockTokens *
-                                request.model().head_dim() * 4;
+                                (KvHeads(share).end() - KvHeads(share).begin()) * kBlockTokens *
+                                KvHeadDim(request.model()) * 4;
     request.set_kv_cache_bytes((options.kv_blocks + static_cast<int64_t>(i)) * block_bytes);
     request.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
   }

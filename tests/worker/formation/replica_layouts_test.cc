@@ -3,7 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
-#include "proto/model_folder.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/formation/replica_comparison.h"
 #include "tests/worker/formation/replica_harness.h"
@@ -43,15 +44,18 @@ void CheckTokens(const std::string& model, const Outcome& outcome) {
 int64_t LayersOf(const std::string& model) {
   const auto shape = ReadModelFolder(GoldenFolder(model).string());
   REQUIRE(shape.ok());
-  return shape->layers();
+  return LayerCount(*shape);
 }
 
 // Of a stage of `model`. Ranks have whole groups of int4 columns.
 int64_t MaxWidth(const std::string& model) {
   const auto shape = ReadModelFolder(GoldenFolder(model).string());
   REQUIRE(shape.ok());
-  if (!shape->has_quantization()) return shape->heads();
-  return std::min<int64_t>(shape->heads(), shape->ffn_width() / shape->quantization().group_size());
+  const v1::LayerKind& kind = shape->kinds(0);
+  const int64_t heads = kind.attention().heads();
+  if (kind.ffn().has_experts()) return std::min<int64_t>(heads, kind.ffn().experts().count());
+  if (!shape->has_quantization()) return heads;
+  return std::min<int64_t>(heads, kind.ffn().width() / shape->quantization().group_size());
 }
 
 TEST_CASE("stages of one worker each give one worker's tokens and logprobs, bit for bit") {

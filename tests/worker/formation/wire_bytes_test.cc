@@ -2,7 +2,8 @@
 #include <catch2/catch.hpp>
 
 #include "kernels/links/frame.h"
-#include "proto/model_folder.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "scheduler/cost/model_shape.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/formation/replica_harness.h"
@@ -19,7 +20,7 @@ TEST_CASE("a row for the next stage has the bytes that the cost model counts") {
     REQUIRE(made.ok());
     const auto shape = scheduler::WithWireType(*made, /*runtime_reserve_bytes=*/0);
     ReplicaOptions options;
-    options.stages = {{1, 1}, {model->layers() - 1, 1}};
+    options.stages = {{1, 1}, {LayerCount(*model) - 1, 1}};
     options.weight_dtype = type;
     PlannedReplica replica(folder, options);
     const int64_t before = replica.bulk_bytes_sent(0);

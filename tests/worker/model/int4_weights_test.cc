@@ -7,7 +7,8 @@
 #include <sstream>
 
 #include "kernels/cpu/device/cpu_device.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
+#include "tests/fakes/uniform_model.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/model/safetensors.h"
@@ -113,10 +114,10 @@ TEST_CASE("int4: a rank has its rows and columns of the whole, exactly") {
       const auto part = Load(
           GoldenFolder(name),
           [&](v1::WorkerShare& share) {
-            share.mutable_query_heads()->set_begin(3);
-            share.mutable_kv_heads()->set_begin(1);
-            share.mutable_ffn_columns()->set_begin(first_column);
-            share.mutable_ffn_columns()->set_end(end_column);
+            tests::PartOf(share).mutable_query_heads()->set_begin(3);
+            tests::PartOf(share).mutable_kv_heads()->set_begin(1);
+            tests::PartOf(share).mutable_ffn_columns()->set_begin(first_column);
+            tests::PartOf(share).mutable_ffn_columns()->set_end(end_column);
           },
           *device);
       INFO(part.status().ToString());
@@ -154,7 +155,7 @@ TEST_CASE("int4: columns that begin within a group of a few inputs are refused")
   const auto device = Device();
   const auto part = Load(
       GoldenFolder("qwen2_awq"),
-      [](v1::WorkerShare& share) { share.mutable_ffn_columns()->set_begin(36); }, *device);
+      [](v1::WorkerShare& share) { tests::PartOf(share).mutable_ffn_columns()->set_begin(36); }, *device);
   CHECK_THAT(std::string(part.status().message()),
              Contains("inputs [36, 96) of 'model.layers.0.mlp.down_proj'") &&
                  Contains("within a group of 32") && Contains("multiple of 8"));

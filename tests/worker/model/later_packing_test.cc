@@ -18,8 +18,9 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/half_floats.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/catch_skip.h"
+#include "tests/fakes/uniform_model.h"
 #include "tests/no_more_threads.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
@@ -197,7 +198,7 @@ TEST_CASE("a share's slices are computed with where they lie in the file") {
   ModelOptions options = {
       .folder = folder.path(), .model = *shape, .share = WholeShare(*shape), .limits = {}};
   options.share.mutable_layers()->set_begin(1);
-  options.share.mutable_ffn_columns()->set_begin(
+  tests::PartOf(options.share).mutable_ffn_columns()->set_begin(
       64);  // the last 32 of 96: rows, and columns of down
   options.share.set_holds_embedding(false);
   std::vector<float> rows[2];

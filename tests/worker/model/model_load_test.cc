@@ -6,7 +6,8 @@
 #include <fstream>
 
 #include "kernels/cpu/device/cpu_device.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
+#include "tests/fakes/uniform_model.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/model/model_dtypes.h"
@@ -52,8 +53,8 @@ TEST_CASE("a stage loads alone, a rank's part runs only once its ranks have join
   stage.share.mutable_layers()->set_end(1);
   CHECK(LoadStatus(stage).ok());
   ModelOptions rank = OptionsFor("llama");
-  rank.share.mutable_query_heads()->set_end(2);
-  rank.share.mutable_kv_heads()->set_end(1);
+  tests::PartOf(rank.share).mutable_query_heads()->set_end(2);
+  tests::PartOf(rank.share).mutable_kv_heads()->set_end(1);
   const auto device = Device();
   const auto model = Model::Load(rank, *device, nullptr);
   REQUIRE(model.ok());
@@ -77,17 +78,17 @@ TEST_CASE("types and limits that cannot be") {
 
 TEST_CASE("a tensor that is missing, or of another shape, is named") {
   ModelOptions options = OptionsFor("llama");
-  options.model.set_layers(3);
+  options.model.mutable_layers(0)->set_count(3);
   options.share.mutable_layers()->set_end(3);
   CHECK_THAT(Message(LoadStatus(options)),
              Contains("tensor 'model.layers.2.input_layernorm.weight'"));
   options = OptionsFor("llama");
-  options.model.set_ffn_width(40);
-  options.share.mutable_ffn_columns()->set_end(40);
+  tests::FfnOf(options.model).set_width(40);
+  tests::PartOf(options.share).mutable_ffn_columns()->set_end(40);
   CHECK_THAT(Message(LoadStatus(options)),
              Contains("tensor 'model.layers.0.mlp.gate_proj.weight' has the shape [48, 32]"));
   options = OptionsFor("llama");
-  options.model.set_qkv_bias(true);
+  tests::AttentionOf(options.model).set_qkv_bias(true);
   CHECK_THAT(Message(LoadStatus(options)), Contains("self_attn.q_proj.bias"));
   options = OptionsFor("llama");
   options.model.set_architecture("FalconForCausalLM");

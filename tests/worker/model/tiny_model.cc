@@ -8,7 +8,8 @@
 #include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
-#include "proto/model_folder.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
 #include "worker/model/safetensors.h"
 
@@ -90,12 +91,15 @@ std::vector<GoldenRun> ReadGolden(const std::string& name) {
 
 v1::WorkerShare WholeShare(const v1::Model& model) {
   v1::WorkerShare share;
-  share.mutable_layers()->set_end(model.layers());
-  share.mutable_query_heads()->set_end(model.heads());
-  share.mutable_kv_heads()->set_end(model.kv_heads());
-  share.mutable_ffn_columns()->set_end(model.ffn_width());
+  share.mutable_layers()->set_end(LayerCount(model));
+  for (const v1::LayerKind& kind : model.kinds()) {
+    v1::LayerShare& part = *share.add_kinds();
+    part.mutable_query_heads()->set_end(kind.attention().heads());
+    part.mutable_kv_heads()->set_end(kind.attention().kv_heads());
+    part.mutable_ffn_columns()->set_end(kind.ffn().width());
+    part.mutable_experts()->set_end(kind.ffn().experts().count());
+  }
   share.mutable_vocabulary_rows()->set_end(model.vocabulary());
-  if (model.has_experts()) share.mutable_experts()->set_end(model.experts().count());
   share.set_holds_embedding(true);
   share.set_holds_head(true);
   return share;

@@ -20,6 +20,7 @@
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "tests/catch_skip.h"
+#include "tests/fakes/uniform_model.h"
 #include "tests/no_more_threads.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
@@ -96,17 +97,18 @@ class SparseCheckpoint {
 v1::Model Shape(int64_t ffn = kFfn) {
   v1::Model model;
   model.set_architecture("LlamaForCausalLM");
-  model.set_layers(kLayers);
+  tests::SetLayers({.layers = kLayers,
+                    .heads = kHeads,
+                    .kv_heads = kKvHeads,
+                    .head_dim = kHeadDim,
+                    .ffn_width = static_cast<int>(ffn),
+                    .gated = true},
+                   &model);
   model.set_hidden(kHidden);
   model.set_embedding_width(kHidden);
-  model.set_heads(kHeads);
-  model.set_kv_heads(kKvHeads);
-  model.set_head_dim(kHeadDim);
-  model.set_ffn_width(ffn);
-  model.set_gated_ffn(true);
   model.set_vocabulary(kVocabulary);
   model.set_norm(v1::NORM_KIND_RMS);
-  model.set_activation(v1::ACTIVATION_KIND_SILU);
+  tests::FfnOf(model).set_activation(v1::ACTIVATION_KIND_SILU);
   return model;
 }
 
@@ -135,13 +137,13 @@ std::map<std::string, Needed> NeedsOf(const v1::WorkerShare& share) {
     const std::string prefix = "model.layers." + std::to_string(layer) + ".";
     needs[prefix + "input_layernorm"] = {0, 1, 0, kHidden};
     needs[prefix + "post_attention_layernorm"] = {0, 1, 0, kHidden};
-    needs[prefix + "self_attn.q_proj"] = rows(share.query_heads(), kHeadDim);
-    needs[prefix + "self_attn.k_proj"] = rows(share.kv_heads(), kHeadDim);
-    needs[prefix + "self_attn.v_proj"] = rows(share.kv_heads(), kHeadDim);
-    needs[prefix + "self_attn.o_proj"] = columns(share.query_heads(), kHeadDim);
-    needs[prefix + "mlp.gate_proj"] = rows(share.ffn_columns(), 1);
-    needs[prefix + "mlp.up_proj"] = rows(share.ffn_columns(), 1);
-    needs[prefix + "mlp.down_proj"] = columns(share.ffn_columns(), 1);
+    needs[prefix + "self_attn.q_proj"] = rows(share.kinds(0).query_heads(), kHeadDim);
+    needs[prefix + "self_attn.k_proj"] = rows(share.kinds(0).kv_heads(), kHeadDim);
+    needs[prefix + "self_attn.v_proj"] = rows(share.kinds(0).kv_heads(), kHeadDim);
+    needs[prefix + "self_attn.o_proj"] = columns(share.kinds(0).query_heads(), kHeadDim);
+    needs[prefix + "mlp.gate_proj"] = rows(share.kinds(0).ffn_columns(), 1);
+    needs[prefix + "mlp.up_proj"] = rows(share.kinds(0).ffn_columns(), 1);
+    needs[prefix + "mlp.down_proj"] = columns(share.kinds(0).ffn_columns(), 1);
   }
   return needs;
 }
@@ -231,9 +233,9 @@ void CheckReadsItsOwn(const fs::path& folder, const v1::WorkerShare& share) {
 v1::WorkerShare SecondHalfOfHeads() {
   v1::WorkerShare share = WholeShare(Shape());
   share.mutable_layers()->set_begin(1);
-  share.mutable_query_heads()->set_begin(kHeads / 2);
-  share.mutable_kv_heads()->set_begin(kKvHeads / 2);
-  share.mutable_ffn_columns()->set_begin(kFfn / 2);
+  tests::PartOf(share).mutable_query_heads()->set_begin(kHeads / 2);
+  tests::PartOf(share).mutable_kv_heads()->set_begin(kKvHeads / 2);
+  tests::PartOf(share).mutable_ffn_columns()->set_begin(kFfn / 2);
   share.mutable_vocabulary_rows()->set_begin(kVocabulary / 2);
   share.set_holds_embedding(false);
   return share;
@@ -431,7 +433,7 @@ TEST_CASE("whoever reads more than that is found out") {
   more.mutable_vocabulary_rows()->set_begin(kVocabulary / 2 - 1);
   CHECK(ReadBeyond(checkpoint.folder(), share, more) >= kOfTheCount);
   more = share;
-  more.mutable_ffn_columns()->set_begin(kFfn / 2 - 1);
+  tests::PartOf(more).mutable_ffn_columns()->set_begin(kFfn / 2 - 1);
   CHECK(ReadBeyond(checkpoint.folder(), share, more) >= kOfTheCount);
 }
 

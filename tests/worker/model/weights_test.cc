@@ -1,5 +1,6 @@
 // What a share's ranges select is what is packed: rows of fused matrices, columns of those that
 // are summed over ranks, layers, experts, vocabulary.
+#include "tests/fakes/uniform_model.h"
 #include "worker/model/weights.h"
 
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/model/safetensors.h"
 
@@ -125,8 +126,8 @@ void SetRange(v1::Range* range, int64_t begin, int64_t end) {
 TEST_CASE("the second of two ranks: heads 2 and 3, the one kv head, half of the columns") {
   const std::string name = "llama_bias_wide_heads";  // head_dim 16, 4 heads, 1 kv head, ffn 48
   const Loaded weights(name, [](v1::WorkerShare& share) {
-    SetRange(share.mutable_query_heads(), 2, 4);
-    SetRange(share.mutable_ffn_columns(), 24, 48);
+    SetRange(tests::PartOf(share).mutable_query_heads(), 2, 4);
+    SetRange(tests::PartOf(share).mutable_ffn_columns(), 24, 48);
     SetRange(share.mutable_vocabulary_rows(), 40, 96);
   });
   CHECK(weights.done_bytes == weights.total_bytes);
@@ -161,7 +162,7 @@ TEST_CASE("a middle stage: its layers, no embedding, no head") {
   const std::string name = "qwen3_moe";  // layer 3 has experts, 0 to 2 are dense
   const Loaded weights(name, [](v1::WorkerShare& share) {
     SetRange(share.mutable_layers(), 2, 4);
-    SetRange(share.mutable_experts(), 1, 3);
+    SetRange(share.mutable_kinds(1)->mutable_experts(), 1, 3);
     share.set_holds_embedding(false);
     share.set_holds_head(false);
   });
@@ -213,9 +214,9 @@ TEST_CASE("a share that is no part of the model is refused") {
   CHECK_THAT(error([](auto& s) { SetRange(s.mutable_layers(), 1, 1); }), Contains("layers [1, 1)"));
   CHECK_THAT(error([](auto& s) { SetRange(s.mutable_vocabulary_rows(), -1, 3); }),
              Contains("vocabulary rows"));
-  CHECK_THAT(error([](auto& s) { SetRange(s.mutable_query_heads(), 0, 2); }),
+  CHECK_THAT(error([](auto& s) { SetRange(tests::PartOf(s).mutable_query_heads(), 0, 2); }),
              Contains("query heads [0, 2) read kv heads [0, 1)"));
-  CHECK_THAT(error([](auto& s) { SetRange(s.mutable_query_heads(), 1, 4); }),
+  CHECK_THAT(error([](auto& s) { SetRange(tests::PartOf(s).mutable_query_heads(), 1, 4); }),
              Contains("query heads [1, 4)"));
 }
 

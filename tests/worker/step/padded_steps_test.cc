@@ -8,7 +8,7 @@
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/half_floats.h"
 #include "kvcache/block_pool.h"
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/step/step_arrays.h"

@@ -55,13 +55,16 @@ TEST_CASE("layers with experts between dense ones: what is proved is the best of
     MakeLayoutInstance(seed, 4, 10, &instance);
     ModelShape& model = instance.model;
     // As many bytes as a dense layer, an eighth of its work.
-    model.experts = 16;
-    model.experts_per_token = 2;
-    model.expert_width = model.ffn_width / 16;
-    model.dense_layer.assign(static_cast<size_t>(model.layers), false);
+    LayerShape routed = model.kinds[0];
+    routed.experts = 16;
+    routed.experts_per_token = 2;
+    routed.expert_width = routed.ffn_width / 16;
+    routed.ffn_width = 0;
+    model.kinds.push_back(routed);
+    model.kind_of_layer.assign(static_cast<size_t>(model.layers), 1);
     for (int layer = 0; layer < model.layers / 2; ++layer) {
       const int at = seed % 2 == 0 ? layer : model.layers - 1 - layer;
-      model.dense_layer[static_cast<size_t>(at)] = true;
+      model.kind_of_layer[static_cast<size_t>(at)] = 0;
     }
     instance.problem.exact = true;
     for (const Role role : {Role::kBoth, Role::kPrefill}) {

@@ -1,4 +1,4 @@
-#include "proto/model_tensors.h"
+#include "proto/model/model_tensors.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -7,9 +7,11 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/model_folder.h"
-#include "proto/safetensors_header.h"
-#include "proto/weight_files.h"
+#include "proto/layers/layers.h"
+#include "proto/model/families/families.h"
+#include "proto/model/model_folder.h"
+#include "proto/model/safetensors_header.h"
+#include "proto/model/weight_files.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
@@ -213,15 +215,15 @@ class TensorList {
     }
     if (!model_.final_norm_absent()) AddNorm(StrCat(root_, names_.final_norm));
     if (!model_.tied_embeddings()) Add(std::string(names_.head), false);
-    for (int64_t i = 0; i < model_.layers(); ++i) {
+    for (int64_t i = 0; i < LayerCount(model_); ++i) {
       const std::string prefix = StrCat(root_, names_.layers, ".", i, ".");
-      AddAttention(prefix);
+      const v1::LayerKind& kind = KindOf(model_, i);
+      AddAttention(prefix, kind.attention());
       AddNorm(StrCat(prefix, names_.ffn_norm));
-      const auto& dense = model_.experts().dense_layers();
-      if (model_.has_experts() && std::find(dense.begin(), dense.end(), i) == dense.end()) {
-        AddExperts(prefix);
+      if (kind.ffn().has_experts()) {
+        AddExperts(prefix, kind.ffn().experts());
       } else {
-        AddDenseFfn(prefix);
+        AddDenseFfn(prefix, kind.ffn());
       }
     }
     return std::move(tensors_);
@@ -234,26 +236,26 @@ class TensorList {
   }
   void AddNorm(const std::string& name) { Add(name, model_.norm() == v1::NORM_KIND_LAYER); }
 
-  void AddAttention(const std::string& prefix) {
+  void AddAttention(const std::string& prefix, const v1::Attention& attention) {
     AddNorm(StrCat(prefix, names_.attention_norm));
     for (const auto name : {names_.q, names_.k, names_.v}) {
-      Add(StrCat(prefix, name), model_.qkv_bias());
+      Add(StrCat(prefix, name), attention.qkv_bias());
     }
-    Add(StrCat(prefix, names_.o), model_.output_bias());
-    if (!model_.qk_norm()) return;
+    Add(StrCat(prefix, names_.o), attention.output_bias());
+    if (!attention.qk_norm()) return;
     Add(StrCat(prefix, names_.q_norm), false);
     Add(StrCat(prefix, names_.k_norm), false);
   }
 
-  void AddDenseFfn(const std::string& prefix) {
-    if (model_.gated_ffn()) Add(StrCat(prefix, names_.gate), model_.ffn_bias());
-    Add(StrCat(prefix, names_.up), model_.ffn_bias());
-    Add(StrCat(prefix, names_.down), model_.ffn_bias());
+  void AddDenseFfn(const std::string& prefix, const v1::Ffn& ffn) {
+    if (ffn.gated()) Add(StrCat(prefix, names_.gate), ffn.bias());
+    Add(StrCat(prefix, names_.up), ffn.bias());
+    Add(StrCat(prefix, names_.down), ffn.bias());
   }
 
-  void AddExperts(const std::string& prefix) {
+  void AddExperts(const std::string& prefix, const v1::Experts& experts) {
     Add(StrCat(prefix, names_.router), false);
-    for (int64_t i = 0; i < model_.experts().count(); ++i) {
+    for (int64_t i = 0; i < experts.count(); ++i) {
       const std::string expert = StrCat(prefix, names_.experts, ".", i, ".");
       for (const auto name : {names_.expert_gate, names_.expert_up, names_.expert_down}) {
         Add(StrCat(expert, name), false);
@@ -283,9 +285,7 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   absl::StatusOr<Tensors> tensors = ReadTensors(*folder);
   if (!tensors.ok()) return tensors.status();
   if (tensors->empty()) return checked;
-  const auto architecture = FindArchitecture(checked.model.architecture());
-  if (!architecture.ok()) return architecture.status();
-  const TensorNames& names = (*architecture)->tensors;
+  const TensorNames& names = FindFamily(checked.model.architecture())->tensors;
   const std::string_view root =
       RootOf(names, [&](const std::string& name) { return tensors->contains(name); });
   if (checked.model.tied_embeddings()) {

@@ -1,4 +1,4 @@
-#include "proto/weight_files.h"
+#include "proto/model/weight_files.h"
 
 #include <nlohmann/json.hpp>
 #include <set>

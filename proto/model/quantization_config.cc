@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
-#include "proto/model_config.h"
+#include "proto/model/model_config.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {

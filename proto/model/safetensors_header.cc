@@ -1,4 +1,4 @@
-#include "proto/safetensors_header.h"
+#include "proto/model/safetensors_header.h"
 
 #include <algorithm>
 #include <array>

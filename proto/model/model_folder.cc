@@ -1,4 +1,4 @@
-#include "proto/model_folder.h"
+#include "proto/model/model_folder.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
-#include "proto/model_config.h"
+#include "proto/model/model_config.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {

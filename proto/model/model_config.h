@@ -1,4 +1,4 @@
-// A published config.json -> v1::Model, for the architectures in the table of model_config.cc.
+// A published config.json -> v1::Model, for the families in proto/model/families.
 //
 // Understands the keys of transformers 4 (rope_theta, rope_scaling, torch_dtype) and 5
 // (rope_parameters, dtype). What a key's absence means is taken from the family's own configuration
@@ -20,11 +20,6 @@ namespace tessera {
 
 // `file` is the path errors name. Model.name is left empty; eos_token_ids are those of this file.
 absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file);
-
-// Fills model->rope from rope_parameters, or rope_theta and rope_scaling; requires head_dim and
-// max_positions, and raises max_positions where the scaling stretches it. Failures go to `config`;
-// two of these keys that disagree are one.
-void ReadRope(JsonReader& config, double default_theta, v1::Model* model);
 
 // Fills model->quantization from quantization_config, where there is one. Other methods than AWQ
 // and GPTQ, other codes than of 4 bits, and GPTQ's act-order fail, with what to use instead.

@@ -9,8 +9,8 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
-#include "proto/model_folder.h"
-#include "proto/weight_files.h"
+#include "proto/model/model_folder.h"
+#include "proto/model/weight_files.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {

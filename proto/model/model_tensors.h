@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/architectures.h"
+#include "proto/model/families/tensor_names.h"
 #include "proto/model.pb.h"
 
 namespace tessera {

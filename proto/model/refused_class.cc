@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "proto/model_config.h"
+#include "proto/model/model_config.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {

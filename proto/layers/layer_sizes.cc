@@ -1,0 +1,82 @@
+#include "proto/layers/layer_sizes.h"
+
+namespace tessera {
+namespace {
+
+int64_t Width(const v1::Range& range) { return range.end() - range.begin(); }
+
+}  // namespace
+
+LayerShape ShapeOf(const v1::Model& model, const v1::LayerKind& kind) {
+  const v1::Attention& attention = kind.attention();
+  const v1::Ffn& ffn = kind.ffn();
+  return {.hidden = model.hidden(),
+          .heads = attention.heads(),
+          .kv_heads = attention.kv_heads(),
+          .head_dim = attention.head_dim(),
+          .ffn_width = ffn.width(),
+          .ffn_matrices = ffn.gated() ? 3 : 2,
+          .experts = ffn.experts().count(),
+          .experts_per_token = ffn.experts().per_token(),
+          .expert_width = ffn.experts().width()};
+}
+
+LayerPart WholeLayer(const LayerShape& layer) {
+  return {.query_heads = layer.heads,
+          .kv_heads = layer.kv_heads,
+          .ffn_columns = layer.ffn_width,
+          .experts = layer.experts};
+}
+
+LayerPart PartOf(const v1::LayerShare& share) {
+  return {.query_heads = Width(share.query_heads()),
+          .kv_heads = Width(share.kv_heads()),
+          .ffn_columns = Width(share.ffn_columns()),
+          .experts = Width(share.experts())};
+}
+
+double AttentionParameters(const LayerShape& layer, const LayerPart& part) {
+  const auto heads = static_cast<double>(2 * part.query_heads + 2 * part.kv_heads);
+  return static_cast<double>(layer.hidden * layer.head_dim) * heads;
+}
+
+double DenseFfnParameters(const LayerShape& layer, const LayerPart& part) {
+  return static_cast<double>(layer.ffn_matrices) *
+         static_cast<double>(layer.hidden * part.ffn_columns);
+}
+
+double ExpertParameters(const LayerShape& layer) {
+  return static_cast<double>(layer.ffn_matrices) *
+         static_cast<double>(layer.hidden * layer.expert_width);
+}
+
+double RouterParameters(const LayerShape& layer) {
+  return static_cast<double>(layer.hidden * layer.experts);
+}
+
+double MatrixParameters(const LayerShape& layer, const LayerPart& part) {
+  return AttentionParameters(layer, part) + DenseFfnParameters(layer, part) +
+         static_cast<double>(part.experts) * ExpertParameters(layer);
+}
+
+double MatrixParametersUsed(const LayerShape& layer, const LayerPart& part) {
+  const double dense = AttentionParameters(layer, part) + DenseFfnParameters(layer, part);
+  if (layer.experts == 0) return dense;
+  const double share = static_cast<double>(part.experts) / static_cast<double>(layer.experts);
+  return dense + share * static_cast<double>(layer.experts_per_token) * ExpertParameters(layer);
+}
+
+int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part) {
+  return 2 * part.kv_heads * layer.head_dim;
+}
+
+double VocabularyParameters(const v1::Model& model, int64_t vocabulary_rows) {
+  const int64_t width = model.embedding_width() > 0 ? model.embedding_width() : model.hidden();
+  return static_cast<double>(vocabulary_rows * width);
+}
+
+int64_t LearnedPositions(const v1::Model& model) {
+  return model.learned_positions() ? model.max_positions() + model.learned_position_offset() : 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+// How much a layer holds, computes and keeps: derived here once, for workers, cost model, shares and
+// plan_check.
+//
+// Thread rule: pure functions of plain values. Units: counts of elements. Source of formulas: a
+// layer's matrices hold 2*H*(n*h_d) + 2*H*(n_kv*h_d) + n_mlp*H*F elements; norms and biases (under
+// 0.1 % of any supported model) are not counted.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/model.pb.h"
+#include "proto/plan.pb.h"
+
+namespace tessera {
+
+// One kind of layer in numbers.
+struct LayerShape {
+  int64_t hidden = 0;             // H
+  int64_t heads = 0;              // n
+  int64_t kv_heads = 0;           // n_kv
+  int64_t head_dim = 0;           // h_d
+  int64_t ffn_width = 0;          // F; 0: no dense ffn
+  int64_t ffn_matrices = 3;       // n_mlp: 3 gated, 2 plain
+  int64_t experts = 0;            // E; 0: none
+  int64_t experts_per_token = 0;  // k
+  int64_t expert_width = 0;
+
+  bool operator==(const LayerShape&) const = default;
+};
+LayerShape ShapeOf(const v1::Model& model, const v1::LayerKind& kind);
+
+// How much of a layer a rank holds.
+struct LayerPart {
+  int64_t query_heads = 0;
+  int64_t kv_heads = 0;
+  int64_t ffn_columns = 0;
+  int64_t experts = 0;
+};
+LayerPart WholeLayer(const LayerShape& layer);
+LayerPart PartOf(const v1::LayerShare& share);
+
+// Elements of matrices on a rank.
+double AttentionParameters(const LayerShape& layer, const LayerPart& part);
+double DenseFfnParameters(const LayerShape& layer, const LayerPart& part);
+double ExpertParameters(const LayerShape& layer);  // of one whole expert
+double RouterParameters(const LayerShape& layer);  // on every rank
+// Attention, and ffn or experts; without the router, which is never quantised.
+double MatrixParameters(const LayerShape& layer, const LayerPart& part);
+// Of these, what one token uses.
+double MatrixParametersUsed(const LayerShape& layer, const LayerPart& part);
+
+// Elements of keys and values that a token leaves in a layer.
+int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part);
+
+// Elements of the embedding table on the first stage, of the head on the last one; and of a table
+// of positions, which every rank of the first stage holds.
+double VocabularyParameters(const v1::Model& model, int64_t vocabulary_rows);
+int64_t LearnedPositions(const v1::Model& model);
+
+}  // namespace tessera

@@ -1,0 +1,153 @@
+#include "proto/layers/layers.h"
+
+#include <algorithm>
+#include <string>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+absl::Status CheckKind(const v1::Model& model, int index) {
+  const v1::LayerKind& kind = model.kinds(index);
+  const auto fail = [&](const std::string& reason) {
+    return absl::InvalidArgumentError(
+        StrCat("model ", model.name(), ": kinds[", index, "]", reason));
+  };
+  const v1::Attention& attention = kind.attention();
+  if (attention.heads() <= 0) return fail(".attention.heads must be at least 1");
+  if (attention.kv_heads() <= 0 || attention.heads() % attention.kv_heads() != 0) {
+    return fail(StrCat(".attention.kv_heads (", attention.kv_heads(), ") must divide heads (",
+                       attention.heads(), ")"));
+  }
+  if (attention.head_dim() <= 0) return fail(".attention.head_dim must be at least 1");
+  const v1::Experts& experts = kind.ffn().experts();
+  if (experts.count() < 0 || kind.ffn().width() < 0) return fail(".ffn has a negative size");
+  if (experts.count() == 0) {
+    return kind.ffn().width() > 0 ? absl::OkStatus() : fail(".ffn.width must be at least 1");
+  }
+  if (experts.per_token() <= 0 || experts.per_token() > experts.count()) {
+    return fail(".ffn.experts.per_token must be between 1 and count");
+  }
+  return experts.width() > 0 ? absl::OkStatus() : fail(".ffn.experts.width must be at least 1");
+}
+
+}  // namespace
+
+absl::Status CheckLayers(const v1::Model& model) {
+  for (int i = 0; i < model.kinds_size(); ++i) {
+    if (absl::Status kind = CheckKind(model, i); !kind.ok()) return kind;
+  }
+  int64_t layers = 0;
+  for (const v1::LayerRun& run : model.layers()) {
+    if (run.kind() < 0 || run.kind() >= model.kinds_size() || run.count() < 1) {
+      return absl::InvalidArgumentError(
+          StrCat("model ", model.name(), ": layers name ", run.count(), " layers of kind ",
+                 run.kind(), "; there are ", model.kinds_size(),
+                 " kinds, and a run has at least one layer"));
+    }
+    layers += run.count();
+  }
+  if (layers >= 1 && layers <= kMaxLayers) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("model ", model.name(), " has ", layers,
+                                           " layers; there must be 1 to ", kMaxLayers));
+}
+
+int64_t LayerCount(const v1::Model& model) {
+  int64_t count = 0;
+  for (const v1::LayerRun& run : model.layers()) count += run.count();
+  return count;
+}
+
+int KindIndexOf(const v1::Model& model, int64_t layer) {
+  int64_t end = 0;
+  for (const v1::LayerRun& run : model.layers()) {
+    end += run.count();
+    if (layer < end) return run.kind();
+  }
+  return 0;
+}
+
+const v1::LayerKind& KindOf(const v1::Model& model, int64_t layer) {
+  return model.kinds(KindIndexOf(model, layer));
+}
+
+std::vector<int> KindsOfLayers(const v1::Model& model) {
+  std::vector<int> kinds;
+  for (const v1::LayerRun& run : model.layers()) kinds.insert(kinds.end(), run.count(), run.kind());
+  return kinds;
+}
+
+const v1::LayerShare& ShareOf(const v1::Model& model, const v1::WorkerShare& share, int64_t layer) {
+  const int kind = KindIndexOf(model, layer);
+  return kind < share.kinds_size() ? share.kinds(kind) : v1::LayerShare::default_instance();
+}
+
+void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model) {
+  if (count < 1) return;
+  const std::string text = kind.SerializeAsString();
+  int index = 0;
+  while (index < model->kinds_size() && model->kinds(index).SerializeAsString() != text) ++index;
+  if (index == model->kinds_size()) *model->add_kinds() = kind;
+  const int runs = model->layers_size();
+  v1::LayerRun* run = runs > 0 && model->layers(runs - 1).kind() == index
+                          ? model->mutable_layers(runs - 1)
+                          : model->add_layers();
+  run->set_kind(index);
+  run->set_count(static_cast<int32_t>(run->count() + count));
+}
+
+absl::Status CheckOneKvShape(const v1::Model& model) {
+  for (const v1::LayerKind& kind : model.kinds()) {
+    const v1::Attention &first = model.kinds(0).attention(), &other = kind.attention();
+    if (first.kv_heads() == other.kv_heads() && first.head_dim() == other.head_dim()) continue;
+    return absl::InvalidArgumentError(
+        StrCat("model ", model.name(), ": layers with ", first.kv_heads(), " kv heads of ",
+               first.head_dim(), " beside layers with ", other.kv_heads(), " of ",
+               other.head_dim(), " are not supported"));
+  }
+  return absl::OkStatus();
+}
+
+int64_t KvHeadDim(const v1::Model& model) { return model.kinds(0).attention().head_dim(); }
+
+const v1::Range& KvHeads(const v1::WorkerShare& share) {
+  return share.kinds().empty() ? v1::Range::default_instance() : share.kinds(0).kv_heads();
+}
+
+int64_t DynamicRopeTokens(const v1::Model& model) {
+  for (const v1::LayerKind& kind : model.kinds()) {
+    const v1::Rope& rope = kind.attention().rope();
+    if (rope.scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) return rope.original_max_positions();
+  }
+  return 0;
+}
+
+bool SameLayers(const v1::Model& a, const v1::Model& b) {
+  const auto same = [](const auto& x, const auto& y) {
+    return x.SerializeAsString() == y.SerializeAsString();
+  };
+  return std::equal(a.kinds().begin(), a.kinds().end(), b.kinds().begin(), b.kinds().end(), same) &&
+         std::equal(a.layers().begin(), a.layers().end(), b.layers().begin(), b.layers().end(),
+                    same);
+}
+
+bool HasExperts(const v1::Model& model) { return MaxExperts(model) > 0; }
+
+int64_t MaxExperts(const v1::Model& model) {
+  int64_t most = 0;
+  for (const v1::LayerKind& kind : model.kinds()) {
+    most = std::max<int64_t>(most, kind.ffn().experts().count());
+  }
+  return most;
+}
+
+int64_t MaxExpertsPerToken(const v1::Model& model) {
+  int64_t most = 0;
+  for (const v1::LayerKind& kind : model.kinds()) {
+    most = std::max<int64_t>(most, kind.ffn().experts().per_token());
+  }
+  return most;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// The layers of a model: kinds, and runs of them.
+//
+// Thread rule: pure functions. `layer` counts from the model's first layer and must be one of it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/model.pb.h"
+#include "proto/plan.pb.h"
+
+namespace tessera {
+
+// Layers of a model at most: each of them is looked at.
+inline constexpr int64_t kMaxLayers = 10'000;
+
+// InvalidArgument where a run names no kind or no layer, a kind lacks what every layer has (heads,
+// their width, a dense ffn or experts), or there are no layers or more than kMaxLayers.
+absl::Status CheckLayers(const v1::Model& model);
+
+// The functions below require a model that CheckLayers accepts.
+
+int64_t LayerCount(const v1::Model& model);
+// Index into Model.kinds.
+int KindIndexOf(const v1::Model& model, int64_t layer);
+const v1::LayerKind& KindOf(const v1::Model& model, int64_t layer);
+// Index into Model.kinds, by layer.
+std::vector<int> KindsOfLayers(const v1::Model& model);
+// What a rank with `share` holds of `layer`; nothing where the share has no entry for its kind.
+const v1::LayerShare& ShareOf(const v1::Model& model, const v1::WorkerShare& share, int64_t layer);
+
+// Appends `count` layers of `kind`, which is added to the kinds unless there is an equal one.
+void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model);
+
+// Keys and values have one shape in all layers: what a KV pool holds and what moves between
+// replicas. InvalidArgument naming two kinds that differ.
+absl::Status CheckOneKvShape(const v1::Model& model);
+// With one KV shape: width of a kv head, and the kv heads that a rank holds of every layer.
+int64_t KvHeadDim(const v1::Model& model);
+const v1::Range& KvHeads(const v1::WorkerShare& share);
+
+// Tokens from which on a rope's base grows with a sequence; 0: no kind has such a rope.
+int64_t DynamicRopeTokens(const v1::Model& model);
+
+// The same kinds of layers in the same order: a share of one is a share of the other.
+bool SameLayers(const v1::Model& a, const v1::Model& b);
+
+// Any kind with routed experts; the most of one layer, and the most that a token uses in one.
+bool HasExperts(const v1::Model& model);
+int64_t MaxExperts(const v1::Model& model);
+int64_t MaxExpertsPerToken(const v1::Model& model);
+
+}  // namespace tessera

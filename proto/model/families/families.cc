@@ -1,0 +1,22 @@
+#include "proto/model/families/families.h"
+
+#include <array>
+
+namespace tessera {
+namespace {
+
+constexpr std::array kFamilies = {&kLlama, &kMistral, &kQwen2,   &kQwen3,
+                                  &kOpt,   &kMixtral, &kQwen3Moe};
+
+}  // namespace
+
+absl::Span<const Family* const> Families() { return kFamilies; }
+
+const Family* FindFamily(std::string_view architecture) {
+  for (const Family* family : kFamilies) {
+    if (family->architecture == architecture) return family;
+  }
+  return nullptr;
+}
+
+}  // namespace tessera

@@ -1,0 +1,51 @@
+// A family of models: how its config.json is read into layers, and what its tensors are called.
+//
+// One file a family (FAMILY.cc beside this one), which defines its Family; families.cc lists them.
+// A family of parts that others have is such a file, its test and a line in that list.
+// Immutable, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "proto/json_reader.h"
+#include "proto/model.pb.h"
+#include "proto/model/families/tensor_names.h"
+
+namespace tessera {
+
+struct Family;
+
+// A config.json that is being read. The model has what all families share (ReadCommon in
+// model_config.cc); the family adds its layers and what is special to it. Failures go to `config`.
+struct ConfigDraft {
+  JsonReader& config;
+  const Family& family;
+  int64_t layers = 0;  // num_hidden_layers
+  v1::Model* model = nullptr;
+};
+
+struct Family {
+  std::string_view architecture;  // as in config.json
+  void (*read)(ConfigDraft&);
+  TensorNames tensors;
+
+  // What the family's configuration class in transformers assumes for absent keys.
+  double rope_theta = 10000.0;
+  double norm_epsilon = 1e-6;
+  int64_t kv_heads = 0;        // 0: as many as query heads
+  int64_t head_dim = 0;        // 0: hidden_size / num_attention_heads
+  int64_t max_positions = 0;   // 0: must be given
+  int64_t sliding_window = 0;  // 0: none
+  bool tied_embeddings = false;
+};
+
+extern const Family kLlama;
+extern const Family kMistral;
+extern const Family kMixtral;
+extern const Family kOpt;
+extern const Family kQwen2;
+extern const Family kQwen3;
+extern const Family kQwen3Moe;
+
+}  // namespace tessera

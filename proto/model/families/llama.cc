@@ -1,0 +1,21 @@
+// Llama 1 to 3, and whatever publishes itself under its class.
+#include "proto/model/families/config_parts.h"
+#include "proto/layers/layers.h"
+
+namespace tessera {
+namespace {
+
+void Read(ConfigDraft& draft) {
+  v1::LayerKind layer;
+  ReadLlamaLayer(draft, &layer);
+  AppendLayers(layer, draft.layers, draft.model);
+}
+
+}  // namespace
+
+const Family kLlama = {.architecture = "LlamaForCausalLM",
+                       .read = Read,
+                       .tensors = kLlamaTensors,
+                       .max_positions = 2048};
+
+}  // namespace tessera

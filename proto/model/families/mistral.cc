@@ -1,0 +1,24 @@
+// Mistral: Llama with a window.
+#include "proto/model/families/config_parts.h"
+#include "proto/layers/layers.h"
+
+namespace tessera {
+namespace {
+
+void Read(ConfigDraft& draft) {
+  v1::LayerKind layer;
+  ReadLlamaLayer(draft, &layer);
+  ReadWindow(draft, layer.mutable_attention());
+  AppendLayers(layer, draft.layers, draft.model);
+}
+
+}  // namespace
+
+const Family kMistral = {.architecture = "MistralForCausalLM",
+                         .read = Read,
+                         .tensors = kLlamaTensors,
+                         .kv_heads = 8,
+                         .max_positions = 4096 * 32,
+                         .sliding_window = 4096};
+
+}  // namespace tessera

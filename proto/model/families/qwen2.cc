@@ -1,0 +1,22 @@
+// Qwen2 and 2.5: Llama with biases on q, k and v; some layers may have a window.
+#include "proto/model/families/config_parts.h"
+
+namespace tessera {
+namespace {
+
+void Read(ConfigDraft& draft) {
+  v1::LayerKind layer;
+  ReadLlamaLayer(draft, &layer);
+  layer.mutable_attention()->set_qkv_bias(true);
+  layer.mutable_attention()->set_output_bias(false);
+  AppendQwenLayers(draft, layer);
+}
+
+}  // namespace
+
+const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
+                       .read = Read,
+                       .tensors = kLlamaTensors,
+                       .max_positions = 32768};
+
+}  // namespace tessera

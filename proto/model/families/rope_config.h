@@ -1,0 +1,21 @@
+// Rotary embeddings of a config.json, in the two forms that transformers has written them.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/json_reader.h"
+#include "proto/model.pb.h"
+
+namespace tessera {
+
+struct RopeConfig {
+  v1::Rope rope;
+  int64_t max_positions = 0;  // in tokens; where the scaling stretches the context, more than given
+};
+
+// From rope_parameters, or rope_theta and rope_scaling, for heads of `head_dim`. Failures go to
+// `config`; two of these keys that disagree are one.
+RopeConfig ReadRope(JsonReader& config, double default_theta, int64_t head_dim,
+                    int64_t max_positions);
+
+}  // namespace tessera

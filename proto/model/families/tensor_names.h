@@ -1,0 +1,62 @@
+// Under which names a checkpoint of a family keeps its tensors.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+// Names without ".weight" and ".bias"; empty: the family has no such tensor.
+struct TensorNames {
+  // Prefixes of everything but the head; the one under which the embedding is found is used, because
+  // checkpoints saved without the head's class lack its prefix.
+  std::array<std::string_view, 2> roots = {};
+  std::string_view embedding = {};
+  std::string_view positions = {};
+  std::string_view project_in = {};
+  std::string_view project_out = {};
+  std::string_view final_norm = {};
+  std::string_view head = {};  // from no root
+  std::string_view layers = {};
+  // Below: relative to "<root><layers>.<index>."
+  std::string_view attention_norm = {};
+  std::string_view q = {}, k = {}, v = {}, o = {};
+  std::string_view q_norm = {}, k_norm = {};
+  std::string_view ffn_norm = {};
+  std::string_view gate = {}, up = {}, down = {};
+  std::string_view router = {};
+  std::string_view experts = {};  // "<experts>.<index>." is the prefix of the next three
+  std::string_view expert_gate = {}, expert_up = {}, expert_down = {};
+};
+
+// The root under which the embedding is; `has` tells whether a tensor is in the checkpoint.
+std::string_view RootOf(const TensorNames& names,
+                        const std::function<bool(const std::string&)>& has);
+
+// Llama's, which its descendants start from.
+inline constexpr TensorNames kLlamaTensors = {.roots = {"model.", ""},
+                                              .embedding = "embed_tokens",
+                                              .final_norm = "norm",
+                                              .head = "lm_head",
+                                              .layers = "layers",
+                                              .attention_norm = "input_layernorm",
+                                              .q = "self_attn.q_proj",
+                                              .k = "self_attn.k_proj",
+                                              .v = "self_attn.v_proj",
+                                              .o = "self_attn.o_proj",
+                                              .ffn_norm = "post_attention_layernorm",
+                                              .gate = "mlp.gate_proj",
+                                              .up = "mlp.up_proj",
+                                              .down = "mlp.down_proj"};
+
+// The same with norms over the heads of q and k.
+inline constexpr TensorNames kQkNormTensors = [] {
+  TensorNames names = kLlamaTensors;
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  return names;
+}();
+
+}  // namespace tessera
