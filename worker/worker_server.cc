@@ -10,7 +10,7 @@
 
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
-#include "worker/model/start_thread.h"
+#include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
 namespace {

@@ -14,7 +14,7 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/fences.h"
-#include "worker/model/start_thread.h"
+#include "worker/weights/start_thread.h"
 #include "worker/session.h"
 
 namespace tessera::worker {

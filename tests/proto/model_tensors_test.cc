@@ -243,7 +243,7 @@ TEST_CASE("the tensors of a model are those of its files") {
     CHECK(checked->warnings == std::vector<std::string>{});
     if (checked->model.has_quantization()) continue;
     // Without any one of them a worker refuses the folder, so there is none too many.
-    const TensorNames& names = (*FindArchitecture(checked->model.architecture()))->tensors;
+    const TensorNames& names = FindFamily(checked->model.architecture())->tensors;
     std::string headers;
     for (const auto& file : fs::directory_iterator(entry.path())) {
       const std::string name = file.path().filename().string();

@@ -12,7 +12,7 @@
 #include "third_party/spdlog/log.h"
 #include "worker/formation/group_executor.h"
 #include "worker/model/model_dtypes.h"
-#include "worker/model/model_share.h"
+#include "worker/weights/model_share.h"
 #include "worker/step/local_executor.h"
 #include "worker/step/step_memory.h"
 #include "worker/step/threaded_executor.h"

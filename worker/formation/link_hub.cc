@@ -11,7 +11,7 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/formation/link_probe.h"
-#include "worker/model/start_thread.h"
+#include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
 namespace {

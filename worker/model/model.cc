@@ -11,8 +11,8 @@
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_forward.h"
 #include "worker/model/model_rope.h"
-#include "worker/model/model_share.h"
-#include "worker/model/weights.h"
+#include "worker/weights/model_share.h"
+#include "worker/weights/weights.h"
 
 namespace tessera::worker {
 namespace {

@@ -8,7 +8,7 @@
 #include "kernels/collectives/staged_group.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
-#include "worker/model/arena.h"
+#include "worker/weights/arena.h"
 #include "worker/model/model_rope.h"
 
 namespace tessera::worker {

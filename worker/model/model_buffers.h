@@ -13,7 +13,7 @@
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
 #include "worker/model/model.h"
-#include "worker/model/weights.h"
+#include "worker/weights/weights.h"
 
 namespace tessera::worker {
 

@@ -17,7 +17,7 @@
 #include "worker/model/model.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_rope.h"
-#include "worker/model/weights.h"
+#include "worker/weights/weights.h"
 
 namespace tessera::worker {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "worker/model/start_thread.h"
+#include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
 

@@ -12,7 +12,7 @@
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/engine/engine_setup.h"
-#include "worker/model/safetensors.h"
+#include "worker/weights/safetensors.h"
 
 namespace tessera::worker {
 namespace {

@@ -11,7 +11,7 @@
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/model/model_dtypes.h"
-#include "worker/model/safetensors.h"
+#include "worker/weights/safetensors.h"
 
 namespace tessera::worker {
 namespace {

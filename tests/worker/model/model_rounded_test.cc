@@ -13,7 +13,7 @@
 #include "kernels/ops.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
-#include "worker/model/safetensors.h"
+#include "worker/weights/safetensors.h"
 
 namespace tessera::worker {
 namespace {

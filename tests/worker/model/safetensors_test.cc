@@ -1,5 +1,5 @@
 // Files as they are published, and as a hostile stranger would send them.
-#include "worker/model/safetensors.h"
+#include "worker/weights/safetensors.h"
 
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tests/temporary_folder.h"
-#include "worker/model/checkpoint.h"
+#include "worker/weights/checkpoint.h"
 
 namespace tessera::worker {
 namespace {

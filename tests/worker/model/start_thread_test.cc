@@ -1,4 +1,4 @@
-#include "worker/model/start_thread.h"
+#include "worker/weights/start_thread.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -11,7 +11,7 @@
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
-#include "worker/model/safetensors.h"
+#include "worker/weights/safetensors.h"
 
 namespace tessera::worker {
 namespace {

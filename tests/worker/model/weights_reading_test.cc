@@ -24,8 +24,8 @@
 #include "tests/no_more_threads.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
-#include "worker/model/checkpoint.h"
-#include "worker/model/weights.h"
+#include "worker/weights/checkpoint.h"
+#include "worker/weights/weights.h"
 
 namespace tessera::worker {
 namespace {

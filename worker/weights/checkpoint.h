@@ -17,8 +17,8 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/tensor.h"
-#include "worker/model/index_range.h"
-#include "worker/model/safetensors.h"
+#include "worker/weights/index_range.h"
+#include "worker/weights/safetensors.h"
 
 namespace tessera::worker {
 
@@ -60,6 +60,9 @@ kernels::DType DTypeOf(const CheckpointTensor& tensor);
 
 // Reads rows and columns of a tensor of `row_elements` columns to `out`, dense; elements of
 // `element_bytes`.
+absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, const IndexRange& rows,
+                       const IndexRange& columns, int64_t element_bytes, std::byte* out);
+// The same to memory that is made as large.
 absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, const IndexRange& rows,
                        const IndexRange& columns, int64_t element_bytes,
                        std::vector<std::byte>* out);

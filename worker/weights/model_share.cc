@@ -1,4 +1,4 @@
-#include "worker/model/model_share.h"
+#include "worker/weights/model_share.h"
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-#include "worker/model/checkpoint.h"
+#include "worker/weights/checkpoint.h"
 
 #include <map>
 #include <span>
@@ -38,17 +38,25 @@ kernels::DType DTypeOf(const CheckpointTensor& tensor) {
 }
 
 absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, const IndexRange& rows,
-                       const IndexRange& columns, int64_t element_bytes,
-                       std::vector<std::byte>* out) {
+                       const IndexRange& columns, int64_t element_bytes, std::byte* out) {
   const int64_t stride = row_elements * element_bytes, bytes = columns.size() * element_bytes;
   const int64_t begin = tensor.entry->begin + rows.begin * stride + columns.begin * element_bytes;
-  out->resize(rows.size() * bytes);
-  if (bytes == stride) return tensor.file->Read(begin, *out);
+  const auto place = [&](int64_t row, int64_t size) {
+    return std::span(out + row * bytes, static_cast<size_t>(size));
+  };
+  if (bytes == stride) return tensor.file->Read(begin, place(0, rows.size() * bytes));
   absl::Status status;
   for (int64_t i = 0; i < rows.size() && status.ok(); ++i) {
-    status = tensor.file->Read(begin + i * stride, std::span(*out).subspan(i * bytes, bytes));
+    status = tensor.file->Read(begin + i * stride, place(i, bytes));
   }
   return status;
+}
+
+absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, const IndexRange& rows,
+                       const IndexRange& columns, int64_t element_bytes,
+                       std::vector<std::byte>* out) {
+  out->resize(rows.size() * columns.size() * element_bytes);
+  return ReadBlock(tensor, row_elements, rows, columns, element_bytes, out->data());
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& folder) {

@@ -1,4 +1,4 @@
-#include "worker/model/file_mapping.h"
+#include "worker/weights/file_mapping.h"
 
 #include <linux/magic.h>
 #include <sys/mman.h>

@@ -1,4 +1,4 @@
-#include "worker/model/weight_filler.h"
+#include "worker/weights/weight_filler.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,10 +8,9 @@
 #include <utility>
 
 #include "kernels/half_floats.h"
-#include "kernels/int4_rows.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
-#include "worker/model/start_thread.h"
+#include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
 namespace {
@@ -21,10 +20,6 @@ using kernels::DType;
 using kernels::Float16;
 using kernels::TensorView;
 
-// Of a checkpoint: what is read stays in a core's cache until it is packed.
-constexpr int64_t kPartBytes = int64_t{1} << 20;
-// int4 matrices stand with their inputs below each other: more outputs at once are longer reads.
-constexpr int64_t kInt4PartBytes = int64_t{4} << 20;
 constexpr int64_t kPanelRows = 64;  // whole panels of packed weights, on every path
 // What all threads read into together: part of what loading takes beyond the weights themselves.
 constexpr int64_t kMostStagingBytes = int64_t{64} << 20;
@@ -53,26 +48,10 @@ void Convert(DType from, const std::byte* in, DType to, std::byte* out, int64_t 
 
 }  // namespace
 
-int64_t WeightPiece::RowBytes() const {
-  if (int4) return kernels::Int4RowBytes(columns.size(), packed->spec.group_size);
-  return columns.size() * kernels::SizeInBytes(DTypeOf(source));
-}
-
-int64_t WeightPiece::FileStride() const {
-  return row_elements * kernels::SizeInBytes(DTypeOf(source));
-}
-
-int64_t WeightPiece::FileBegin() const {
-  return source.entry->begin + rows.begin * FileStride() +
-         columns.begin * kernels::SizeInBytes(DTypeOf(source));
-}
-
-int64_t WeightPiece::FileSpan() const { return (rows.size() - 1) * FileStride() + RowBytes(); }
-
 // What a thread reads into: fresh memory costs more than a copy.
 struct WeightFiller::Staging {
   std::vector<std::byte> read, converted;
-  Int4Scratch int4;
+  RowScratch scratch;
 };
 
 WeightFiller::WeightFiller(absl::Span<const WeightPiece> pieces, kernels::Ops* ops,
@@ -103,8 +82,8 @@ absl::Status WeightFiller::Fill(int host_threads, const Done& done) {
 // Between multiples of the target's panels: two threads do not share a line of one, and the ops
 // pack such a part where they are called.
 void WeightFiller::Cut(const WeightPiece& piece) {
-  const int64_t row_bytes = piece.RowBytes();
-  const int64_t part_bytes = piece.int4 ? kInt4PartBytes : kPartBytes;
+  const int64_t row_bytes = piece.row_bytes();
+  const int64_t part_bytes = piece.source->part_bytes();
   const int64_t step = std::max<int64_t>(1, part_bytes / row_bytes / kPanelRows) * kPanelRows;
   const int64_t to_target = piece.packed != nullptr ? piece.first - piece.rows.begin : 0;
   for (int64_t row = piece.rows.begin; row < piece.rows.end;) {
@@ -124,13 +103,13 @@ void WeightFiller::Work(const Done& done) {
       status = Fill(parts_[i], &staging);
     } catch (const std::bad_alloc&) {
       status = absl::ResourceExhaustedError(
-          StrCat("no memory to read ", parts_[i].rows.size() * piece.RowBytes(), " bytes into"));
+          StrCat("no memory to read ", parts_[i].rows.size() * piece.row_bytes(), " bytes into"));
     }
     if (status.ok() && stopped_) status = absl::CancelledError("loading was stopped");
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!status.ok() && i < failed_part_) {
       failed_part_ = i;
-      failure_ = absl::Status(status.code(), absl::StrCat(piece.source.Describe(), ": ",
+      failure_ = absl::Status(status.code(), absl::StrCat(piece.source->Describe(), ": ",
                                                           std::string(status.message())));
     }
     if (!failure_.ok()) return;
@@ -145,19 +124,15 @@ absl::Status WeightFiller::Fill(const Part& part, Staging* staging) {
 
 absl::Status WeightFiller::Read(const Part& part, Staging* staging) {
   const WeightPiece& piece = *part.piece;
-  if (piece.int4) {
-    staging->read.resize(part.rows.size() * piece.RowBytes());
-    return ReadInt4Rows(*piece.int4, part.rows, piece.columns, piece.packed->spec.group_size,
-                        &staging->int4, staging->read.data());
-  }
-  return ReadBlock(piece.source, piece.row_elements, part.rows, piece.columns,
-                   kernels::SizeInBytes(DTypeOf(piece.source)), &staging->read);
+  staging->read.resize(part.rows.size() * piece.row_bytes());
+  return piece.source->Read(part.rows, piece.columns, piece.form, &staging->scratch,
+                            staging->read.data());
 }
 
 // A panel's rows at a time: what the ops do in one thread.
 absl::Status WeightFiller::Pack(const Part& part, const Staging& staging) {
   const WeightPiece& piece = *part.piece;
-  const int64_t row_bytes = piece.RowBytes();
+  const int64_t row_bytes = piece.row_bytes();
   const int64_t begin = piece.first + part.rows.begin - piece.rows.begin;
   const int64_t end = begin + part.rows.size();
   absl::Status status;
@@ -165,8 +140,9 @@ absl::Status WeightFiller::Pack(const Part& part, const Staging& staging) {
     const int64_t stop = std::min(end, (row / kPanelRows + 1) * kPanelRows);
     auto* in = const_cast<std::byte*>(staging.read.data() + (row - begin) * row_bytes);
     const TensorView rows =
-        piece.int4 ? TensorView(in, DType::kI8, {stop - row, row_bytes})
-                   : TensorView(in, DTypeOf(piece.source), {stop - row, piece.columns.size()});
+        piece.form.dtype == DType::kI4
+            ? TensorView(in, DType::kI8, {stop - row, row_bytes})
+            : TensorView(in, piece.form.dtype, {stop - row, piece.columns.size()});
     status = ops_->PackWeightRows(*piece.packed, row, rows);
     row = stop;
   }
@@ -175,7 +151,7 @@ absl::Status WeightFiller::Pack(const Part& part, const Staging& staging) {
 
 absl::Status WeightFiller::Copy(const Part& part, Staging* staging) {
   const WeightPiece& piece = *part.piece;
-  const DType from = DTypeOf(piece.source), to = piece.plain->dtype;
+  const DType from = piece.form.dtype, to = piece.plain->dtype;
   const int64_t columns = piece.columns.size(), count = part.rows.size() * columns;
   const int64_t to_bytes = kernels::SizeInBytes(to);
   if (from != to) {

@@ -1,4 +1,4 @@
-#include "worker/model/arena.h"
+#include "worker/weights/arena.h"
 
 namespace tessera::worker {
 namespace {

@@ -1,16 +1,19 @@
-#include "worker/model/weights.h"
+#include "worker/weights/weights.h"
 
+#include <initializer_list>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
 #include "third_party/absl/str_cat.h"
-#include "worker/model/checkpoint.h"
-#include "worker/model/int4_matrix.h"
-#include "worker/model/model_share.h"
-#include "worker/model/weight_plan.h"
+#include "worker/weights/checkpoint.h"
+#include "worker/weights/model_share.h"
+#include "worker/weights/plain_rows.h"
+#include "worker/weights/weight_formats.h"
+#include "worker/weights/weight_plan.h"
 
 namespace tessera::worker {
 namespace {
@@ -41,7 +44,7 @@ class ModelPlanner {
         share_(options.share),
         names_(names),
         checkpoint_(checkpoint),
-        plan_(&checkpoint, &ops) {
+        plan_(&ops) {
     root_ = RootOf(names, [&](const std::string& name) { return checkpoint.Has(name); });
   }
 
@@ -67,9 +70,36 @@ class ModelPlanner {
             .group_size = options_.int8_group_size};
   }
 
+  // Sources of the checkpoint's tensors. Null where it fails: the reason is in status_ then.
+  std::shared_ptr<const RowSource> Matrix(const std::string& name, int64_t rows, int64_t columns) {
+    return Keep(OpenMatrix(checkpoint_, model_, name, rows, columns));
+  }
+  std::shared_ptr<const RowSource> Plain(const std::string& name,
+                                         std::initializer_list<int64_t> shape) {
+    return Keep(OpenPlain(checkpoint_, name, shape));
+  }
+  std::shared_ptr<const RowSource> Keep(absl::StatusOr<std::shared_ptr<const RowSource>> source) {
+    status_.Update(source.status());
+    return source.ok() ? *std::move(source) : nullptr;
+  }
+
   void AddVector(TensorView* target, const std::string& name, int64_t size) {
     plan_.AddVector(target, size);
-    status_.Update(plan_.AddVectorPart(target, 0, name, size, {0, size}));
+    AddVectorPart(target, 0, name, size, {0, size});
+  }
+
+  void AddVectorPart(const TensorView* target, int64_t first, const std::string& name, int64_t size,
+                     const IndexRange& taken) {
+    const auto source = Plain(name, {size});
+    if (source != nullptr) status_.Update(plan_.AddVectorPart(target, first, {source, {0, 1}, taken}));
+  }
+
+  // Rows [taken] of a table of `rows`.
+  void AddTable(TensorView* target, const std::string& name, int64_t rows, int64_t columns,
+                const IndexRange& taken, bool compact) {
+    const auto source = Plain(name + ".weight", {rows, columns});
+    if (source == nullptr) return;
+    status_.Update(plan_.AddTable(target, {source, taken, {0, columns}}, compact));
   }
 
   void AddNorm(const std::string& name, int64_t width, NormWeights* norm) {
@@ -77,49 +107,49 @@ class ModelPlanner {
     if (model_.norm() == v1::NORM_KIND_LAYER) AddVector(&norm->bias, name + ".bias", width);
   }
 
-  // Memory for a matrix of these parts, one below the other, and of some columns of each: int4
-  // where the checkpoint has it so.
-  void AddMatrix(const std::vector<FusedPart>& parts, int64_t all_columns,
-                 const IndexRange& columns, kernels::PackedWeights* matrix) {
+  // Slices of the same columns of several matrices, one below the other, kept as int4 where the
+  // checkpoint has all of them so. `names`: for errors.
+  void AddSlices(const std::vector<RowSlice>& slices, const std::vector<FusedPart>& names,
+                 kernels::PackedWeights* matrix) {
     int64_t out_features = 0;
-    for (const FusedPart& part : parts) out_features += part.taken.size();
-    LinearSpec spec = Spec(columns.size(), out_features);
-    const bool int4 = HasInt4(checkpoint_, model_, parts[0].name);
-    for (const FusedPart& part : parts) {
-      if (HasInt4(checkpoint_, model_, part.name) == int4) continue;
+    for (const RowSlice& slice : slices) out_features += slice.rows.size();
+    LinearSpec spec = Spec(slices[0].columns.size(), out_features);
+    std::vector<RowForm> forms;
+    for (const RowSlice& slice : slices) {
+      const auto form = slice.source->FormOf(slice.columns);
+      status_.Update(form.status());
+      if (!form.ok()) return;
+      forms.push_back(*form);
+      if (KeepsCodes(*form) == KeepsCodes(forms[0])) continue;
       status_.Update(absl::InvalidArgumentError(
-          StrCat("of '", parts[0].name, "' and '", part.name,
+          StrCat("of '", names[0].name, "' and '", names[forms.size() - 1].name,
                  "', which are computed as one matrix, only one is int4: not supported")));
-    }
-    if (int4) {
-      const auto group = Int4GroupSize(model_.quantization(), parts[0].name, all_columns, columns);
-      status_.Update(group.status());
-      spec.weight_dtype = DType::kI4;
-      spec.group_size = group.value_or(spec.group_size);
-    }
-    plan_.AddMatrix(matrix, spec);
-  }
-
-  // Rows and columns of a matrix of the checkpoint; `slice.name` is without ".weight".
-  void AddRows(kernels::PackedWeights* matrix, int64_t first_row, MatrixSlice slice) {
-    if (matrix->spec.weight_dtype == DType::kI4) {
-      status_.Update(plan_.AddInt4Rows(matrix, first_row, model_.quantization(), slice));
       return;
     }
-    const std::string name = StrCat(slice.name, ".weight");
-    slice.name = name;
-    status_.Update(plan_.AddRows(matrix, first_row, slice));
+    if (KeepsCodes(forms[0])) {
+      spec.weight_dtype = forms[0].dtype;
+      spec.group_size = forms[0].group_size;
+    }
+    plan_.AddMatrix(matrix, spec);
+    int64_t row = 0;
+    for (const RowSlice& slice : slices) {
+      status_.Update(plan_.AddRows(matrix, row, slice));
+      row += slice.rows.size();
+    }
   }
+
+  // Ops multiply with the codes as the checkpoint has them.
+  static bool KeepsCodes(const RowForm& form) { return form.dtype == DType::kI4; }
 
   // Row slices of several matrices, one below the other.
   void AddFused(const std::vector<FusedPart>& parts, int64_t in_features,
                 kernels::PackedWeights* matrix) {
-    AddMatrix(parts, in_features, {0, in_features}, matrix);
-    int64_t row = 0;
+    std::vector<RowSlice> slices;
     for (const FusedPart& part : parts) {
-      AddRows(matrix, row, MatrixRows(part.name, part.rows, in_features, part.taken));
-      row += part.taken.size();
+      slices.push_back({Matrix(part.name, part.rows, in_features), part.taken, {0, in_features}});
+      if (slices.back().source == nullptr) return;
     }
+    AddSlices(slices, parts, matrix);
   }
 
   void AddFusedBias(const std::vector<FusedPart>& parts, TensorView* bias) {
@@ -128,7 +158,7 @@ class ModelPlanner {
     plan_.AddVector(bias, size);
     int64_t first = 0;
     for (const FusedPart& part : parts) {
-      status_.Update(plan_.AddVectorPart(bias, first, part.name + ".bias", part.rows, part.taken));
+      AddVectorPart(bias, first, part.name + ".bias", part.rows, part.taken);
       first += part.taken.size();
     }
   }
@@ -136,8 +166,9 @@ class ModelPlanner {
   // A column slice: what this worker multiplies is summed over the ranks, and the bias added once.
   void AddSummed(const std::string& name, int64_t rows, int64_t columns, IndexRange taken,
                  bool bias, LinearWeights* linear) {
-    AddMatrix({{name, rows, {0, rows}}}, columns, taken, &linear->matrix);
-    AddRows(&linear->matrix, 0, MatrixColumns(name, rows, columns, taken));
+    const auto source = Matrix(name, rows, columns);
+    if (source == nullptr) return;
+    AddSlices({{source, {0, rows}, taken}}, {{name, rows, {0, rows}}}, &linear->matrix);
     if (bias && taken.begin == 0) AddVector(&linear->bias, name + ".bias", rows);
   }
 
@@ -151,17 +182,13 @@ class ModelPlanner {
     const int64_t width = model_.embedding_width();
     const bool compact = options_.weight_dtype != DType::kF32;
     if (!HeadIsEmbedding()) {
-      status_.Update(
-          plan_.AddTable(&weights->embedding,
-                         MatrixRows(StrCat(root_, names_.embedding, ".weight"), model_.vocabulary(),
-                                    width, RangeOf(share_.vocabulary_rows())),
-                         compact));
+      AddTable(&weights->embedding, StrCat(root_, names_.embedding), model_.vocabulary(), width,
+               RangeOf(share_.vocabulary_rows()), compact);
     }
     if (model_.learned_positions()) {
       const int64_t rows = model_.max_positions() + model_.learned_position_offset();
-      status_.Update(plan_.AddTable(
-          &weights->positions,
-          WholeMatrix(StrCat(root_, names_.positions, ".weight"), rows, model_.hidden()), compact));
+      AddTable(&weights->positions, StrCat(root_, names_.positions), rows, model_.hidden(),
+               {0, rows}, compact);
     }
     if (width != model_.hidden()) {
       AddFused({{StrCat(root_, names_.project_in), model_.hidden(), {0, model_.hidden()}}}, width,
@@ -218,19 +245,26 @@ class ModelPlanner {
   }
 
   // The router is small and decides a lot: f32 whatever the rest is.
-  void AddExperts(const std::string& prefix, const v1::Experts& experts, const IndexRange& held,
-                  FfnWeights* ffn) {
-    const std::string router = StrCat(prefix, names_.router, ".weight");
-    if (HasInt4(checkpoint_, model_, StrCat(prefix, names_.router))) {
+  void AddRouter(const std::string& name, int64_t experts, FfnWeights* ffn) {
+    const auto source = Matrix(name, experts, model_.hidden());
+    if (source == nullptr) return;
+    const IndexRange columns = {0, model_.hidden()};
+    const auto form = source->FormOf(columns);
+    status_.Update(form.status());
+    if (form.ok() && KeepsCodes(*form)) {
       status_.Update(absl::InvalidArgumentError(StrCat(
-          "'", prefix, names_.router, "' routes to experts and is int4: not supported; use a ",
+          "'", name, "' routes to experts and is int4: not supported; use a ",
           "checkpoint that leaves it as it was (modules_to_not_convert)")));
     }
     plan_.AddMatrix(&ffn->router, {.in_features = model_.hidden(),
-                                   .out_features = experts.count(),
+                                   .out_features = experts,
                                    .weight_dtype = DType::kF32});
-    status_.Update(
-        plan_.AddRows(&ffn->router, 0, WholeMatrix(router, experts.count(), model_.hidden())));
+    status_.Update(plan_.AddRows(&ffn->router, 0, {source, {0, experts}, columns}));
+  }
+
+  void AddExperts(const std::string& prefix, const v1::Experts& experts, const IndexRange& held,
+                  FfnWeights* ffn) {
+    AddRouter(StrCat(prefix, names_.router), experts.count(), ffn);
     const int64_t width = experts.width();
     ffn->expert_up.resize(held.size());
     ffn->expert_down.resize(held.size());

@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/model/file_mapping.h"
 #include "proto/model/safetensors_header.h"
+#include "worker/weights/file_mapping.h"
 
 namespace tessera::worker {
 

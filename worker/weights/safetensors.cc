@@ -1,4 +1,4 @@
-#include "worker/model/safetensors.h"
+#include "worker/weights/safetensors.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,31 +17,23 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
-#include "worker/model/checkpoint.h"
-#include "worker/model/index_range.h"
-#include "worker/model/int4_matrix.h"
+#include "worker/weights/index_range.h"
+#include "worker/weights/row_source.h"
 
 namespace tessera::worker {
 
-// Rows and columns of one tensor, or of an int4 matrix, and their place in a matrix, vector or
-// table.
+// Rows and columns of a source, and their place in a matrix, vector or table.
 struct WeightPiece {
-  CheckpointTensor source;                        // of an int4 matrix its codes: for errors
-  std::optional<Int4Matrix> int4 = std::nullopt;  // then `packed` is int4 too
+  std::shared_ptr<const RowSource> source;
+  RowForm form;  // source->FormOf(columns); kI4 only where `packed` is
   IndexRange rows;
   IndexRange columns;
-  int64_t row_elements = 0;                        // of the whole tensor; int4: not used
   const kernels::PackedWeights* packed = nullptr;  // either this
   const kernels::TensorView* plain = nullptr;      // or this
   int64_t first = 0;                               // row or element in the target
 
-  int64_t RowBytes() const;  // int4: as it is packed
-  int64_t bytes() const { return rows.size() * RowBytes(); }
-  // Not of int4. Of the first element in its file, between rows there, and from the first element
-  // to the last.
-  int64_t FileBegin() const;
-  int64_t FileStride() const;
-  int64_t FileSpan() const;
+  int64_t row_bytes() const { return RowBytes(form, columns.size()); }
+  int64_t bytes() const { return rows.size() * row_bytes(); }
 };
 
 // Cuts pieces into parts, which several threads take in turn, so that none waits at the end of a

@@ -1,4 +1,4 @@
-#include "worker/model/later_packing.h"
+#include "worker/weights/later_packing.h"
 
 #include <cstddef>
 #include <string>
@@ -7,14 +7,22 @@
 
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
-#include "worker/model/start_thread.h"
+#include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
 
-using kernels::DType;
 using kernels::PackedWeights;
 using kernels::TensorView;
 using kernels::UnpackedRows;
+
+namespace {
+
+int64_t SpanBytes(const WeightPiece& piece, const FileRows& place) {
+  return place.SpanBytes(piece.rows.size(), piece.columns.size(),
+                         kernels::SizeInBytes(piece.form.dtype));
+}
+
+}  // namespace
 
 std::unique_ptr<LaterPacking> LaterPacking::Take(absl::Span<PackedWeights* const> matrices,
                                                  kernels::Ops* ops, int host_threads,
@@ -46,22 +54,16 @@ LaterPacking::~LaterPacking() {
 bool LaterPacking::Add(const PackedWeights& target, const std::vector<WeightPiece>& pieces) {
   UnpackedRows& rows = rows_[&target];
   for (const WeightPiece& piece : pieces) {
-    if (piece.int4) {
+    const std::optional<FileRows> place = piece.source->InFile(piece.rows, piece.columns);
+    const FileMapping* mapping = place ? MappingOf(place->file) : nullptr;
+    if (mapping == nullptr || place->begin % kernels::SizeInBytes(piece.form.dtype) != 0 ||
+        !place->file->IsCached(place->begin, SpanBytes(piece, *place))) {
       rows_.erase(&target);
       return false;
     }
-    const SafetensorsFile* file = piece.source.file;
-    const int64_t begin = piece.FileBegin();
-    const DType dtype = DTypeOf(piece.source);
-    const FileMapping* mapping = MappingOf(file);
-    if (mapping == nullptr || begin % kernels::SizeInBytes(dtype) != 0 ||
-        !file->IsCached(begin, piece.FileSpan())) {
-      rows_.erase(&target);
-      return false;
-    }
-    TensorView view(const_cast<std::byte*>(mapping->data()) + begin, dtype,
+    TensorView view(const_cast<std::byte*>(mapping->data()) + place->begin, piece.form.dtype,
                     {piece.rows.size(), piece.columns.size()});
-    view.row_stride = piece.row_elements;
+    view.row_stride = place->row_elements;
     rows.blocks.push_back({.first_row = piece.first, .rows = view});
   }
   if (!ops_->ComputesUnpacked(target.spec, rows)) {
@@ -118,7 +120,8 @@ void LaterPacking::TouchPages(int threads) const {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < pieces_.size(); i = next++) {
-      mappings_.at(pieces_[i].source.file)->Touch(pieces_[i].FileBegin(), pieces_[i].FileSpan());
+      const FileRows place = *pieces_[i].source->InFile(pieces_[i].rows, pieces_[i].columns);
+      mappings_.at(place.file)->Touch(place.begin, SpanBytes(pieces_[i], place));
     }
   };
   std::vector<std::thread> others;
@@ -132,7 +135,8 @@ void LaterPacking::TouchPages(int threads) const {
 }
 
 void LaterPacking::ReleasePages(const WeightPiece& piece) const {
-  mappings_.at(piece.source.file)->Release(piece.FileBegin(), piece.FileSpan());
+  const FileRows place = *piece.source->InFile(piece.rows, piece.columns);
+  mappings_.at(place.file)->Release(place.begin, SpanBytes(piece, place));
 }
 
 }  // namespace tessera::worker

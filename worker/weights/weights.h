@@ -15,9 +15,9 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
-#include "worker/model/checkpoint.h"
-#include "worker/model/later_packing.h"
-#include "worker/model/model.h"
+#include "worker/weights/checkpoint.h"
+#include "worker/weights/later_packing.h"
+#include "worker/weights/model_options.h"
 
 namespace tessera::worker {
 

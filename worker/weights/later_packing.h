@@ -16,8 +16,8 @@
 
 #include "absl/types/span.h"
 #include "kernels/ops.h"
-#include "worker/model/file_mapping.h"
-#include "worker/model/weight_filler.h"
+#include "worker/weights/file_mapping.h"
+#include "worker/weights/weight_filler.h"
 
 namespace tessera::worker {
 
