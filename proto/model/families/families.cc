@@ -3,6 +3,16 @@
 #include <array>
 
 namespace tessera {
+
+// Defined in the file of that name.
+extern const Family kLlama;
+extern const Family kMistral;
+extern const Family kMixtral;
+extern const Family kOpt;
+extern const Family kQwen2;
+extern const Family kQwen3;
+extern const Family kQwen3Moe;
+
 namespace {
 
 constexpr std::array kFamilies = {&kLlama, &kMistral, &kQwen2,   &kQwen3,

@@ -1,7 +1,7 @@
 // A family of models: how its config.json is read into layers, and what its tensors are called.
 //
 // One file a family (FAMILY.cc beside this one), which defines its Family; families.cc lists them.
-// A family of parts that others have is such a file, its test and a line in that list.
+// A family of parts that others have is such a file, two lines of that list, and a golden checkpoint.
 // Immutable, thread-safe.
 #pragma once
 
@@ -39,13 +39,5 @@ struct Family {
   int64_t sliding_window = 0;  // 0: none
   bool tied_embeddings = false;
 };
-
-extern const Family kLlama;
-extern const Family kMistral;
-extern const Family kMixtral;
-extern const Family kOpt;
-extern const Family kQwen2;
-extern const Family kQwen3;
-extern const Family kQwen3Moe;
 
 }  // namespace tessera

@@ -13,7 +13,7 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-const Family kLlama = {.architecture = "LlamaForCausalLM",
+extern const Family kLlama = {.architecture = "LlamaForCausalLM",
                        .read = Read,
                        .tensors = kLlamaTensors,
                        .max_positions = 2048};

@@ -14,7 +14,7 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-const Family kMistral = {.architecture = "MistralForCausalLM",
+extern const Family kMistral = {.architecture = "MistralForCausalLM",
                          .read = Read,
                          .tensors = kLlamaTensors,
                          .kv_heads = 8,

@@ -32,7 +32,7 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-const Family kMixtral = {.architecture = "MixtralForCausalLM",
+extern const Family kMixtral = {.architecture = "MixtralForCausalLM",
                          .read = Read,
                          .tensors = kTensors,
                          .rope_theta = 1e6,

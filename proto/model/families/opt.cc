@@ -51,7 +51,7 @@ constexpr TensorNames kTensors = {.roots = {"model.decoder.", "decoder."},
 
 }  // namespace
 
-const Family kOpt = {.architecture = "OPTForCausalLM",
+extern const Family kOpt = {.architecture = "OPTForCausalLM",
                      .read = Read,
                      .tensors = kTensors,
                      .norm_epsilon = 1e-5,

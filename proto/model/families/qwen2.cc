@@ -14,7 +14,7 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
+extern const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
                        .read = Read,
                        .tensors = kLlamaTensors,
                        .max_positions = 32768};

@@ -13,7 +13,7 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
+extern const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
                        .read = Read,
                        .tensors = kQkNormTensors,
                        .head_dim = 128,

@@ -52,7 +52,7 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-const Family kQwen3Moe = {.architecture = "Qwen3MoeForCausalLM",
+extern const Family kQwen3Moe = {.architecture = "Qwen3MoeForCausalLM",
                           .read = Read,
                           .tensors = kTensors,
                           .kv_heads = 4,
