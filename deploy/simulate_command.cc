@@ -189,10 +189,10 @@ class SimulateCall {
     if (absl::Status s = scheduler::CheckMoveOptions(read->options.move); !s.ok()) return s;
     input_ = read->input;
     if (LayerCount(input_.model) != LayerCount(plan_.model())) {
-      return absl::InvalidArgumentError(StrCat("--model: ", question.model, " has ",
-                                               LayerCount(input_.model), " layers, but ", flags_.plan,
-                                               " places a model of ", LayerCount(plan_.model()),
-                                               ": leave --model out, or plan for this model"));
+      return absl::InvalidArgumentError(
+          StrCat("--model: ", question.model, " has ", LayerCount(input_.model), " layers, but ",
+                 flags_.plan, " places a model of ", LayerCount(plan_.model()),
+                 ": leave --model out, or plan for this model"));
     }
     absl::StatusOr<scheduler::ClusterGraph> graph =
         scheduler::MakeClusterGraph(input_.cluster, input_.catalogue, flags_.cluster);

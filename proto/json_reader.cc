@@ -150,6 +150,22 @@ std::vector<int64_t> JsonReader::Integers(const char* key, int64_t min, int64_t 
   return values;
 }
 
+std::vector<double> JsonReader::Numbers(const char* key, double min, double max) {
+  std::vector<double> values;
+  if (!Has(key)) return values;
+  const json& member = At(key);
+  if (!member.is_array()) Fail(key, StrCat("must be a list of numbers, not ", Shown(member)));
+  for (const json& value : member) {
+    const bool fits = value.is_number() && value.get<double>() >= min && value.get<double>() <= max;
+    if (!fits) {
+      Fail(key, StrCat("must hold numbers from ", min, " to ", max, ", not ", Shown(value)));
+      break;
+    }
+    values.push_back(value.get<double>());
+  }
+  return values;
+}
+
 std::vector<std::string> JsonReader::Strings(const char* key) {
   std::vector<std::string> values;
   if (!Has(key)) return values;

@@ -46,6 +46,7 @@ class JsonReader {
   // An integer or a list of them (token ids); empty where absent.
   std::vector<int64_t> Integers(const char* key, int64_t min, int64_t max);
   std::vector<std::string> Strings(const char* key);
+  std::vector<double> Numbers(const char* key, double min, double max);  // empty where absent
 
   // Records "<file>: <place><key> <reason>" unless something failed before.
   void Fail(std::string_view key, std::string_view reason);

@@ -14,8 +14,8 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/fences.h"
-#include "worker/weights/start_thread.h"
 #include "worker/session.h"
+#include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
 namespace {

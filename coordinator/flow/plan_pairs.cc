@@ -27,7 +27,8 @@ PlanPairs::PlanPairs(const v1::DeploymentPlan& plan) {
       Pair& pair = pairs_.emplace_back();
       pair.record.prefill = route.prefill_replica();
       pair.record.decode = route.decode_replica();
-      loads_.push_back({.layers = static_cast<int>(std::max<int64_t>(1, LayerCount(plan.model())))});
+      loads_.push_back(
+          {.layers = static_cast<int>(std::max<int64_t>(1, LayerCount(plan.model())))});
     }
     loads_[at].share += route.share();
     if (route.kv_codec() == "int8") pairs_[at].codec = v1::KV_CODEC_INT8;

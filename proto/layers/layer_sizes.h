@@ -1,5 +1,5 @@
-// How much a layer holds, computes and keeps: derived here once, for workers, cost model, shares and
-// plan_check.
+// How much a layer holds, computes and keeps: derived here once, for workers, cost model, shares
+// and plan_check.
 //
 // Thread rule: pure functions of plain values. Units: counts of elements. Source of formulas: a
 // layer's matrices hold 2*H*(n*h_d) + 2*H*(n_kv*h_d) + n_mlp*H*F elements; norms and biases (under

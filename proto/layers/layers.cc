@@ -41,16 +41,15 @@ absl::Status CheckLayers(const v1::Model& model) {
   int64_t layers = 0;
   for (const v1::LayerRun& run : model.layers()) {
     if (run.kind() < 0 || run.kind() >= model.kinds_size() || run.count() < 1) {
-      return absl::InvalidArgumentError(
-          StrCat("model ", model.name(), ": layers name ", run.count(), " layers of kind ",
-                 run.kind(), "; there are ", model.kinds_size(),
-                 " kinds, and a run has at least one layer"));
+      return absl::InvalidArgumentError(StrCat(
+          "model ", model.name(), ": layers name ", run.count(), " layers of kind ", run.kind(),
+          "; there are ", model.kinds_size(), " kinds, and a run has at least one layer"));
     }
     layers += run.count();
   }
   if (layers >= 1 && layers <= kMaxLayers) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat("model ", model.name(), " has ", layers,
-                                           " layers; there must be 1 to ", kMaxLayers));
+  return absl::InvalidArgumentError(
+      StrCat("model ", model.name(), " has ", layers, " layers; there must be 1 to ", kMaxLayers));
 }
 
 int64_t LayerCount(const v1::Model& model) {
@@ -101,10 +100,10 @@ absl::Status CheckOneKvShape(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
     const v1::Attention &first = model.kinds(0).attention(), &other = kind.attention();
     if (first.kv_heads() == other.kv_heads() && first.head_dim() == other.head_dim()) continue;
-    return absl::InvalidArgumentError(
-        StrCat("model ", model.name(), ": layers with ", first.kv_heads(), " kv heads of ",
-               first.head_dim(), " beside layers with ", other.kv_heads(), " of ",
-               other.head_dim(), " are not supported"));
+    return absl::InvalidArgumentError(StrCat("model ", model.name(), ": layers with ",
+                                             first.kv_heads(), " kv heads of ", first.head_dim(),
+                                             " beside layers with ", other.kv_heads(), " of ",
+                                             other.head_dim(), " are not supported"));
   }
   return absl::OkStatus();
 }

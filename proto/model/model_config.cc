@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/families.h"
-#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {

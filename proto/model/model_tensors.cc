@@ -218,8 +218,8 @@ class TensorList {
     for (int64_t i = 0; i < LayerCount(model_); ++i) {
       const std::string prefix = StrCat(root_, names_.layers, ".", i, ".");
       const v1::LayerKind& kind = KindOf(model_, i);
+      AddNorms(prefix, kind);
       AddAttention(prefix, kind.attention());
-      AddNorm(StrCat(prefix, names_.ffn_norm));
       if (kind.ffn().has_experts()) {
         AddExperts(prefix, kind.ffn().experts());
       } else {
@@ -236,9 +236,20 @@ class TensorList {
   }
   void AddNorm(const std::string& name) { Add(name, model_.norm() == v1::NORM_KIND_LAYER); }
 
+  void AddNorms(const std::string& prefix, const v1::LayerKind& kind) {
+    const v1::NormPlace place = kind.norm_place();
+    if (place != v1::NORM_PLACE_AFTER) {
+      AddNorm(StrCat(prefix, names_.attention_norm));
+      if (!kind.shared_norm()) AddNorm(StrCat(prefix, names_.ffn_norm));
+    }
+    if (place != v1::NORM_PLACE_AFTER && place != v1::NORM_PLACE_BOTH) return;
+    AddNorm(StrCat(prefix, names_.attention_after_norm));
+    AddNorm(StrCat(prefix, names_.ffn_after_norm));
+  }
+
   void AddAttention(const std::string& prefix, const v1::Attention& attention) {
-    AddNorm(StrCat(prefix, names_.attention_norm));
-    for (const auto name : {names_.q, names_.k, names_.v}) {
+    for (const auto name : {names_.q, names_.k, names_.v, names_.qkv}) {
+      if (name.empty() || (!names_.qkv.empty() && name != names_.qkv)) continue;
       Add(StrCat(prefix, name), attention.qkv_bias());
     }
     Add(StrCat(prefix, names_.o), attention.output_bias());
@@ -248,8 +259,12 @@ class TensorList {
   }
 
   void AddDenseFfn(const std::string& prefix, const v1::Ffn& ffn) {
-    if (ffn.gated()) Add(StrCat(prefix, names_.gate), ffn.bias());
-    Add(StrCat(prefix, names_.up), ffn.bias());
+    if (!names_.gate_up.empty()) {
+      Add(StrCat(prefix, names_.gate_up), ffn.bias());
+    } else {
+      if (ffn.gated()) Add(StrCat(prefix, names_.gate), ffn.bias());
+      Add(StrCat(prefix, names_.up), ffn.bias());
+    }
     Add(StrCat(prefix, names_.down), ffn.bias());
   }
 
@@ -285,9 +300,10 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   absl::StatusOr<Tensors> tensors = ReadTensors(*folder);
   if (!tensors.ok()) return tensors.status();
   if (tensors->empty()) return checked;
-  const TensorNames& names = FindFamily(checked.model.architecture())->tensors;
-  const std::string_view root =
-      RootOf(names, [&](const std::string& name) { return tensors->contains(name); });
+  const auto has = [&](const std::string& name) { return tensors->contains(name); };
+  TensorNames names = FindFamily(checked.model.architecture())->tensors;
+  const std::string_view root = RootOf(names, has);
+  names.head = HeadOf(names, has);
   if (checked.model.tied_embeddings()) {
     if (absl::Status s = CheckTie(names, root, &*tensors, &checked); !s.ok()) return s;
   }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "proto/model/families/tensor_names.h"
 #include "proto/model.pb.h"
+#include "proto/model/families/tensor_names.h"
 
 namespace tessera {
 

@@ -67,8 +67,8 @@ int64_t WidestInput(const ModelShape& model, const RankShare& share) {
   for (size_t i = 0; i < model.kinds.size(); ++i) {
     const LayerShape& layer = model.kinds[i];
     const LayerPart& part = share.kinds[i];
-    widest = std::max(
-        {widest, part.query_heads * layer.head_dim, part.ffn_columns, layer.expert_width});
+    widest =
+        std::max({widest, part.query_heads * layer.head_dim, part.ffn_columns, layer.expert_width});
   }
   return widest;
 }
@@ -228,9 +228,8 @@ double ActivationBytes(const ModelShape& model, const StageSpec& stage,
   const int64_t slots = rows * std::max<int64_t>(1, MaxExpertsPerToken(model));
   int64_t attention = 0;
   for (size_t i = 0; i < model.kinds.size(); ++i) {
-    attention =
-        std::max(attention, AttentionWorkspaceBytes(model, model.kinds[i], share.kinds[i], rows,
-                                                    options.max_logit_rows));
+    attention = std::max(attention, AttentionWorkspaceBytes(model, model.kinds[i], share.kinds[i],
+                                                            rows, options.max_logit_rows));
   }
   const int64_t other =
       LinearWorkspaceBytes(model, share, std::max(slots, options.max_logit_rows)) + attention +

@@ -65,8 +65,8 @@ double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const Ran
   const double bandwidth = device.effective_bandwidth();
   const double active = ActiveParameters(model, share, layer);
   const double kv_bytes = KvBytesPerTokenLayer(model, share, layer);
-  const auto attention = 4.0 * static_cast<double>(share.part(model, layer).query_heads *
-                                                   model.layer(layer).head_dim);
+  const auto attention =
+      4.0 * static_cast<double>(share.part(model, layer).query_heads * model.layer(layer).head_dim);
 
   const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
   const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;

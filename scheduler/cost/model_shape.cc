@@ -56,7 +56,8 @@ LayerPart FullestPart(const ModelShape& model, const LayerShape& layer, int widt
     part.query_heads = CeilDiv(group, width / layer.kv_heads);
   }
   const int64_t unit = FfnUnit(model);
-  part.ffn_columns = std::min(layer.ffn_width, CeilDiv(CeilDiv(layer.ffn_width, unit), width) * unit);
+  part.ffn_columns =
+      std::min(layer.ffn_width, CeilDiv(CeilDiv(layer.ffn_width, unit), width) * unit);
   part.experts = CeilDiv(layer.experts, width);
   return part;
 }

@@ -11,8 +11,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
-#include "proto/model.pb.h"
 #include "proto/layers/layer_sizes.h"
+#include "proto/model.pb.h"
 
 namespace tessera::scheduler {
 

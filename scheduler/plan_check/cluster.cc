@@ -379,9 +379,9 @@ class ClusterCheck {
     const v1::Model& model = plan_.model();
     for (int64_t layer = 0; layer < LayerCount(model); ++layer) {
       const LayerShape shape = ShapeOf(model, KindOf(model, layer));
-      const double layer_bytes =
-          rate * basis.prompt_tokens() *
-          static_cast<double>(KvElementsPerToken(shape, WholeLayer(shape))) * bytes;
+      const double layer_bytes = rate * basis.prompt_tokens() *
+                                 static_cast<double>(KvElementsPerToken(shape, WholeLayer(shape))) *
+                                 bytes;
       absl::Status s = Carry(absl::StrCat("KV from ", from.name(), " to ", to.name()),
                              HolderOf(from, layer), HolderOf(to, layer), layer_bytes);
       if (!s.ok()) return s;

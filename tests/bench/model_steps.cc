@@ -131,8 +131,7 @@ int64_t ModelSteps::BytesRead(int64_t batch, int64_t context) const {
   const kernels::Ops& ops = device_->ops();
   int64_t layer = 0;
   for (const LinearSpec& spec : LayerSpecs()) layer += ops.PackedWeightBytes(spec);
-  return LayerCount(shape()) * layer +
-         ops.PackedWeightBytes(HeadSpec()) +
+  return LayerCount(shape()) * layer + ops.PackedWeightBytes(HeadSpec()) +
          batch * context * model_->KvBlockBytes(kBlockTokens) / kBlockTokens;
 }
 

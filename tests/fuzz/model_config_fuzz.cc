@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
             (!attention.has_rope() || attention.rope().theta() >= 1);
   }
   sound = sound && model->hidden() > 0 && model->vocabulary() > 0 && model->max_positions() > 0 &&
-      model->quantization().group_size() >= 0 && model->quantization().group_size() % 8 == 0;
+          model->quantization().group_size() >= 0 && model->quantization().group_size() % 8 == 0;
   if (!sound) std::abort();
   return 0;
 }

@@ -2,6 +2,7 @@
 #include "proto/model/model_config.h"
 
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -108,8 +109,8 @@ TEST_CASE("rope: older `type`, and positions that linear and dynamic stretch") {
 }
 
 TEST_CASE("rope: what is not understood is refused by name") {
-  CHECK_THAT(ErrorWith(R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0})"),
-             Contains("folder/config.json: rope_scaling.rope_type 'yarn' is not supported"));
+  CHECK_THAT(ErrorWith(R"("rope_scaling": {"rope_type": "ntk", "factor": 4.0})"),
+             Contains("folder/config.json: rope_scaling.rope_type 'ntk' is not supported"));
   CHECK_THAT(ErrorWith(R"("rope_parameters": {"full_attention": {"rope_theta": 1.0}})"),
              Contains("rope_parameters.full_attention"));
   CHECK_THAT(ErrorWith(R"("rope_scaling": {"rope_type": "linear"})"),
@@ -149,7 +150,7 @@ TEST_CASE("rope: two keys are served where they agree, else refused with both of
     CHECK_THAT(ErrorWith(plain + ", " + scaling), Contains("and remove rope_scaling"));
   }
   CHECK_THAT(ErrorWith(plain + R"(, "rope_scaling": {"rope_type": "yarn", "factor": 4.0})"),
-             Contains("rope_scaling.rope_type 'yarn' is not supported"));
+             Contains("rope_scaling {") && Contains("says something else than rope_parameters"));
   CHECK_THAT(ErrorWith(plain + R"(, "rope_scaling": [4])"), Contains("must be an object"));
 }
 
@@ -163,9 +164,96 @@ TEST_CASE("rope: rope_theta in two places is one number") {
   CHECK_THAT(
       ErrorWith(with("250000.0")),
       Contains("rope_parameters.rope_theta is 500000, rope_theta at the top level is 250000"));
-  CHECK(RopeOf(Read("LlamaForCausalLM",
-             R"("rope_theta": 500000.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0})"))
-            .theta() == 500000.0);
+  CHECK(
+      RopeOf(
+          Read("LlamaForCausalLM",
+               R"("rope_theta": 500000.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0})"))
+          .theta() == 500000.0);
+}
+
+TEST_CASE("yarn: the original length, its ramp, and the context that it serves") {
+  const v1::Model model = Read("Qwen3ForCausalLM", R"("num_key_value_heads": 2, "rope_scaling":
+      {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32})");
+  CHECK(model.max_positions() == 128);
+  const v1::Rope& rope = RopeOf(model);
+  CHECK(rope.scaling() == v1::ROPE_SCALING_KIND_YARN);
+  CHECK(rope.original_max_positions() == 32);
+  CHECK(rope.beta_fast() == 32);
+  CHECK(rope.beta_slow() == 1);
+  CHECK(rope.attention_factor() == Approx(0.1 * std::log(4.0) + 1));
+  CHECK_FALSE(rope.ramp_not_truncated());
+  const v1::Model scaled = Read("Qwen3ForCausalLM", R"("num_key_value_heads": 2, "rope_scaling":
+      {"type": "yarn", "factor": 40, "original_max_position_embeddings": 8, "mscale": 1.0,
+       "mscale_all_dim": 1.0, "beta_fast": 0, "truncate": false})");
+  CHECK(scaled.max_positions() == 320);
+  CHECK(RopeOf(scaled).attention_factor() == 1);
+  CHECK(RopeOf(scaled).beta_fast() == 32);
+  CHECK(RopeOf(scaled).ramp_not_truncated());
+}
+
+TEST_CASE("longrope: a divisor for each pair, of whatever name Phi-3 gave it") {
+  const std::string lists = R"("short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+      "long_factor": [2, 2, 2, 2, 4, 4, 4, 4]})";
+  for (const char* type : {"longrope", "su", "yarn"}) {
+    INFO(type);
+    const v1::Model model =
+        Read("Phi3ForCausalLM", std::string(R"("original_max_position_embeddings": 8,
+             "rope_scaling": {"type": ")") +
+                                    type + "\", " + lists);
+    const v1::Rope& rope = RopeOf(model);
+    CHECK(rope.scaling() == v1::ROPE_SCALING_KIND_LONGROPE);
+    CHECK(rope.original_max_positions() == 8);
+    CHECK(model.max_positions() == 32);
+    REQUIRE(rope.long_factors_size() == 8);
+    CHECK(rope.long_factors(7) == 4);
+    CHECK(rope.attention_factor() == Approx(std::sqrt(1 + std::log(4.0) / std::log(8.0))));
+  }
+  CHECK_THAT(ErrorWith(R"("rope_scaling": {"type": "longrope", "short_factor": [1, 1],
+                          "long_factor": [1, 1]})",
+                       "Phi3ForCausalLM"),
+             Contains("rope_scaling.short_factor has 2 numbers; 8 pairs are rotated"));
+  CHECK_THAT(ErrorWith(R"("rope_scaling": {"type": "longrope", "short_factor": [1, "x"]})",
+                       "Phi3ForCausalLM"),
+             Contains("rope_scaling.short_factor must hold numbers"));
+}
+
+TEST_CASE("a part of each head is rotated, where the family knows it") {
+  const auto rotary = [](const std::string& architecture, const std::string& extra) {
+    return RopeOf(Read(architecture, extra)).rotary_dim();
+  };
+  CHECK(rotary("StableLmForCausalLM", "") == 4);
+  CHECK(rotary("StableLmForCausalLM", R"("partial_rotary_factor": 0.5)") == 8);
+  CHECK(rotary("GPTNeoXForCausalLM", R"("rotary_pct": 1.0)") == 16);
+  CHECK(rotary("Phi3ForCausalLM", R"("rope_parameters": {"partial_rotary_factor": 0.75})") == 12);
+  CHECK(RopeOf(Read("GPTNeoXForCausalLM", R"("rotary_emb_base": 500)")).theta() == 500);
+  CHECK_THAT(ErrorWith(R"("partial_rotary_factor": 0.2)", "StableLmForCausalLM"),
+             Contains("must be an even number"));
+}
+
+TEST_CASE("layers that are not rotated: by list, by interval, by window") {
+  const auto rotated = [](const std::string& architecture, const std::string& extra) {
+    const v1::Model model = Read(architecture, extra);
+    std::vector<bool> layers;
+    for (int64_t i = 0; i < LayerCount(model); ++i) {
+      layers.push_back(KindOf(model, i).attention().has_rope());
+    }
+    return layers;
+  };
+  using Layers = std::vector<bool>;
+  CHECK(rotated("SmolLM3ForCausalLM", "") == Layers{true, true, true, false});
+  CHECK(rotated("SmolLM3ForCausalLM", R"("no_rope_layers": [0, 1, 1, 0])") ==
+        Layers{false, true, true, false});
+  CHECK_THAT(ErrorWith(R"("no_rope_layers": [1, 0])", "SmolLM3ForCausalLM"),
+             Contains("no_rope_layers names fewer layers"));
+  const std::string heads = R"("num_key_value_heads": 2)";
+  CHECK(rotated("Exaone4ForCausalLM", heads + R"(, "sliding_window_pattern": "LG")") ==
+        Layers{true, false, true, false});
+  CHECK(rotated("Exaone4ForCausalLM", heads + R"(, "sliding_window": null)") ==
+        Layers{true, true, true, true});
+  CHECK(Windows(Read("Exaone4ForCausalLM", heads + R"(, "sliding_window_pattern": 3)")) ==
+        std::vector<int64_t>{4096, 4096, 0, 4096});
+  CHECK_THAT(ErrorWith(heads + R"(, "sliding_window_pattern": "LX")", "Exaone4ForCausalLM"),
+             Contains("sliding_window_pattern must be a number, or letters"));
 }
 
 TEST_CASE("mistral: an absent window is 4096, null is none") {
@@ -188,8 +276,9 @@ TEST_CASE("qwen2: biases, and the window only where it is switched on") {
   CHECK(Windows(windowed) == std::vector<int64_t>{0, 0, 0, 16});
   REQUIRE(windowed.layers_size() == 2);
   CHECK(windowed.layers(0).count() == 3);
-  CHECK(Windows(Read("Qwen2ForCausalLM",
-                     R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 4)")) ==
+  CHECK(Windows(
+            Read("Qwen2ForCausalLM",
+                 R"("sliding_window": 16, "use_sliding_window": true, "max_window_layers": 4)")) ==
         std::vector<int64_t>(4, 0));
   const v1::Model by_type = Read("Qwen2ForCausalLM",
                                  R"("sliding_window": 16, "use_sliding_window": true,

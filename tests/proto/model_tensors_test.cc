@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "proto/model/families/families.h"
-
 #include "tests/temporary_folder.h"
 
 namespace tessera {

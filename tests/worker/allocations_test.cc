@@ -17,9 +17,9 @@
 #include "third_party/linux/cpu_share.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_dtypes.h"
-#include "worker/weights/weights.h"
 #include "worker/step/sampler.h"
 #include "worker/step/step_inputs.h"
+#include "worker/weights/weights.h"
 
 namespace tessera::worker {
 namespace {

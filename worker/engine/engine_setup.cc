@@ -12,10 +12,10 @@
 #include "third_party/spdlog/log.h"
 #include "worker/formation/group_executor.h"
 #include "worker/model/model_dtypes.h"
-#include "worker/weights/model_share.h"
 #include "worker/step/local_executor.h"
 #include "worker/step/step_memory.h"
 #include "worker/step/threaded_executor.h"
+#include "worker/weights/model_share.h"
 
 namespace tessera::worker {
 namespace {
@@ -77,8 +77,9 @@ absl::Status CheckFingerprint(const v1::ConfigureRequest& request, const std::st
 absl::Status CheckAlone(const v1::ConfigureRequest& request) {
   const v1::WorkerShare& share = request.share();
   const v1::Model& model = request.model();
-  const bool all_layers = share.layers().begin() == 0 && share.layers().end() == LayerCount(model) &&
-                          share.holds_embedding() && share.holds_head();
+  const bool all_layers = share.layers().begin() == 0 &&
+                          share.layers().end() == LayerCount(model) && share.holds_embedding() &&
+                          share.holds_head();
   if (request.peers_size() > 1 || all_layers) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat(
       "replica ", request.replica(), " names no other workers, but this one's share is layers ",
@@ -277,6 +278,7 @@ absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& reques
   options.model = request.model();
   options.share = request.share();
   options.pack_later = true;
+  options.max_model_len_tokens = request.max_model_len_tokens();
   if (request.int8_group_size() > 0) options.int8_group_size = request.int8_group_size();
   const auto types =
       ResolveDTypes(request.model(), request.weight_dtype(), request.kv_dtype(), computed);

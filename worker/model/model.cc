@@ -57,7 +57,9 @@ class Transformer : public Model {
     absl::Status status;
     const std::vector<v1::Rope> ropes = RopesOf(options_.model).ropes;
     for (size_t i = 0; i < ropes.size() && status.ok(); ++i) {
-      const std::vector<float> frequencies = InverseFrequencies(ropes[i]);
+      const int64_t longest = options_.max_model_len_tokens > 0 ? options_.max_model_len_tokens
+                                                                : options_.model.max_positions();
+      const std::vector<float> frequencies = InverseFrequencies(ropes[i], longest);
       status = (*stream)->CopyToDevice(buffers_.ropes[i].frequencies.data, frequencies.data(),
                                        static_cast<int64_t>(frequencies.size() * sizeof(float)));
       status.Update((*stream)->Synchronize());
@@ -78,9 +80,9 @@ class Transformer : public Model {
     kv_.clear();
     for (int64_t layer = 0; layer < Layers(); ++layer) {
       const auto plane = [&] {
-        const TensorView view(memory, options_.kv_dtype,
-                              {PartOfLayer(layer).kv_heads, blocks, block_tokens,
-                               ShapeOfLayer(layer).head_dim});
+        const TensorView view(
+            memory, options_.kv_dtype,
+            {PartOfLayer(layer).kv_heads, blocks, block_tokens, ShapeOfLayer(layer).head_dim});
         memory += blocks * PlaneBytes(layer, block_tokens);
         return view;
       };
@@ -170,12 +172,10 @@ class Transformer : public Model {
   int64_t Layers() const { return static_cast<int64_t>(weights_->layers.size()); }
   // Of this share's layers, counted from its first one.
   LayerShape ShapeOfLayer(int64_t index) const {
-    return ShapeOf(options_.model,
-                   KindOf(options_.model, options_.share.layers().begin() + index));
+    return ShapeOf(options_.model, KindOf(options_.model, options_.share.layers().begin() + index));
   }
   LayerPart PartOfLayer(int64_t index) const {
-    return PartOf(
-        ShareOf(options_.model, options_.share, options_.share.layers().begin() + index));
+    return PartOf(ShareOf(options_.model, options_.share, options_.share.layers().begin() + index));
   }
   // Keys, or values, of one block in one layer.
   int64_t PlaneBytes(int64_t index, int64_t block_tokens) const {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/group.h"
+#include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/staged_group.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
-#include "worker/weights/arena.h"
 #include "worker/model/model_rope.h"
+#include "worker/weights/arena.h"
 
 namespace tessera::worker {
 namespace {
@@ -87,8 +87,8 @@ SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
 }
 
 // For `count` experts of which a token uses `k`, the most of any layer.
-void ReserveExperts(int64_t count, int64_t k, int64_t tokens, int64_t hidden,
-                    ModelBuffers* buffers, Arena* arena) {
+void ReserveExperts(int64_t count, int64_t k, int64_t tokens, int64_t hidden, ModelBuffers* buffers,
+                    Arena* arena) {
   buffers->router_logits = TensorView(nullptr, DType::kF32, {tokens, count});
   buffers->expert_weights = TensorView(nullptr, DType::kF32, {tokens, k});
   buffers->expert_slots = TensorView(nullptr, DType::kI32, {tokens, k});

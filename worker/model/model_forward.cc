@@ -48,8 +48,8 @@ absl::Status ForwardPass::Norm(const NormWeights& norm, const TensorView& in,
                                   .weight = norm.weight,
                                   .bias = norm.bias,
                                   .epsilon = static_cast<float>(model_.norm_epsilon())};
-  return model_.norm() == v1::NORM_KIND_LAYER ? ops_.LayerNorm(args, stream)
-                                              : ops_.RmsNorm(args, stream);
+  return model_.norm() == v1::NORM_KIND_RMS ? ops_.RmsNorm(args, stream)
+                                            : ops_.LayerNorm(args, stream);
 }
 
 absl::Status ForwardPass::Linear(const kernels::PackedWeights& weights, const TensorView& bias,
@@ -134,11 +134,13 @@ absl::Status ForwardPass::PrepareRotation(const StepInputs& step, kernels::Strea
   absl::Status status;
   for (size_t i = 0; i < ropes_.ropes.size() && status.ok(); ++i) {
     const v1::Rope& rope = ropes_.ropes[i];
-    kernels::RopeTableArgs args = {
-        .cos_sin = buffers_.ropes[i].cos_sin.Rows(step.token_ids.rows()),
-        .positions = step.positions,
-        .inverse_frequencies = buffers_.ropes[i].frequencies,
-        .lengths = {}};
+    kernels::RopeTableArgs args = {.cos_sin = buffers_.ropes[i].cos_sin.Rows(step.token_ids.rows()),
+                                   .positions = step.positions,
+                                   .inverse_frequencies = buffers_.ropes[i].frequencies,
+                                   .lengths = {}};
+    if (rope.attention_factor() != 0) {
+      args.attention_factor = static_cast<float>(rope.attention_factor());
+    }
     if (rope.scaling() == v1::ROPE_SCALING_KIND_DYNAMIC) {
       args.dynamic_factor = static_cast<float>(rope.factor());
       args.theta = static_cast<float>(rope.theta());
@@ -178,12 +180,22 @@ absl::Status ForwardPass::BeginBlock(const BlockNorms& norms, bool pending, cons
 absl::Status ForwardPass::EndBlock(const BlockNorms& norms, const Residual& rows,
                                    kernels::Stream& stream) {
   absl::Status status = Sum(rows.block_out, stream);
+  // Ranks whose kernels round a norm differently would drift apart from layer to layer, so all
+  // follow one. (Before a norm, hidden only adds what all ranks have the same bits of.)
+  if (status.ok() && !norms.after.weight.empty()) {
+    status = Norm(norms.after, rows.block_out, {}, rows.block_out, stream);
+    if (status.ok()) status = FollowRank0(rows.block_out, stream);
+  }
   if (!status.ok() || LeavesPending(norms)) return status;
   status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
   if (status.ok()) status = Norm(norms.after_residual, rows.hidden, {}, rows.hidden, stream);
-  // Ranks whose kernels round the norm differently would drift apart from layer to layer. (Before a
-  // norm, hidden only adds what all ranks have the same bits of.)
   return status.ok() ? FollowRank0(rows.hidden, stream) : status;
+}
+
+absl::Status ForwardPass::BeginParallelBlock(const BlockNorms& norms, const Residual& rows,
+                                             kernels::Stream& stream) {
+  absl::Status status = Norm(norms.before, rows.hidden, {}, rows.normed, stream);
+  return status.ok() ? ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream) : status;
 }
 
 const v1::LayerKind& ForwardPass::Kind(int64_t index) const {
@@ -212,9 +224,12 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
   if (status.ok()) status = EndBlock(layer.attention.norms, rows, stream);
   if (!status.ok()) return status;
 
-  TensorView in;
-  status =
-      BeginBlock(layer.ffn.norms, LeavesPending(layer.attention.norms), rows, stream, &in);
+  TensorView in = rows.normed;
+  if (Kind(index).parallel()) {
+    status = BeginParallelBlock(layer.ffn.norms, rows, stream);
+  } else {
+    status = BeginBlock(layer.ffn.norms, LeavesPending(layer.attention.norms), rows, stream, &in);
+  }
   if (status.ok()) {
     status = layer.ffn.has_experts() ? ExpertFfn(index, in, stream) : DenseFfn(index, in, stream);
   }
@@ -292,6 +307,8 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                                  TensorView* attended) {
   const v1::Attention& attention = Kind(index).attention();
   const int64_t d = attention.head_dim();
+  const double scale =
+      attention.scale() != 0 ? attention.scale() : 1.0 / std::sqrt(static_cast<double>(d));
   const TensorView q = ProjectionsOf(index, step.token_ids.rows()).q;
   *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
   return ops_.Attention({.out = Heads(*attended, 0, q.shape[1], d),
@@ -300,7 +317,7 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                          .query_starts = step.query_starts,
                          .context_lengths = step.context_lengths,
                          .block_tables = step.block_tables,
-                         .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
+                         .scale = static_cast<float>(scale),
                          .window = attention.window(),
                          .workspace = attention_workspace_,
                          .products = products_,
@@ -398,7 +415,7 @@ absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) 
   if (count == 0) return absl::OkStatus();
   const Residual rows = RowsOf(buffers_.logit_hidden, count);
   TensorView out;
-  const BlockNorms final_norm = {.before = weights_.final_norm, .after_residual = {}};
+  const BlockNorms final_norm = {.before = weights_.final_norm, .after = {}, .after_residual = {}};
   absl::Status status =
       BeginBlock(final_norm, PendingBefore(std::ssize(weights_.layers)), rows, stream, &out);
   if (status.ok() && weights_.project_out.matrix.data != nullptr) {

@@ -84,8 +84,8 @@ class ForwardPass {
                              kernels::TensorView* attended);
   absl::Status DenseFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
   absl::Status ExpertFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
-  absl::Status Activate(const v1::Ffn& ffn, const kernels::TensorView& wide, const kernels::TensorView& inner,
-                        kernels::Stream& stream);
+  absl::Status Activate(const v1::Ffn& ffn, const kernels::TensorView& wide,
+                        const kernels::TensorView& inner, kernels::Stream& stream);
   absl::Status Norm(const NormWeights& norm, const kernels::TensorView& in,
                     const kernels::TensorView& residual, const kernels::TensorView& out,
                     kernels::Stream& stream);
@@ -97,6 +97,10 @@ class ForwardPass {
                           kernels::Stream& stream, kernels::TensorView* in);
   // Sums block_out over the ranks, and does what follows the block.
   absl::Status EndBlock(const BlockNorms& norms, const Residual& rows, kernels::Stream& stream);
+  // Input of an ffn whose layer is parallel, in `normed`: of `hidden` before the attention is added
+  // to it.
+  absl::Status BeginParallelBlock(const BlockNorms& norms, const Residual& rows,
+                                  kernels::Stream& stream);
   // Whether a block with these norms leaves block_out to be added to `hidden`.
   static bool LeavesPending(const BlockNorms& norms);
   // The same of the layer before `index`.

@@ -17,6 +17,26 @@ double Llama3(const v1::Rope& rope, double frequency) {
   return (1 - smooth) * frequency / rope.factor() + smooth * frequency;
 }
 
+// 1 where a pair of dimensions keeps its frequency, 0 where it is divided by the factor.
+double YarnKept(const v1::Rope& rope, int64_t pair) {
+  const auto rotary = static_cast<double>(rope.rotary_dim());
+  const auto original = static_cast<double>(rope.original_max_positions());
+  // The dimension that turns so often within the original length.
+  const auto dimension = [&](double turns) {
+    return rotary * std::log(original / (turns * 2 * std::numbers::pi)) /
+           (2 * std::log(rope.theta()));
+  };
+  double low = dimension(rope.beta_fast()), high = dimension(rope.beta_slow());
+  if (!rope.ramp_not_truncated()) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, rotary - 1);
+  if (low == high) high += 0.001;
+  return 1 - std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
+}
+
 }  // namespace
 
 Ropes RopesOf(const v1::Model& model) {
@@ -37,7 +57,9 @@ Ropes RopesOf(const v1::Model& model) {
   return ropes;
 }
 
-std::vector<float> InverseFrequencies(const v1::Rope& rope) {
+std::vector<float> InverseFrequencies(const v1::Rope& rope, int64_t max_model_len_tokens) {
+  const auto& factors = max_model_len_tokens > rope.original_max_positions() ? rope.long_factors()
+                                                                             : rope.short_factors();
   std::vector<float> frequencies(rope.rotary_dim() / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     // Rounded to float first, as the models were trained.
@@ -45,6 +67,13 @@ std::vector<float> InverseFrequencies(const v1::Rope& rope) {
         1.0 / std::pow(rope.theta(), 2.0 * static_cast<double>(i) / rope.rotary_dim()));
     if (rope.scaling() == v1::ROPE_SCALING_KIND_LINEAR) frequency /= rope.factor();
     if (rope.scaling() == v1::ROPE_SCALING_KIND_LLAMA3) frequency = Llama3(rope, frequency);
+    if (rope.scaling() == v1::ROPE_SCALING_KIND_YARN) {
+      const double kept = YarnKept(rope, static_cast<int64_t>(i));
+      frequency = frequency / rope.factor() * (1 - kept) + frequency * kept;
+    }
+    if (rope.scaling() == v1::ROPE_SCALING_KIND_LONGROPE) {
+      frequency /= factors[static_cast<int>(i)];
+    }
     frequencies[i] = static_cast<float>(frequency);
   }
   return frequencies;

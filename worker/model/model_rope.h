@@ -1,6 +1,7 @@
 // Frequencies of rotary position embeddings. Pure, thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "proto/model.pb.h"
@@ -19,6 +20,10 @@ Ropes RopesOf(const v1::Model& model);
 //   llama3: wavelengths beyond original / low_frequency_factor are divided by factor, those below
 //     original / high_frequency_factor stay, those between are interpolated (Llama 3.1 release).
 //   dynamic: unscaled; RopeTable scales by length.
-std::vector<float> InverseFrequencies(const v1::Rope& rope);
+//   yarn: divided by factor where a dimension turns less than beta_slow times within the original
+//     length, unscaled where it turns more than beta_fast times, a ramp between (arXiv 2309.00071).
+//   longrope: divided by the long factors if sequences of `max_model_len_tokens` pass the original
+//     length, else by the short ones (arXiv 2402.13753).
+std::vector<float> InverseFrequencies(const v1::Rope& rope, int64_t max_model_len_tokens);
 
 }  // namespace tessera::worker

@@ -175,8 +175,8 @@ class AwqGptqRows : public RowSource {
   }
 
   absl::Status WriteScales(const IndexRange& rows, const IndexRange& columns,
-                           const IndexRange& groups, const RowForm& form,
-                           const RowScratch& scratch, std::byte* out) const {
+                           const IndexRange& groups, const RowForm& form, const RowScratch& scratch,
+                           std::byte* out) const {
     const WordBlock zeros(scratch.parts[1], groups, WordsOf(rows));
     const std::byte* scales = scratch.parts[2].data();
     const uint32_t added = zeros_less_one_ ? 1 : 0;
@@ -246,8 +246,8 @@ absl::StatusOr<std::shared_ptr<const RowSource>> OpenAwqGptq(const Checkpoint& c
     if (!index.ok()) return index;
   }
   return std::make_shared<AwqGptqRows>(
-      quantization, name,
-      AwqGptqRows::Tensors{.codes = *codes, .zeros = *zeros, .scales = *scales}, rows, columns);
+      quantization, name, AwqGptqRows::Tensors{.codes = *codes, .zeros = *zeros, .scales = *scales},
+      rows, columns);
 }
 
 }  // namespace tessera::worker

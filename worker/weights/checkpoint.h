@@ -33,8 +33,8 @@ struct CheckpointTensor {
 
 class Checkpoint {
  public:
-  // Opens every weight file of the folder (proto/model/weight_files.h). InvalidArgument for a damaged
-  // file, a tensor in two files, and an index that promises what a file does not hold.
+  // Opens every weight file of the folder (proto/model/weight_files.h). InvalidArgument for a
+  // damaged file, a tensor in two files, and an index that promises what a file does not hold.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::filesystem::path& folder);
 
   bool Has(std::string_view name) const;

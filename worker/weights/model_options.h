@@ -28,6 +28,9 @@ struct ModelOptions {
   // (kernels/ops.h, LinearArgs::products).
   kernels::DType product_dtype = kernels::DType::kF32;
   int64_t int8_group_size = 128;
+  // Longest sequence in tokens; 0: Model.max_positions. Decides which frequencies longrope has, so
+  // it is the same for all workers of a replica.
+  int64_t max_model_len_tokens = 0;
   // bfloat16 weights whose file is in the system's cache are not packed by Load but by PackWeights.
   bool pack_later = false;
   StepLimits limits;

@@ -57,9 +57,9 @@ absl::Status CheckShare(const v1::Model& model, const v1::WorkerShare& share) {
   if (!status.ok()) return status;
   status = CheckRange("layers", share.layers(), LayerCount(model));
   if (share.kinds_size() != model.kinds_size()) {
-    status.Update(absl::InvalidArgumentError(StrCat("worker share: it names ", share.kinds_size(),
-                                                    " kinds of layers; the model has ",
-                                                    model.kinds_size())));
+    status.Update(
+        absl::InvalidArgumentError(StrCat("worker share: it names ", share.kinds_size(),
+                                          " kinds of layers; the model has ", model.kinds_size())));
   }
   for (int i = 0; status.ok() && i < model.kinds_size(); ++i) {
     status = CheckKind(model.kinds(i), share.kinds(i));

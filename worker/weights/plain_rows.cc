@@ -44,4 +44,11 @@ absl::StatusOr<std::shared_ptr<const RowSource>> OpenPlain(const Checkpoint& che
   return std::make_shared<PlainRows>(*tensor, shape.back());
 }
 
+absl::StatusOr<std::shared_ptr<const RowSource>> OpenColumn(const Checkpoint& checkpoint,
+                                                            std::string_view name, int64_t rows) {
+  const auto tensor = checkpoint.Find(name, {rows});
+  if (!tensor.ok()) return tensor.status();
+  return std::make_shared<PlainRows>(*tensor, 1);
+}
+
 }  // namespace tessera::worker

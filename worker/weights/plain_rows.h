@@ -11,10 +11,13 @@
 
 namespace tessera::worker {
 
-// The tensor `name` of that shape, [rows, columns] or [columns]: then it is one row. Fails as
-// Checkpoint::Find does.
+// The tensor `name` of the shape [rows, columns]. Fails as Checkpoint::Find does.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenPlain(const Checkpoint& checkpoint,
                                                            std::string_view name,
                                                            absl::Span<const int64_t> shape);
+
+// The tensor `name` of the shape [rows], as rows of one column.
+absl::StatusOr<std::shared_ptr<const RowSource>> OpenColumn(const Checkpoint& checkpoint,
+                                                            std::string_view name, int64_t rows);
 
 }  // namespace tessera::worker

@@ -57,8 +57,9 @@ class RowSource {
   virtual std::string Describe() const = 0;
   // What rows of these columns are read as. InvalidArgument where a slice cannot begin there.
   virtual absl::StatusOr<RowForm> FormOf(const IndexRange& columns) const = 0;
-  // Reads rows and columns to `out`, RowBytes(form, columns.size()) a row; `form` is FormOf(columns).
-  // Fails where the file does, or holds what cannot be (a scale that is not finite).
+  // Reads rows and columns to `out`, RowBytes(form, columns.size()) a row; `form` is
+  // FormOf(columns). Fails where the file does, or holds what cannot be (a scale that is not
+  // finite).
   virtual absl::Status Read(const IndexRange& rows, const IndexRange& columns, const RowForm& form,
                             RowScratch* scratch, std::byte* out) const = 0;
   // nullopt: in no file as they are read.

@@ -32,11 +32,13 @@ float FloatAt(DType dtype, const std::byte* data) {
   return dtype == DType::kBF16 ? kernels::ToFloat(BFloat16{half}) : kernels::ToFloat(Float16{half});
 }
 
-// `count` elements of one type as another, of which only widening to f32 and f32 to bf16 occur.
-void Convert(DType from, const std::byte* in, DType to, std::byte* out, int64_t count) {
+// `count` elements, with a number added, of one type as another, of which only widening to f32 and
+// f32 to bf16 occur.
+void Convert(DType from, const std::byte* in, float added, DType to, std::byte* out,
+             int64_t count) {
   const int64_t size = kernels::SizeInBytes(from);
   for (int64_t i = 0; i < count; ++i) {
-    const float value = FloatAt(from, in + i * size);
+    const float value = FloatAt(from, in + i * size) + added;
     if (to == DType::kF32) {
       std::memcpy(out + i * 4, &value, 4);
     } else {
@@ -154,15 +156,16 @@ absl::Status WeightFiller::Copy(const Part& part, Staging* staging) {
   const DType from = piece.form.dtype, to = piece.plain->dtype;
   const int64_t columns = piece.columns.size(), count = part.rows.size() * columns;
   const int64_t to_bytes = kernels::SizeInBytes(to);
-  if (from != to) {
+  const bool converts = from != to || piece.added != 0;
+  if (converts) {
     staging->converted.resize(count * to_bytes);
-    Convert(from, staging->read.data(), to, staging->converted.data(), count);
+    Convert(from, staging->read.data(), piece.added, to, staging->converted.data(), count);
   }
   std::byte* out = piece.plain->data + piece.first * to_bytes +
                    (part.rows.begin - piece.rows.begin) * columns * to_bytes;
   const std::lock_guard<std::mutex> lock(stream_mutex_);
   const absl::Status status = stream_->CopyToDevice(
-      out, (from != to ? staging->converted : staging->read).data(), count * to_bytes);
+      out, (converts ? staging->converted : staging->read).data(), count * to_bytes);
   return status.ok() ? stream_->Synchronize() : status;
 }
 

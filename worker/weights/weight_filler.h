@@ -31,6 +31,7 @@ struct WeightPiece {
   const kernels::PackedWeights* packed = nullptr;  // either this
   const kernels::TensorView* plain = nullptr;      // or this
   int64_t first = 0;                               // row or element in the target
+  float added = 0;                                 // to each element of an f32 `plain`
 
   int64_t row_bytes() const { return RowBytes(form, columns.size()); }
   int64_t bytes() const { return rows.size() * row_bytes(); }

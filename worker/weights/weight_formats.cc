@@ -22,11 +22,13 @@ struct WeightFormat {
 // The first that holds a matrix opens it; the last takes what is left.
 constexpr std::array kFormats = {
     WeightFormat{.holds = HoldsAwqGptq, .open = OpenAwqGptq},
-    WeightFormat{.holds = [](const Checkpoint&, const v1::Model&, std::string_view) { return true; },
-                 .open = [](const Checkpoint& checkpoint, const v1::Model&, std::string_view name,
-                            int64_t rows, int64_t columns) {
-                   return OpenPlain(checkpoint, StrCat(name, ".weight"), {rows, columns});
-                 }}};
+    WeightFormat{
+        .holds = [](const Checkpoint&, const v1::Model&, std::string_view) { return true; },
+        .open =
+            [](const Checkpoint& checkpoint, const v1::Model&, std::string_view name, int64_t rows,
+               int64_t columns) {
+              return OpenPlain(checkpoint, StrCat(name, ".weight"), {rows, columns});
+            }}};
 
 }  // namespace
 

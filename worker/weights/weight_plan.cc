@@ -35,7 +35,7 @@ void WeightPlan::AddVector(TensorView* target, int64_t size) {
 }
 
 absl::Status WeightPlan::AddVectorPart(const TensorView* target, int64_t first,
-                                       const RowSlice& slice) {
+                                       const RowSlice& slice, float added) {
   const auto form = slice.source->FormOf(slice.columns);
   if (!form.ok()) return form.status();
   pieces_.push_back({.source = slice.source,
@@ -43,7 +43,8 @@ absl::Status WeightPlan::AddVectorPart(const TensorView* target, int64_t first,
                      .rows = slice.rows,
                      .columns = slice.columns,
                      .plain = target,
-                     .first = first});
+                     .first = first,
+                     .added = added});
   return absl::OkStatus();
 }
 

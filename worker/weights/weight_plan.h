@@ -42,8 +42,9 @@ class WeightPlan {
                        const RowSlice& slice);
   // Memory for `size` floats; parts are added by AddVectorPart (norms and biases are f32 always).
   void AddVector(kernels::TensorView* target, int64_t size);
+  // `added` to each element.
   absl::Status AddVectorPart(const kernels::TensorView* target, int64_t first,
-                             const RowSlice& slice);
+                             const RowSlice& slice, float added = 0);
   // Rows of a table that is looked up, in its own type; f32 becomes bf16 where `compact`.
   absl::Status AddTable(kernels::TensorView* target, const RowSlice& slice, bool compact);
 

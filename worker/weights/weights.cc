@@ -3,6 +3,7 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "proto/model/families/families.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/weights/checkpoint.h"
+#include "worker/weights/mapped_rows.h"
 #include "worker/weights/model_share.h"
 #include "worker/weights/plain_rows.h"
 #include "worker/weights/weight_formats.h"
@@ -31,7 +33,8 @@ IndexRange Scaled(const v1::Range& range, int64_t factor) {
 struct FusedPart {
   std::string name;  // without ".weight"
   int64_t rows;      // in the checkpoint
-  IndexRange taken;
+  IndexRange taken;  // numbered by `order`
+  RowOrder order = {};
 };
 
 // Walks over a model and adds every tensor of the share to a plan. Stops at the first failure.
@@ -45,7 +48,9 @@ class ModelPlanner {
         names_(names),
         checkpoint_(checkpoint),
         plan_(&ops) {
-    root_ = RootOf(names, [&](const std::string& name) { return checkpoint.Has(name); });
+    const auto has = [&](const std::string& name) { return checkpoint.Has(name); };
+    root_ = RootOf(names, has);
+    names_.head = HeadOf(names, has);
   }
 
   absl::Status AddModel(ModelWeights* weights) {
@@ -85,13 +90,22 @@ class ModelPlanner {
 
   void AddVector(TensorView* target, const std::string& name, int64_t size) {
     plan_.AddVector(target, size);
-    AddVectorPart(target, 0, name, size, {0, size});
+    AddVectorPart(target, 0, {name, size, {0, size}});
   }
 
-  void AddVectorPart(const TensorView* target, int64_t first, const std::string& name, int64_t size,
-                     const IndexRange& taken) {
-    const auto source = Plain(name, {size});
-    if (source != nullptr) status_.Update(plan_.AddVectorPart(target, first, {source, {0, 1}, taken}));
+  // `part.name` is the whole name here.
+  void AddVectorPart(const TensorView* target, int64_t first, const FusedPart& part,
+                     float added = 0) {
+    const auto source = InOrder(Keep(OpenColumn(checkpoint_, part.name, part.rows)), part.order);
+    if (source == nullptr) return;
+    status_.Update(plan_.AddVectorPart(target, first, {source, part.taken, {0, 1}}, added));
+  }
+
+  // Weights of a norm, which the family may store less one.
+  void AddNormWeight(TensorView* target, const std::string& name, int64_t width,
+                     const RowOrder& order = {}) {
+    plan_.AddVector(target, width);
+    AddVectorPart(target, 0, {name + ".weight", width, {0, width}, order}, names_.norm_offset);
   }
 
   // Rows [taken] of a table of `rows`.
@@ -103,7 +117,7 @@ class ModelPlanner {
   }
 
   void AddNorm(const std::string& name, int64_t width, NormWeights* norm) {
-    AddVector(&norm->weight, name + ".weight", width);
+    AddNormWeight(&norm->weight, name, width);
     if (model_.norm() == v1::NORM_KIND_LAYER) AddVector(&norm->bias, name + ".bias", width);
   }
 
@@ -146,7 +160,9 @@ class ModelPlanner {
                 kernels::PackedWeights* matrix) {
     std::vector<RowSlice> slices;
     for (const FusedPart& part : parts) {
-      slices.push_back({Matrix(part.name, part.rows, in_features), part.taken, {0, in_features}});
+      slices.push_back({InOrder(Matrix(part.name, part.rows, in_features), part.order),
+                        part.taken,
+                        {0, in_features}});
       if (slices.back().source == nullptr) return;
     }
     AddSlices(slices, parts, matrix);
@@ -158,7 +174,7 @@ class ModelPlanner {
     plan_.AddVector(bias, size);
     int64_t first = 0;
     for (const FusedPart& part : parts) {
-      AddVectorPart(bias, first, part.name + ".bias", part.rows, part.taken);
+      AddVectorPart(bias, first, {part.name + ".bias", part.rows, part.taken, part.order});
       first += part.taken.size();
     }
   }
@@ -200,9 +216,11 @@ class ModelPlanner {
     const std::string prefix = StrCat(root_, names_.layers, ".", index, ".");
     const v1::LayerKind& kind = KindOf(model_, index);
     const v1::LayerShare& held = ShareOf(model_, share_, index);
-    AddNorms(kind, StrCat(prefix, names_.attention_norm), &layer->attention.norms);
+    AddNorms(kind, prefix, names_.attention_norm, names_.attention_after_norm,
+             &layer->attention.norms);
     AddAttention(prefix, kind.attention(), held, &layer->attention);
-    AddNorms(kind, StrCat(prefix, names_.ffn_norm), &layer->ffn.norms);
+    AddNorms(kind, prefix, kind.shared_norm() ? names_.attention_norm : names_.ffn_norm,
+             names_.ffn_after_norm, &layer->ffn.norms);
     if (kind.ffn().has_experts()) {
       AddExperts(prefix, kind.ffn().experts(), RangeOf(held.experts()), &layer->ffn);
     } else {
@@ -210,34 +228,77 @@ class ModelPlanner {
     }
   }
 
-  void AddNorms(const v1::LayerKind& kind, const std::string& name, BlockNorms* norms) {
-    const bool before = kind.norm_place() == v1::NORM_PLACE_UNSPECIFIED;
-    AddNorm(name, model_.hidden(), before ? &norms->before : &norms->after_residual);
+  void AddNorms(const v1::LayerKind& kind, const std::string& prefix, std::string_view name,
+                std::string_view after_name, BlockNorms* norms) {
+    const int64_t width = model_.hidden();
+    switch (kind.norm_place()) {
+      case v1::NORM_PLACE_AFTER_RESIDUAL:
+        return AddNorm(StrCat(prefix, name), width, &norms->after_residual);
+      case v1::NORM_PLACE_AFTER: return AddNorm(StrCat(prefix, after_name), width, &norms->after);
+      case v1::NORM_PLACE_BOTH:
+        AddNorm(StrCat(prefix, name), width, &norms->before);
+        return AddNorm(StrCat(prefix, after_name), width, &norms->after);
+      default: return AddNorm(StrCat(prefix, name), width, &norms->before);
+    }
+  }
+
+  // Rows of q, k and v: matrices of their own, or parts of one.
+  std::vector<FusedPart> QkvParts(const std::string& prefix, const v1::Attention& attention,
+                                  const IndexRange& q, const IndexRange& kv) const {
+    const int64_t d = attention.head_dim(), heads = attention.heads();
+    const int64_t q_rows = heads * d, kv_rows = attention.kv_heads() * d;
+    const int64_t paired = PairedRows(attention);
+    const RowOrder rotated = {.head = d, .stride = d, .paired = paired};
+    if (names_.qkv.empty()) {
+      return {{StrCat(prefix, names_.q), q_rows, q, rotated},
+              {StrCat(prefix, names_.k), kv_rows, kv, rotated},
+              {StrCat(prefix, names_.v), kv_rows, kv}};
+    }
+    const std::string name = StrCat(prefix, names_.qkv);
+    const int64_t all = q_rows + 2 * kv_rows;
+    const bool by_head = names_.qkv_rows == QkvRows::kByHead;
+    // Of a head, or of all heads of q, k and v.
+    const int64_t k_first = by_head ? d : q_rows, v_first = by_head ? 2 * d : q_rows + kv_rows;
+    const auto order = [&](int64_t first, int64_t pairs) {
+      return RowOrder{.first = first, .head = d, .stride = by_head ? 3 * d : d, .paired = pairs};
+    };
+    return {{name, all, q, order(0, paired)},
+            {name, all, kv, order(k_first, paired)},
+            {name, all, kv, order(v_first, 0)}};
+  }
+
+  // Of each head of q and k, rows that are neighbouring pairs in the checkpoint.
+  static int64_t PairedRows(const v1::Attention& attention) {
+    return attention.rope().neighbour_pairs() ? attention.rope().rotary_dim() : 0;
   }
 
   void AddAttention(const std::string& prefix, const v1::Attention& attention,
                     const v1::LayerShare& held, AttentionWeights* weights) {
     const int64_t d = attention.head_dim();
-    const int64_t q_rows = attention.heads() * d, kv_rows = attention.kv_heads() * d;
     const IndexRange q = Scaled(held.query_heads(), d), kv = Scaled(held.kv_heads(), d);
-    const std::vector<FusedPart> parts = {{StrCat(prefix, names_.q), q_rows, q},
-                                          {StrCat(prefix, names_.k), kv_rows, kv},
-                                          {StrCat(prefix, names_.v), kv_rows, kv}};
+    const std::vector<FusedPart> parts = QkvParts(prefix, attention, q, kv);
     AddFused(parts, model_.hidden(), &weights->qkv.matrix);
     if (attention.qkv_bias()) AddFusedBias(parts, &weights->qkv.bias);
     if (attention.qk_norm()) {
-      AddVector(&weights->q_norm, StrCat(prefix, names_.q_norm, ".weight"), d);
-      AddVector(&weights->k_norm, StrCat(prefix, names_.k_norm, ".weight"), d);
+      const RowOrder rotated = {.head = d, .stride = d, .paired = PairedRows(attention)};
+      AddNormWeight(&weights->q_norm, StrCat(prefix, names_.q_norm), d, rotated);
+      AddNormWeight(&weights->k_norm, StrCat(prefix, names_.k_norm), d, rotated);
     }
-    AddSummed(StrCat(prefix, names_.o), model_.hidden(), q_rows, q, attention.output_bias(),
-              &weights->output);
+    AddSummed(StrCat(prefix, names_.o), model_.hidden(), attention.heads() * d, q,
+              attention.output_bias(), &weights->output);
   }
 
   void AddDenseFfn(const std::string& prefix, const v1::Ffn& kind, const IndexRange& taken,
                    FfnWeights* ffn) {
     std::vector<FusedPart> parts;
-    if (kind.gated()) parts.push_back({StrCat(prefix, names_.gate), kind.width(), taken});
-    parts.push_back({StrCat(prefix, names_.up), kind.width(), taken});
+    if (!names_.gate_up.empty()) {
+      const std::string name = StrCat(prefix, names_.gate_up);
+      parts.push_back({name, 2 * kind.width(), taken});
+      parts.push_back({name, 2 * kind.width(), taken, {.first = kind.width()}});
+    } else {
+      if (kind.gated()) parts.push_back({StrCat(prefix, names_.gate), kind.width(), taken});
+      parts.push_back({StrCat(prefix, names_.up), kind.width(), taken});
+    }
     AddFused(parts, model_.hidden(), &ffn->up.matrix);
     if (kind.bias()) AddFusedBias(parts, &ffn->up.bias);
     AddSummed(StrCat(prefix, names_.down), model_.hidden(), kind.width(), taken, kind.bias(),
@@ -252,13 +313,13 @@ class ModelPlanner {
     const auto form = source->FormOf(columns);
     status_.Update(form.status());
     if (form.ok() && KeepsCodes(*form)) {
-      status_.Update(absl::InvalidArgumentError(StrCat(
-          "'", name, "' routes to experts and is int4: not supported; use a ",
-          "checkpoint that leaves it as it was (modules_to_not_convert)")));
+      status_.Update(absl::InvalidArgumentError(
+          StrCat("'", name, "' routes to experts and is int4: not supported; use a ",
+                 "checkpoint that leaves it as it was (modules_to_not_convert)")));
     }
-    plan_.AddMatrix(&ffn->router, {.in_features = model_.hidden(),
-                                   .out_features = experts,
-                                   .weight_dtype = DType::kF32});
+    plan_.AddMatrix(
+        &ffn->router,
+        {.in_features = model_.hidden(), .out_features = experts, .weight_dtype = DType::kF32});
     status_.Update(plan_.AddRows(&ffn->router, 0, {source, {0, experts}, columns}));
   }
 
@@ -306,7 +367,7 @@ class ModelPlanner {
   const ModelOptions& options_;
   const v1::Model& model_;
   const v1::WorkerShare& share_;
-  const TensorNames& names_;
+  TensorNames names_;
   const Checkpoint& checkpoint_;
   std::string root_;
   WeightPlan plan_;

@@ -31,10 +31,11 @@ struct LinearWeights {
   kernels::TensorView bias;       // optional [out_features] f32
 };
 
-// Norms around a block: h += block(before(h)), then h = after_residual(h). Absent ones have no
-// weight.
+// Norms around a block: h += after(block(before(h))), then h = after_residual(h). Absent ones have
+// no weight.
 struct BlockNorms {
   NormWeights before;
+  NormWeights after;
   NormWeights after_residual;
 };
 

@@ -21,31 +21,6 @@ void RefuseSharedExperts(JsonReader& config) {
   }
 }
 
-// By layer; see AppendQwenLayers.
-std::vector<bool> WindowedLayers(ConfigDraft& draft) {
-  JsonReader& config = draft.config;
-  std::vector<bool> windowed(static_cast<size_t>(draft.layers));
-  const std::vector<std::string> types = config.Strings("layer_types");
-  if (types.empty()) {
-    const int64_t first = config.IntegerOr("max_window_layers", 28, 0, kMaxLayers);
-    for (int64_t i = first; i < draft.layers; ++i) windowed[static_cast<size_t>(i)] = true;
-    return windowed;
-  }
-  if (static_cast<int64_t>(types.size()) != draft.layers) {
-    config.Fail("layer_types",
-                StrCat("names ", types.size(), " layers, num_hidden_layers ", draft.layers));
-    return windowed;
-  }
-  for (size_t i = 0; i < types.size(); ++i) {
-    windowed[i] = types[i] == "sliding_attention";
-    if (windowed[i] || types[i] == "full_attention") continue;
-    config.Fail("layer_types", StrCat("'", types[i],
-                                      "' is not supported; known are full_attention and "
-                                      "sliding_attention"));
-  }
-  return windowed;
-}
-
 }  // namespace
 
 v1::ActivationKind ReadActivation(JsonReader& config, const char* key, std::string_view fallback) {
@@ -71,9 +46,9 @@ void ReadHeads(ConfigDraft& draft, v1::Attention* attention) {
   attention->set_kv_heads(config.IntegerOr("num_key_value_heads", kv_default, 1, kMaxHeads));
   if (!config.ok()) return;
   if (heads % attention->kv_heads() != 0) {
-    config.Fail("num_attention_heads", StrCat("(", heads,
-                                              ") is not a multiple of num_key_value_heads (",
-                                              attention->kv_heads(), ")"));
+    config.Fail("num_attention_heads",
+                StrCat("(", heads, ") is not a multiple of num_key_value_heads (",
+                       attention->kv_heads(), ")"));
   }
   const int64_t hidden = draft.model->hidden();
   if (config.Has("head_dim") || family.head_dim != 0) {
@@ -101,11 +76,45 @@ void ReadLlamaLayer(ConfigDraft& draft, v1::LayerKind* layer) {
   attention.set_qkv_bias(attention_bias);
   attention.set_output_bias(attention_bias);
   ffn.set_bias(config.BoolOr("mlp_bias", false));
-  if (!config.ok()) return;
-  const RopeConfig rope = ReadRope(config, draft.family.rope_theta, attention.head_dim(),
+  ReadRotation(draft, &attention);
+}
+
+void ReadRotation(ConfigDraft& draft, v1::Attention* attention) {
+  ReadRotation(draft, draft.family.rope_theta, draft.family.partial_rotary, attention);
+}
+
+void ReadRotation(ConfigDraft& draft, double theta, double partial_rotary,
+                  v1::Attention* attention) {
+  if (!draft.config.ok()) return;
+  const RopeConfig rope = ReadRope(draft.config, theta, partial_rotary, attention->head_dim(),
                                    draft.model->max_positions());
-  *attention.mutable_rope() = rope.rope;
+  *attention->mutable_rope() = rope.rope;
+  attention->mutable_rope()->set_neighbour_pairs(draft.family.neighbour_pairs);
   draft.model->set_max_positions(rope.max_positions);
+}
+
+std::vector<bool> ReadLayerTypes(ConfigDraft& draft,
+                                 const std::function<bool(int64_t layer)>& fallback) {
+  JsonReader& config = draft.config;
+  std::vector<bool> windowed(static_cast<size_t>(draft.layers));
+  const std::vector<std::string> types = config.Strings("layer_types");
+  if (types.empty()) {
+    for (int64_t i = 0; i < draft.layers; ++i) windowed[static_cast<size_t>(i)] = fallback(i);
+    return windowed;
+  }
+  if (static_cast<int64_t>(types.size()) != draft.layers) {
+    config.Fail("layer_types",
+                StrCat("names ", types.size(), " layers, num_hidden_layers ", draft.layers));
+    return windowed;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    windowed[i] = types[i] == "sliding_attention";
+    if (windowed[i] || types[i] == "full_attention") continue;
+    config.Fail("layer_types", StrCat("'", types[i],
+                                      "' is not supported; known are full_attention and "
+                                      "sliding_attention"));
+  }
+  return windowed;
 }
 
 void ReadWindow(ConfigDraft& draft, v1::Attention* attention) {
@@ -123,7 +132,9 @@ int64_t ReadQwenWindow(ConfigDraft& draft) {
 void AppendQwenLayers(ConfigDraft& draft, v1::LayerKind layer) {
   const int64_t window = ReadQwenWindow(draft);
   if (window == 0) return AppendLayers(layer, draft.layers, draft.model);
-  for (const bool windowed : WindowedLayers(draft)) {
+  const int64_t first = draft.config.IntegerOr("max_window_layers", 28, 0, kMaxLayers);
+  const auto behind_first = [first](int64_t at) { return at >= first; };
+  for (const bool windowed : ReadLayerTypes(draft, behind_first)) {
     layer.mutable_attention()->set_window(windowed ? window : 0);
     AppendLayers(layer, 1, draft.model);
   }
@@ -132,9 +143,9 @@ void AppendQwenLayers(ConfigDraft& draft, v1::LayerKind layer) {
 void CheckExperts(ConfigDraft& draft, const v1::Experts& experts) {
   RefuseSharedExperts(draft.config);
   if (experts.per_token() <= experts.count()) return;
-  draft.config.Fail("num_experts_per_tok",
-                    StrCat("(", experts.per_token(), ") is above the number of experts (",
-                           experts.count(), ")"));
+  draft.config.Fail(
+      "num_experts_per_tok",
+      StrCat("(", experts.per_token(), ") is above the number of experts (", experts.count(), ")"));
 }
 
 }  // namespace tessera

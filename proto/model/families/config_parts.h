@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <vector>
 
 #include "proto/model/families/family.h"
 
@@ -24,6 +26,18 @@ void ReadHeads(ConfigDraft& draft, v1::Attention* attention);
 // Llama and its descendants: RMSNorm before each block, rotary positions, gated ffn. Sets the
 // model's norm too.
 void ReadLlamaLayer(ConfigDraft& draft, v1::LayerKind* layer);
+
+// Rotary positions of the attention's heads; raises the model's max_positions where the scaling
+// stretches it. Requires head_dim.
+void ReadRotation(ConfigDraft& draft, v1::Attention* attention);
+// The same with another base and part than the family's where the usual keys say nothing.
+void ReadRotation(ConfigDraft& draft, double theta, double partial_rotary,
+                  v1::Attention* attention);
+
+// Which layers have a window: those that layer_types calls sliding_attention; without it those for
+// which `fallback` holds.
+std::vector<bool> ReadLayerTypes(ConfigDraft& draft,
+                                 const std::function<bool(int64_t layer)>& fallback);
 
 // sliding_window of a family whose layers all have it where it is given.
 void ReadWindow(ConfigDraft& draft, v1::Attention* attention);

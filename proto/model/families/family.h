@@ -1,8 +1,8 @@
 // A family of models: how its config.json is read into layers, and what its tensors are called.
 //
 // One file a family (FAMILY.cc beside this one), which defines its Family; families.cc lists them.
-// A family of parts that others have is such a file, two lines of that list, and a golden checkpoint.
-// Immutable, thread-safe.
+// A family of parts that others have is such a file, two lines of that list, and a golden
+// checkpoint. Immutable, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,10 +33,12 @@ struct Family {
   // What the family's configuration class in transformers assumes for absent keys.
   double rope_theta = 10000.0;
   double norm_epsilon = 1e-6;
-  int64_t kv_heads = 0;        // 0: as many as query heads
-  int64_t head_dim = 0;        // 0: hidden_size / num_attention_heads
-  int64_t max_positions = 0;   // 0: must be given
-  int64_t sliding_window = 0;  // 0: none
+  int64_t kv_heads = 0;          // 0: as many as query heads
+  int64_t head_dim = 0;          // 0: hidden_size / num_attention_heads
+  int64_t max_positions = 0;     // 0: must be given
+  int64_t sliding_window = 0;    // 0: none
+  double partial_rotary = 0;     // part of a head that is rotated; 0: all, and no key changes that
+  bool neighbour_pairs = false;  // v1::Rope's; fixed in the family's code
   bool tied_embeddings = false;
 };
 

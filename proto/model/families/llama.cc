@@ -1,6 +1,6 @@
 // Llama 1 to 3, and whatever publishes itself under its class.
-#include "proto/model/families/config_parts.h"
 #include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
 
 namespace tessera {
 namespace {
@@ -14,8 +14,8 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kLlama = {.architecture = "LlamaForCausalLM",
-                       .read = Read,
-                       .tensors = kLlamaTensors,
-                       .max_positions = 2048};
+                              .read = Read,
+                              .tensors = kLlamaTensors,
+                              .max_positions = 2048};
 
 }  // namespace tessera

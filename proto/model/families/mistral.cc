@@ -1,6 +1,6 @@
 // Mistral: Llama with a window.
-#include "proto/model/families/config_parts.h"
 #include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
 
 namespace tessera {
 namespace {
@@ -15,10 +15,10 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kMistral = {.architecture = "MistralForCausalLM",
-                         .read = Read,
-                         .tensors = kLlamaTensors,
-                         .kv_heads = 8,
-                         .max_positions = 4096 * 32,
-                         .sliding_window = 4096};
+                                .read = Read,
+                                .tensors = kLlamaTensors,
+                                .kv_heads = 8,
+                                .max_positions = 4096 * 32,
+                                .sliding_window = 4096};
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // Mixtral: Mistral with routed experts in every layer.
-#include "proto/model/families/config_parts.h"
 #include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
 
 namespace tessera {
 namespace {
@@ -33,11 +33,11 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kMixtral = {.architecture = "MixtralForCausalLM",
-                         .read = Read,
-                         .tensors = kTensors,
-                         .rope_theta = 1e6,
-                         .norm_epsilon = 1e-5,
-                         .kv_heads = 8,
-                         .max_positions = 4096 * 32};
+                                .read = Read,
+                                .tensors = kTensors,
+                                .rope_theta = 1e6,
+                                .norm_epsilon = 1e-5,
+                                .kv_heads = 8,
+                                .max_positions = 4096 * 32};
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // OPT: LayerNorm, learned positions two rows in, biases everywhere, plain ffn.
-#include "proto/model/families/config_parts.h"
 #include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
 
 namespace tessera {
 namespace {
@@ -52,10 +52,10 @@ constexpr TensorNames kTensors = {.roots = {"model.decoder.", "decoder."},
 }  // namespace
 
 extern const Family kOpt = {.architecture = "OPTForCausalLM",
-                     .read = Read,
-                     .tensors = kTensors,
-                     .norm_epsilon = 1e-5,
-                     .max_positions = 2048,
-                     .tied_embeddings = true};
+                            .read = Read,
+                            .tensors = kTensors,
+                            .norm_epsilon = 1e-5,
+                            .max_positions = 2048,
+                            .tied_embeddings = true};
 
 }  // namespace tessera

@@ -15,8 +15,8 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
-                       .read = Read,
-                       .tensors = kLlamaTensors,
-                       .max_positions = 32768};
+                              .read = Read,
+                              .tensors = kLlamaTensors,
+                              .max_positions = 32768};
 
 }  // namespace tessera

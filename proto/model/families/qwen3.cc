@@ -14,9 +14,9 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
-                       .read = Read,
-                       .tensors = kQkNormTensors,
-                       .head_dim = 128,
-                       .max_positions = 32768};
+                              .read = Read,
+                              .tensors = kQkNormTensors,
+                              .head_dim = 128,
+                              .max_positions = 32768};
 
 }  // namespace tessera

@@ -1,8 +1,8 @@
 // Qwen3-MoE: Qwen3's attention; routed experts, in some layers perhaps a dense ffn.
 #include <vector>
 
-#include "proto/model/families/config_parts.h"
 #include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
 
 namespace tessera {
 namespace {
@@ -53,9 +53,9 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kQwen3Moe = {.architecture = "Qwen3MoeForCausalLM",
-                          .read = Read,
-                          .tensors = kTensors,
-                          .kv_heads = 4,
-                          .max_positions = 32768};
+                                 .read = Read,
+                                 .tensors = kTensors,
+                                 .kv_heads = 4,
+                                 .max_positions = 32768};
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #include "proto/model/families/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -17,9 +18,16 @@ v1::RopeScalingKind ScalingKind(JsonReader& scaling, const char* key, const std:
   if (type == "linear") return v1::ROPE_SCALING_KIND_LINEAR;
   if (type == "dynamic") return v1::ROPE_SCALING_KIND_DYNAMIC;
   if (type == "llama3") return v1::ROPE_SCALING_KIND_LLAMA3;
+  // Phi-3's first files have other names for longrope; "mrope" differs from no scaling for images
+  // alone.
+  if (type == "longrope" || type == "su" || (type == "yarn" && scaling.Has("short_factor"))) {
+    return v1::ROPE_SCALING_KIND_LONGROPE;
+  }
+  if (type == "yarn") return v1::ROPE_SCALING_KIND_YARN;
+  if (type == "mrope") return v1::ROPE_SCALING_KIND_UNSPECIFIED;
   scaling.Fail(key, StrCat("'", type,
-                           "' is not supported; known are default, linear, dynamic and "
-                           "llama3"));
+                           "' is not supported; known are default, linear, dynamic, llama3, yarn "
+                           "and longrope"));
   return v1::ROPE_SCALING_KIND_UNSPECIFIED;
 }
 
@@ -35,14 +43,71 @@ void StretchPositions(JsonReader& scaling, RopeConfig* read) {
   read->max_positions = static_cast<int64_t>(positions);
 }
 
-void ReadScaling(JsonReader& scaling, RopeConfig* read) {
+// Length the model was trained at. The configuration's own key wins over the one beside the
+// scaling.
+int64_t OriginalPositions(JsonReader& config, JsonReader& scaling, int64_t fallback) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  JsonReader& reader = config.Has(kKey) ? config : scaling;
+  return reader.IntegerOr(kKey, fallback, 1, kMaxPositions);
+}
+
+// YaRN (arXiv 2309.00071), as transformers' _compute_yarn_parameters reads it.
+void ReadYarn(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
+  v1::Rope& rope = read->rope;
+  rope.set_original_max_positions(OriginalPositions(config, scaling, read->max_positions));
+  const double stretched =
+      static_cast<double>(read->max_positions) / static_cast<double>(rope.original_max_positions());
+  rope.set_factor(scaling.NumberOr("factor", stretched, 1.0, kMaxFactor));
+  // A model that is trained with the ramp may name the stretched length or the original one.
+  read->max_positions =
+      std::max(read->max_positions,
+               static_cast<int64_t>(
+                   std::floor(rope.factor() * static_cast<double>(rope.original_max_positions()))));
+  const auto or_default = [](double value, double fallback) {
+    return value == 0 ? fallback : value;
+  };
+  rope.set_beta_fast(or_default(scaling.NumberOr("beta_fast", 0, 0, kMaxFactor), 32));
+  rope.set_beta_slow(or_default(scaling.NumberOr("beta_slow", 0, 0, kMaxFactor), 1));
+  rope.set_ramp_not_truncated(!scaling.BoolOr("truncate", true));
+  const double grown = rope.factor() <= 1 ? 0 : std::log(rope.factor());
+  const auto scale = [grown](double mscale) { return 0.1 * mscale * grown + 1; };
+  const double mscale = scaling.NumberOr("mscale", 0, 0, kMaxFactor);
+  const double all_dim = scaling.NumberOr("mscale_all_dim", 0, 0, kMaxFactor);
+  const double usual = mscale != 0 && all_dim != 0 ? scale(mscale) / scale(all_dim) : scale(1);
+  rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 0, kMaxFactor));
+}
+
+// LongRoPE (arXiv 2402.13753), as Phi-3 writes it.
+void ReadLongRope(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
+  v1::Rope& rope = read->rope;
+  rope.set_original_max_positions(OriginalPositions(config, scaling, read->max_positions));
+  const struct {
+    const char* key;
+    google::protobuf::RepeatedField<double>* factors;
+  } lists[] = {{"short_factor", rope.mutable_short_factors()},
+               {"long_factor", rope.mutable_long_factors()}};
+  for (const auto& list : lists) {
+    for (const double factor : scaling.Numbers(list.key, 1e-6, kMaxFactor)) {
+      list.factors->Add(factor);
+    }
+    if (list.factors->size() == rope.rotary_dim() / 2) continue;
+    scaling.Fail(list.key, StrCat("has ", list.factors->size(), " numbers; ", rope.rotary_dim() / 2,
+                                  " pairs are rotated"));
+  }
+  const auto original = static_cast<double>(rope.original_max_positions());
+  const double stretched = scaling.NumberOr(
+      "factor", static_cast<double>(read->max_positions) / original, 0, kMaxFactor);
+  const double usual = stretched <= 1 ? 1 : std::sqrt(1 + std::log(stretched) / std::log(original));
+  rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 0, kMaxFactor));
+}
+
+void ReadScaling(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
   v1::Rope& rope = read->rope;
   const char* key = scaling.Has("rope_type") ? "rope_type" : "type";
   rope.set_scaling(ScalingKind(scaling, key, scaling.StringOr(key, "")));
-  if (scaling.NumberOr("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0) {
-    scaling.Fail("partial_rotary_factor", "other than 1 is not supported");
-  }
   if (!scaling.ok() || rope.scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED) return;
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_YARN) return ReadYarn(config, scaling, read);
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_LONGROPE) return ReadLongRope(config, scaling, read);
 
   rope.set_factor(scaling.Number("factor", 1.0, kMaxFactor));
   if (rope.scaling() == v1::ROPE_SCALING_KIND_LLAMA3) {
@@ -63,6 +128,38 @@ void ReadScaling(JsonReader& scaling, RopeConfig* read) {
   StretchPositions(scaling, read);
 }
 
+// How much of a head is rotated.
+class RotaryPart {
+ public:
+  RotaryPart(double usual, int64_t head_dim) : usual_(usual), head_dim_(head_dim) {}
+
+  // Where `reader` says nothing, what was read before stays.
+  void Read(JsonReader& reader, v1::Rope* rope) const {
+    constexpr const char* kKey = "partial_rotary_factor";
+    const double before =
+        rope->rotary_dim() == 0 ? (usual_ == 0 ? 1 : usual_) : Share(rope->rotary_dim());
+    const double part = reader.NumberOr(kKey, before, 0.0, 1.0);
+    if (usual_ == 0 && part != 1.0) reader.Fail(kKey, "other than 1 is not supported");
+    const auto dimensions = static_cast<int64_t>(static_cast<double>(head_dim_) * part + 1e-6);
+    if (usual_ == 0 && dimensions % 2 != 0) {
+      reader.Fail("head_dim", StrCat("must be even to be rotated, not ", dimensions));
+    } else if (dimensions < 2 || dimensions % 2 != 0) {
+      reader.Fail(kKey,
+                  StrCat("leaves ", dimensions, " dimensions of a head to be rotated; it must ",
+                         "be an even number of them, at least 2"));
+    }
+    rope->set_rotary_dim(static_cast<int32_t>(dimensions));
+  }
+
+ private:
+  double Share(int64_t dimensions) const {
+    return static_cast<double>(dimensions) / static_cast<double>(head_dim_);
+  }
+
+  const double usual_;  // 0: all, always
+  const int64_t head_dim_;
+};
+
 // Whether `key` says anything: transformers passes over null and over an empty object.
 bool HoldsRope(JsonReader& config, const char* key) {
   if (!config.Has(key)) return false;
@@ -74,7 +171,7 @@ bool HoldsRope(JsonReader& config, const char* key) {
 }
 
 // Expects the rope_theta of the top level, or the family's, in read->rope.
-void ReadRopeFrom(JsonReader& config, const char* key, RopeConfig* read) {
+void ReadRopeFrom(JsonReader& config, const char* key, const RotaryPart& part, RopeConfig* read) {
   v1::Rope& rope = read->rope;
   const nlohmann::json& object = config.At(key);
   for (const auto& [name, value] : object.items()) {
@@ -89,7 +186,8 @@ void ReadRopeFrom(JsonReader& config, const char* key, RopeConfig* read) {
                                       rope.theta(), ": remove the one that is not meant"));
   }
   rope.set_theta(theta);
-  ReadScaling(scaling, read);
+  part.Read(scaling, &rope);
+  ReadScaling(config, scaling, read);
   config.Adopt(scaling.status());
 }
 
@@ -114,25 +212,20 @@ void RefuseTwoRopes(JsonReader& config, const RopeConfig& by_scaling) {
 
 }  // namespace
 
-RopeConfig ReadRope(JsonReader& config, double default_theta, int64_t head_dim,
-                    int64_t max_positions) {
+RopeConfig ReadRope(JsonReader& config, double default_theta, double partial_rotary,
+                    int64_t head_dim, int64_t max_positions) {
   RopeConfig read = {.rope = {}, .max_positions = max_positions};
-  read.rope.set_rotary_dim(static_cast<int32_t>(head_dim));
-  if (head_dim % 2 != 0) {
-    config.Fail("head_dim", StrCat("must be even to be rotated, not ", head_dim));
-  }
-  if (config.NumberOr("partial_rotary_factor", 1.0, 0.0, 1.0) != 1.0) {
-    config.Fail("partial_rotary_factor", "other than 1 is not supported");
-  }
+  const RotaryPart part(partial_rotary, head_dim);
+  part.Read(config, &read.rope);
   read.rope.set_theta(config.NumberOr("rope_theta", default_theta, 1.0, kMaxTheta));
 
   const bool parameters = HoldsRope(config, "rope_parameters");
   const bool scaling = HoldsRope(config, "rope_scaling");
   if (!config.ok() || (!parameters && !scaling)) return read;
   RopeConfig other = read;
-  ReadRopeFrom(config, scaling ? "rope_scaling" : "rope_parameters", &read);
+  ReadRopeFrom(config, scaling ? "rope_scaling" : "rope_parameters", part, &read);
   if (!config.ok() || !parameters || !scaling) return read;
-  ReadRopeFrom(config, "rope_parameters", &other);
+  ReadRopeFrom(config, "rope_parameters", part, &other);
   if (config.ok() && !IsSameRope(read, other)) RefuseTwoRopes(config, read);
   return read;
 }

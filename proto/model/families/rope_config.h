@@ -14,8 +14,9 @@ struct RopeConfig {
 };
 
 // From rope_parameters, or rope_theta and rope_scaling, for heads of `head_dim`. Failures go to
-// `config`; two of these keys that disagree are one.
-RopeConfig ReadRope(JsonReader& config, double default_theta, int64_t head_dim,
-                    int64_t max_positions);
+// `config`; two of these keys that disagree are one. Of a head the part `partial_rotary` is rotated
+// where partial_rotary_factor says nothing else; 0: all of it, and the key may not say else.
+RopeConfig ReadRope(JsonReader& config, double default_theta, double partial_rotary,
+                    int64_t head_dim, int64_t max_positions);
 
 }  // namespace tessera

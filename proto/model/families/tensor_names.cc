@@ -11,4 +11,10 @@ std::string_view RootOf(const TensorNames& names,
   return names.roots[second ? 1 : 0];
 }
 
+std::string_view HeadOf(const TensorNames& names,
+                        const std::function<bool(const std::string&)>& has) {
+  const bool other = !names.other_head.empty() && !has(StrCat(names.head, ".weight"));
+  return other ? names.other_head : names.head;
+}
+
 }  // namespace tessera

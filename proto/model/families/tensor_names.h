@@ -8,31 +8,47 @@
 
 namespace tessera {
 
+// How q, k and v follow each other in one matrix: all of q, then k, then v; or head by head the
+// rows of its q, k and v.
+enum class QkvRows { kBlocks, kByHead };
+
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
-  // Prefixes of everything but the head; the one under which the embedding is found is used, because
-  // checkpoints saved without the head's class lack its prefix.
+  // Prefixes of everything but the head; the one under which the embedding is found is used,
+  // because checkpoints saved without the head's class lack its prefix.
   std::array<std::string_view, 2> roots = {};
   std::string_view embedding = {};
   std::string_view positions = {};
   std::string_view project_in = {};
   std::string_view project_out = {};
   std::string_view final_norm = {};
-  std::string_view head = {};  // from no root
+  std::string_view head = {};        // from no root
+  std::string_view other_head = {};  // where the checkpoint has no tensor of the name before
   std::string_view layers = {};
   // Below: relative to "<root><layers>.<index>."
-  std::string_view attention_norm = {};
+  std::string_view attention_norm = {};        // before the block, or after the residual
+  std::string_view attention_after_norm = {};  // of the block's output
   std::string_view q = {}, k = {}, v = {}, o = {};
+  std::string_view qkv = {};  // instead of q, k and v: one matrix of all
+  QkvRows qkv_rows = QkvRows::kBlocks;
   std::string_view q_norm = {}, k_norm = {};
   std::string_view ffn_norm = {};
+  std::string_view ffn_after_norm = {};
   std::string_view gate = {}, up = {}, down = {};
+  std::string_view gate_up = {};  // instead of gate and up: one matrix, gate's rows first
   std::string_view router = {};
   std::string_view experts = {};  // "<experts>.<index>." is the prefix of the next three
   std::string_view expert_gate = {}, expert_up = {}, expert_down = {};
+  // Weights of norms are stored less this much (1: a norm multiplies by 1 + w).
+  float norm_offset = 0;
 };
 
 // The root under which the embedding is; `has` tells whether a tensor is in the checkpoint.
 std::string_view RootOf(const TensorNames& names,
+                        const std::function<bool(const std::string&)>& has);
+
+// The head's name in the checkpoint.
+std::string_view HeadOf(const TensorNames& names,
                         const std::function<bool(const std::string&)>& has);
 
 // Llama's, which its descendants start from.

@@ -157,6 +157,83 @@ VARIANTS = {
     "llama_gptq": Variant("Llama", dict(rope_parameters=PLAIN, **INT4_SIZES),
                           [dict(rope_parameters=NO_THETA)], form=4, dtype=torch.float16,
                           int4="gptq", group=16),
+    "llama_yarn": Variant("Llama", dict(head_dim=16, rope_parameters=rope(
+        "yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=32, beta_fast=2.0)),
+        [dict(rope_parameters=NO_THETA),
+         dict(rope_parameters=rope("yarn", rope_theta=100.0, factor=4.0,
+                                   original_max_position_embeddings=32)),
+         dict(rope_parameters=rope("yarn", rope_theta=100.0, factor=4.0, attention_factor=1.0,
+                                   original_max_position_embeddings=32, beta_fast=2.0))]),
+    "qwen3_yarn_v4": Variant("Qwen3", dict(rope_parameters=rope(
+        "yarn", rope_theta=100.0, factor=2.0, original_max_position_embeddings=32,
+        attention_factor=0.9), max_position_embeddings=32, **QWEN3),
+        [dict(rope_parameters=NO_THETA)], form=4),
+    "glm4": Variant("Glm4", dict(
+        rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=16,
+        attention_bias=True, attention_dropout=0.0),
+        [dict(rope_parameters=rope("default", partial_rotary_factor=1.0)),
+         dict(rope_parameters=rope("default", rope_theta=100.0, partial_rotary_factor=0.5))]),
+    "glm4_no_bias": Variant("Glm4", dict(
+        rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=8,
+        attention_bias=False, num_key_value_heads=4), [dict(hidden_act="gelu")]),
+    "ernie4_5": Variant("Ernie4_5", dict(rope_parameters=PLAIN, head_dim=16, use_bias=True),
+                        [dict(rope_parameters=NO_THETA)]),
+    "ernie4_5_tied": Variant("Ernie4_5", dict(
+        rope_parameters=PLAIN, head_dim=8, use_bias=False, tie_word_embeddings=True,
+        num_key_value_heads=1), [dict(rope_parameters=NO_THETA)]),
+    "exaone4": Variant("Exaone4", dict(
+        rope_parameters=PLAIN, sliding_window=16, sliding_window_pattern=3, num_hidden_layers=4),
+        [dict(sliding_window=17), dict(sliding_window_pattern=2), dict(rope_parameters=NO_THETA)]),
+    "exaone4_full": Variant("Exaone4", dict(
+        rope_parameters=PLAIN, sliding_window=None, tie_word_embeddings=True,
+        layer_types=["full_attention"] * 2), [dict(rope_parameters=NO_THETA)]),
+    "stablelm": Variant("StableLm", dict(
+        rope_parameters=rope("default", partial_rotary_factor=0.5), use_qkv_bias=True,
+        layer_norm_eps=0.05), [dict(layer_norm_eps=0.0)]),
+    "stablelm_parallel": Variant("StableLm", dict(
+        rope_parameters=rope("default", partial_rotary_factor=0.25), use_parallel_residual=True,
+        layer_norm_eps=0.05), [dict(layer_norm_eps=0.0), dict(
+            rope_parameters=rope("default", partial_rotary_factor=0.5))]),
+    "gpt_neox": Variant("GPTNeoX", dict(
+        rope_parameters=rope("default", partial_rotary_factor=0.25), layer_norm_eps=0.05,
+        num_key_value_heads=4), [dict(use_parallel_residual=False), dict(layer_norm_eps=0.0),
+                                 dict(hidden_act="relu")],
+        rename=("lm_head.", "embed_out.")),
+    "gpt_neox_serial": Variant("GPTNeoX", dict(
+        rope_parameters=rope("default", partial_rotary_factor=0.5), use_parallel_residual=False,
+        layer_norm_eps=0.05, attention_bias=False, num_key_value_heads=4),
+        [dict(rope_parameters=rope("default", partial_rotary_factor=0.25))]),
+    "phi3": Variant("Phi3", dict(rope_parameters=rope("default", partial_rotary_factor=1.0),
+                                 sliding_window=16, num_key_value_heads=2),
+                    [dict(sliding_window=17), dict(sliding_window=None)]),
+    # Prompts are longer than the original length, where the oracle takes the long list too.
+    "phi3_longrope": Variant("Phi3", dict(
+        rope_parameters=rope("longrope", partial_rotary_factor=0.5, short_factor=[1.0, 1.2],
+                             long_factor=[1.5, 4.0]), original_max_position_embeddings=16),
+        [dict(rope_parameters=rope("longrope", partial_rotary_factor=0.5, short_factor=[1.0, 1.2],
+                                   long_factor=[1.0, 1.2]))]),
+    "smollm3": Variant("SmolLM3", dict(
+        rope_parameters=PLAIN, no_rope_layers=[1, 0], tie_word_embeddings=True, pad_token_id=None),
+        [dict(no_rope_layers=[1, 1]), dict(no_rope_layers=[0, 0]), dict(no_rope_layers=[0, 1])]),
+    "smollm3_window": Variant("SmolLM3", dict(
+        rope_parameters=PLAIN, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=16,
+        tie_word_embeddings=False, num_hidden_layers=3, pad_token_id=None),
+        [dict(use_sliding_window=False), dict(no_rope_layer_interval=3), dict(sliding_window=17)]),
+    "seed_oss": Variant("SeedOss", dict(
+        rope_parameters=PLAIN, head_dim=16, attention_bias=True, attention_out_bias=False,
+        attention_dropout=0.0, residual_dropout=0.0, num_key_value_heads=1, pad_token_id=None),
+        [dict(rope_parameters=NO_THETA)]),
+    "seed_oss_out_bias": Variant("SeedOss", dict(
+        rope_parameters=PLAIN, head_dim=16, attention_bias=False, attention_out_bias=True,
+        mlp_bias=True, attention_dropout=0.0, residual_dropout=0.0, pad_token_id=None),
+        [dict(rope_parameters=NO_THETA)]),
+    "starcoder2": Variant("Starcoder2", dict(
+        rope_parameters=PLAIN, norm_epsilon=0.05, sliding_window=16, tie_word_embeddings=True),
+        [dict(rope_parameters=NO_THETA), dict(norm_epsilon=0.0), dict(sliding_window=None),
+         dict(hidden_act="relu")]),
+    "starcoder2_no_bias": Variant("Starcoder2", dict(
+        rope_parameters=PLAIN, norm_epsilon=0.05, use_bias=False, tie_word_embeddings=False),
+        [dict(rope_parameters=NO_THETA)]),
     "mixtral_awq_bf16": Variant("Mixtral", dict(
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2,
         **{**INT4_SIZES, "intermediate_size": 32}), [dict(num_experts_per_tok=1)],

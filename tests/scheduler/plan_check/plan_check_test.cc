@@ -141,9 +141,11 @@ TEST_CASE("figures of a hostile plan are refused, not computed with") {
   v1::DeploymentPlan plan = TwoReplicas();
   // More than query heads: none to a group.
   tests::AttentionOf(*plan.mutable_model()).set_kv_heads(8);
-  CHECK_THAT(Reason(plan), Catch::Contains("kinds[0].attention.kv_heads (8) must divide heads (4)"));
+  CHECK_THAT(Reason(plan),
+             Catch::Contains("kinds[0].attention.kv_heads (8) must divide heads (4)"));
   tests::AttentionOf(*plan.mutable_model()).set_kv_heads(0);
-  CHECK_THAT(Reason(plan), Catch::Contains("kinds[0].attention.kv_heads (0) must divide heads (4)"));
+  CHECK_THAT(Reason(plan),
+             Catch::Contains("kinds[0].attention.kv_heads (0) must divide heads (4)"));
   plan = TwoReplicas();
   plan.mutable_model()->mutable_layers(0)->set_kind(1);
   CHECK_THAT(Reason(plan), Catch::Contains("6 layers of kind 1; there are 1 kinds"));

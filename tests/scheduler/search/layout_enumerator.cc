@@ -50,8 +50,7 @@ void MakeLayoutInstance(int seed, int max_devices, int max_layers, LayoutInstanc
   model.name = "m";
   model.layers = random.Int(8, max_layers);
   model.hidden = model.embedding_width = 4096;
-  model.kinds = {
-      {.hidden = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128, .ffn_width = 14336}};
+  model.kinds = {{.hidden = 4096, .heads = 32, .kv_heads = 8, .head_dim = 128, .ffn_width = 14336}};
   model.vocabulary = 32000;
 
   v1::Cluster cluster;

@@ -155,7 +155,8 @@ TEST_CASE("int4: columns that begin within a group of a few inputs are refused")
   const auto device = Device();
   const auto part = Load(
       GoldenFolder("qwen2_awq"),
-      [](v1::WorkerShare& share) { tests::PartOf(share).mutable_ffn_columns()->set_begin(36); }, *device);
+      [](v1::WorkerShare& share) { tests::PartOf(share).mutable_ffn_columns()->set_begin(36); },
+      *device);
   CHECK_THAT(std::string(part.status().message()),
              Contains("inputs [36, 96) of 'model.layers.0.mlp.down_proj'") &&
                  Contains("within a group of 32") && Contains("multiple of 8"));

@@ -198,8 +198,9 @@ TEST_CASE("a share's slices are computed with where they lie in the file") {
   ModelOptions options = {
       .folder = folder.path(), .model = *shape, .share = WholeShare(*shape), .limits = {}};
   options.share.mutable_layers()->set_begin(1);
-  tests::PartOf(options.share).mutable_ffn_columns()->set_begin(
-      64);  // the last 32 of 96: rows, and columns of down
+  tests::PartOf(options.share)
+      .mutable_ffn_columns()
+      ->set_begin(64);  // the last 32 of 96: rows, and columns of down
   options.share.set_holds_embedding(false);
   std::vector<float> rows[2];
   for (const bool later : {false, true}) {

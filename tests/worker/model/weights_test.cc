@@ -1,6 +1,5 @@
 // What a share's ranges select is what is packed: rows of fused matrices, columns of those that
 // are summed over ranks, layers, experts, vocabulary.
-#include "tests/fakes/uniform_model.h"
 #include "worker/weights/weights.h"
 
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/model/model_folder.h"
+#include "tests/fakes/uniform_model.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/weights/safetensors.h"
 

@@ -1,0 +1,40 @@
+// StableLM 2 and 3B: LayerNorm, a quarter of each head rotated, attention and ffn perhaps parallel
+// behind one norm.
+#include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
+
+namespace tessera {
+namespace {
+
+void Read(ConfigDraft& draft) {
+  JsonReader& config = draft.config;
+  v1::LayerKind layer;
+  v1::Attention& attention = *layer.mutable_attention();
+  v1::Ffn& ffn = *layer.mutable_ffn();
+  ReadHeads(draft, &attention);
+  ReadRotation(draft, &attention);
+  attention.set_qkv_bias(config.BoolOr("use_qkv_bias", false));
+  ffn.set_width(config.Integer("intermediate_size", 1, kMaxWidth));
+  ffn.set_gated(true);
+  ffn.set_activation(ReadActivation(config, "hidden_act", "silu"));
+  draft.model->set_norm(v1::NORM_KIND_LAYER);
+  draft.model->set_norm_epsilon(config.NumberOr("layer_norm_eps", draft.family.norm_epsilon, 0, 1));
+  const bool parallel = config.BoolOr("use_parallel_residual", false);
+  layer.set_parallel(parallel);
+  layer.set_shared_norm(parallel);
+  if (config.BoolOr("qk_layernorm", false)) {
+    config.Fail("qk_layernorm", "true (a norm of its own for each head) is not supported");
+  }
+  AppendLayers(layer, draft.layers, draft.model);
+}
+
+}  // namespace
+
+extern const Family kStableLm = {.architecture = "StableLmForCausalLM",
+                                 .read = Read,
+                                 .tensors = kLlamaTensors,
+                                 .norm_epsilon = 1e-5,
+                                 .max_positions = 4096,
+                                 .partial_rotary = 0.25};
+
+}  // namespace tessera
