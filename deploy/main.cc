@@ -1,4 +1,4 @@
-// The `tessera` command: up, status, profile, complete, plan, simulate.
+// The `tessera` command: up, status, profile, complete, models, plan, simulate.
 
 #include <iostream>
 #include <span>
@@ -12,6 +12,7 @@
 #include "deploy/cluster_client.h"
 #include "deploy/complete.h"
 #include "deploy/failure.h"
+#include "deploy/models_command.h"
 #include "deploy/plan_cli.h"
 #include "deploy/profile_command.h"
 #include "deploy/simulate_command.h"
@@ -164,6 +165,29 @@ int RunComplete(CompleteFlags& flags) {
   return answer.ok() ? 0 : Fail(answer.status());
 }
 
+struct ModelsFlags {
+  std::string model;
+  bool markdown = false;
+};
+
+void AddModels(const Command& app, ModelsFlags& flags) {
+  const Command models = app.AddSubcommand(
+      "models", "List the models that can be served, or say what a checkpoint is");
+  models.AddOption("model", flags.model, "Model folder, or a cached model's name");
+  models.AddSwitch("--markdown", flags.markdown, "Print the families as a table in Markdown");
+}
+
+int RunModels(const ModelsFlags& flags) {
+  if (flags.model.empty()) {
+    std::cout << (flags.markdown ? ModelsMarkdown() : ListModels());
+    return 0;
+  }
+  const absl::StatusOr<std::string> text = DescribeModel(flags.model);
+  if (!text.ok()) return Fail(text.status());
+  std::cout << *text;
+  return 0;
+}
+
 int RunSimulate(const SimulateFlags& flags) {
   const absl::StatusOr<std::string> summary = SimulateFromFiles(flags);
   if (!summary.ok()) return Fail(summary.status());
@@ -199,10 +223,12 @@ int Main(int argc, char** argv) {
   StatusFlags status;
   ProfileFlags profile;
   CompleteFlags complete;
+  ModelsFlags models;
   const Command up_app = AddUp(app, up);
   AddStatus(app, status);
   AddProfile(app, profile);
   AddComplete(app, complete);
+  AddModels(app, models);
   PlanCli plan(app);
   SimulateFlags simulate;
   AddSimulate(app, &simulate);
@@ -222,6 +248,7 @@ int Main(int argc, char** argv) {
   if (app.Named("status")) return RunStatus(status);
   if (app.Named("profile")) return RunProfile(profile);
   if (app.Named("complete")) return RunComplete(complete);
+  if (app.Named("models")) return RunModels(models);
   if (app.Named("plan")) return plan.Run();
   if (app.Named("simulate")) return RunSimulate(simulate);
   if (absl::Status s = FinishUp(up_app, up); !s.ok()) {

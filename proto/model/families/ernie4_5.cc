@@ -18,6 +18,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kErnie45 = {.architecture = "Ernie4_5ForCausalLM",
+                                .name = "ERNIE 4.5",
                                 .read = Read,
                                 .tensors = kLlamaTensors,
                                 .rope_theta = 5e5,

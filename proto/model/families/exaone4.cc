@@ -58,6 +58,7 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kExaone4 = {.architecture = "Exaone4ForCausalLM",
+                                .name = "EXAONE 4",
                                 .read = Read,
                                 .tensors = kTensors,
                                 .norm_epsilon = 1e-5,

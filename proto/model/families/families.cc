@@ -25,8 +25,8 @@ extern const Family kStarcoder2;
 namespace {
 
 constexpr std::array kFamilies = {
-    &kLlama,   &kMistral, &kQwen2,   &kQwen3, &kOpt,     &kMixtral, &kQwen3Moe, &kErnie45,
-    &kExaone4, &kGlm4,    &kGptNeoX, &kPhi3,  &kSeedOss, &kSmolLm3, &kStableLm, &kStarcoder2};
+    &kErnie45, &kExaone4, &kGptNeoX, &kGlm4,     &kLlama,   &kMistral, &kMixtral,  &kOpt,
+    &kPhi3,    &kQwen2,   &kQwen3,   &kQwen3Moe, &kSeedOss, &kSmolLm3, &kStableLm, &kStarcoder2};
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 
 namespace tessera {
 
+// In the order of their classes' names.
 absl::Span<const Family* const> Families();
 
 // Null where no family has this name.

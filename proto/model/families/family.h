@@ -27,6 +27,7 @@ struct ConfigDraft {
 
 struct Family {
   std::string_view architecture;  // as in config.json
+  std::string_view name;          // as its publisher calls it, shown to users
   void (*read)(ConfigDraft&);
   TensorNames tensors;
 

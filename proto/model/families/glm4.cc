@@ -27,6 +27,7 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kGlm4 = {.architecture = "Glm4ForCausalLM",
+                             .name = "GLM-4-0414",
                              .read = Read,
                              .tensors = kTensors,
                              .norm_epsilon = 1.5625e-7,

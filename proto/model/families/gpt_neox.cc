@@ -43,6 +43,7 @@ constexpr TensorNames kTensors = {.roots = {"gpt_neox.", ""},
 }  // namespace
 
 extern const Family kGptNeoX = {.architecture = "GPTNeoXForCausalLM",
+                                .name = "GPT-NeoX, Pythia",
                                 .read = Read,
                                 .tensors = kTensors,
                                 .norm_epsilon = 1e-5,

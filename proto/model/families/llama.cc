@@ -14,6 +14,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kLlama = {.architecture = "LlamaForCausalLM",
+                              .name = "Llama 1 to 3",
                               .read = Read,
                               .tensors = kLlamaTensors,
                               .max_positions = 2048};

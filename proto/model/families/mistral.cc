@@ -15,6 +15,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kMistral = {.architecture = "MistralForCausalLM",
+                                .name = "Mistral",
                                 .read = Read,
                                 .tensors = kLlamaTensors,
                                 .kv_heads = 8,

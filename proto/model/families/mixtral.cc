@@ -33,6 +33,7 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kMixtral = {.architecture = "MixtralForCausalLM",
+                                .name = "Mixtral",
                                 .read = Read,
                                 .tensors = kTensors,
                                 .rope_theta = 1e6,

@@ -52,6 +52,7 @@ constexpr TensorNames kTensors = {.roots = {"model.decoder.", "decoder."},
 }  // namespace
 
 extern const Family kOpt = {.architecture = "OPTForCausalLM",
+                            .name = "OPT",
                             .read = Read,
                             .tensors = kTensors,
                             .norm_epsilon = 1e-5,

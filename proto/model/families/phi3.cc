@@ -23,6 +23,7 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kPhi3 = {.architecture = "Phi3ForCausalLM",
+                             .name = "Phi-3, 3.5, 4 and 4-mini",
                              .read = Read,
                              .tensors = kTensors,
                              .norm_epsilon = 1e-5,

@@ -15,6 +15,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
+                              .name = "Qwen2, Qwen2.5",
                               .read = Read,
                               .tensors = kLlamaTensors,
                               .max_positions = 32768};

@@ -14,6 +14,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
+                              .name = "Qwen3",
                               .read = Read,
                               .tensors = kQkNormTensors,
                               .head_dim = 128,

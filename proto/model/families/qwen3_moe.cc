@@ -53,6 +53,7 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kQwen3Moe = {.architecture = "Qwen3MoeForCausalLM",
+                                 .name = "Qwen3-MoE",
                                  .read = Read,
                                  .tensors = kTensors,
                                  .kv_heads = 4,

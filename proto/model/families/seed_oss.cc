@@ -17,6 +17,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kSeedOss = {.architecture = "SeedOssForCausalLM",
+                                .name = "Seed-OSS",
                                 .read = Read,
                                 .tensors = kLlamaTensors,
                                 .kv_heads = 8,

@@ -44,6 +44,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kSmolLm3 = {.architecture = "SmolLM3ForCausalLM",
+                                .name = "SmolLM3",
                                 .read = Read,
                                 .tensors = kLlamaTensors,
                                 .rope_theta = 2e6,

@@ -31,6 +31,7 @@ void Read(ConfigDraft& draft) {
 }  // namespace
 
 extern const Family kStableLm = {.architecture = "StableLmForCausalLM",
+                                 .name = "StableLM",
                                  .read = Read,
                                  .tensors = kLlamaTensors,
                                  .norm_epsilon = 1e-5,

@@ -35,6 +35,7 @@ constexpr TensorNames kTensors = [] {
 }  // namespace
 
 extern const Family kStarcoder2 = {.architecture = "Starcoder2ForCausalLM",
+                                   .name = "StarCoder2",
                                    .read = Read,
                                    .tensors = kTensors,
                                    .norm_epsilon = 1e-5,

@@ -1,0 +1,139 @@
+#include "deploy/models_command.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "proto/layers/layer_sizes.h"
+#include "proto/layers/layers.h"
+#include "proto/model/families/families.h"
+#include "proto/model/model_tensors.h"
+#include "scheduler/cost/model_shape.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::deploy {
+namespace {
+
+std::string Bytes(double bytes) {
+  if (bytes >= 0x1p30) return absl::StrFormat("%.2f GiB", bytes / 0x1p30);
+  if (bytes >= 0x1p20) return absl::StrFormat("%.2f MiB", bytes / 0x1p20);
+  return absl::StrFormat("%.2f KiB", bytes / 0x1p10);
+}
+
+std::string TypeName(v1::DataType type) {
+  switch (type) {
+    case v1::DATA_TYPE_FLOAT32: return "float32";
+    case v1::DATA_TYPE_FLOAT16: return "float16";
+    case v1::DATA_TYPE_BFLOAT16: return "bfloat16";
+    default: return "of no type that config.json names";
+  }
+}
+
+std::string RotationText(const v1::Attention& attention) {
+  if (!attention.has_rope()) return "not rotated";
+  const v1::Rope& rope = attention.rope();
+  const char* scaling = "";
+  switch (rope.scaling()) {
+    case v1::ROPE_SCALING_KIND_LINEAR: scaling = ", linear"; break;
+    case v1::ROPE_SCALING_KIND_DYNAMIC: scaling = ", dynamic"; break;
+    case v1::ROPE_SCALING_KIND_LLAMA3: scaling = ", llama3"; break;
+    case v1::ROPE_SCALING_KIND_YARN: scaling = ", yarn"; break;
+    case v1::ROPE_SCALING_KIND_LONGROPE: scaling = ", longrope"; break;
+    default: break;
+  }
+  return absl::StrFormat("rope of base %g%s", rope.theta(), scaling);
+}
+
+std::string KindText(const v1::LayerKind& kind) {
+  const v1::Attention& attention = kind.attention();
+  const v1::Ffn& ffn = kind.ffn();
+  std::string text =
+      StrCat(attention.heads(), " heads and ", attention.kv_heads(), " kv heads of ",
+             attention.head_dim(), ", ",
+             attention.window() > 0 ? StrCat("a window of ", attention.window(), " tokens")
+                                    : std::string("all tokens seen"),
+             ", ", RotationText(attention));
+  if (ffn.has_experts()) {
+    text += StrCat("; ", ffn.experts().per_token(), " of ", ffn.experts().count(),
+                   " experts of width ", ffn.experts().width());
+  } else {
+    text += StrCat("; ffn of width ", ffn.width());
+  }
+  return text + (ffn.gated() ? ", gated" : "");
+}
+
+// How many layers are of the kind.
+int64_t CountOf(const v1::Model& model, int kind) {
+  int64_t count = 0;
+  for (const v1::LayerRun& run : model.layers()) count += run.kind() == kind ? run.count() : 0;
+  return count;
+}
+
+std::string LayersText(const v1::Model& model) {
+  std::string text = StrCat("layers:   ", LayerCount(model), "\n");
+  for (int i = 0; i < model.kinds_size(); ++i) {
+    const LayerShape shape = ShapeOf(model, model.kinds(i));
+    const auto kv = static_cast<double>(KvElementsPerToken(shape, WholeLayer(shape)));
+    text +=
+        StrCat("  ", CountOf(model, i), " with ", KindText(model.kinds(i)), "; KV ",
+               Bytes(2 * kv * static_cast<double>(CountOf(model, i))), " per token in 16 bits\n");
+  }
+  return text;
+}
+
+std::string WeightsText(const v1::Model& model, double bytes) {
+  const bool int4 = model.has_quantization();
+  const char* format = model.quantization().format() == v1::WEIGHT_FORMAT_AWQ ? "AWQ" : "GPTQ";
+  return StrCat("weights:  ", Bytes(bytes), " as stored, ", TypeName(model.dtype()),
+                int4 ? StrCat(", matrices of layers int4 (", format, ")") : std::string(), "\n");
+}
+
+std::string DevicesText(const v1::Model& model) {
+  const bool half = model.dtype() == v1::DATA_TYPE_FLOAT16;
+  const char* cpu = half ? "float32 (exact)" : "the stored type";
+  const char* quantised = "; --quantization int8 halves 16-bit weights";
+  return StrCat("on a CPU: computed in ", cpu, model.has_quantization() ? "" : quantised, "\n",
+                "on a GPU: computed in the stored type, bfloat16 as float16 before Ampere",
+                model.has_quantization() ? "" : quantised, "\n");
+}
+
+}  // namespace
+
+std::string ListModels() {
+  std::string text = "families (class in config.json):\n";
+  for (const Family* family : Families()) {
+    text += absl::StrFormat("  %-26s %s\n", family->name, family->architecture);
+  }
+  return text +
+         "weights:\n"
+         "  safetensors in float32, float16, bfloat16; int8 from these by --quantization int8\n"
+         "  safetensors of AWQ (gemm) and GPTQ (desc_act false), 4 bits\n"
+         "devices:\n"
+         "  CPUs (x86-64); NVIDIA GPUs from compute capability 7.5 on\n"
+         "tessera models PATH says what one checkpoint is\n";
+}
+
+std::string ModelsMarkdown() {
+  std::string text = "| family | class in config.json |\n|---|---|\n";
+  for (const Family* family : Families()) {
+    text += StrCat("| ", family->name, " | `", family->architecture, "` |\n");
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> DescribeModel(std::string_view name_or_path) {
+  absl::StatusOr<CheckedModel> checked = ReadCheckedModel(name_or_path);
+  if (!checked.ok()) return checked.status();
+  const v1::Model& model = checked->model;
+  const absl::StatusOr<scheduler::ModelShape> shape = scheduler::MakeModelShape(model);
+  if (!shape.ok()) return shape.status();
+  std::string text =
+      StrCat("model:    ", model.name(), "\nfamily:   ", FindFamily(model.architecture())->name,
+             " (", model.architecture(), ")\n", "context:  ", model.max_positions(), " tokens\n",
+             LayersText(model), WeightsText(model, scheduler::TotalWeightBytes(*shape)),
+             DevicesText(model));
+  for (const std::string& warning : checked->warnings) text += StrCat("warning: ", warning, "\n");
+  return text;
+}
+
+}  // namespace tessera::deploy

@@ -1,0 +1,61 @@
+// What `tessera models` says of families and of checkpoints.
+#include "deploy/models_command.h"
+
+#include <catch2/catch.hpp>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "tests/temporary_folder.h"
+
+namespace tessera::deploy {
+namespace {
+
+using Catch::Contains;
+
+std::string TextOf(const std::string& path) {
+  std::ifstream file(path);
+  REQUIRE(file);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+TEST_CASE("README.md has the table of families that the command prints") {
+  CHECK_THAT(TextOf("README.md"), Contains("\n\n" + ModelsMarkdown() + "\n"));
+}
+
+TEST_CASE("the list names families by their publishers' names and by their classes") {
+  CHECK_THAT(ListModels(), Contains("  GLM-4-0414                 Glm4ForCausalLM\n") &&
+                               Contains("AWQ (gemm)") && Contains("compute capability 7.5"));
+}
+
+TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
+  const auto text = DescribeModel("tests/golden/models/exaone4");
+  REQUIRE(text.status().message() == "");
+  CHECK_THAT(*text,
+             Contains("family:   EXAONE 4 (Exaone4ForCausalLM)\n") && Contains("layers:   4\n"));
+  // 2 x 2 kv heads x 8 x 2 bytes in each layer.
+  CHECK_THAT(*text, Contains("  3 with 4 heads and 2 kv heads of 8, a window of 16 tokens, rope of "
+                             "base 10000; ffn of width 48, gated; KV 0.19 KiB per token") &&
+                        Contains("  1 with 4 heads and 2 kv heads of 8, all tokens seen, not "
+                                 "rotated; ffn of width 48, gated; KV 0.06 KiB per token"));
+  const auto experts = DescribeModel("tests/golden/models/qwen3_moe");
+  REQUIRE(experts.status().message() == "");
+  CHECK_THAT(*experts, Contains("2 of 4 experts of width 24, gated"));
+  const auto int4 = DescribeModel("tests/golden/models/llama_gptq");
+  REQUIRE(int4.status().message() == "");
+  CHECK_THAT(*int4, Contains("float16, matrices of layers int4 (GPTQ)"));
+}
+
+TEST_CASE("the first key that is not understood is named") {
+  const tests::TemporaryFolder folder;
+  std::ofstream(folder.path() / "config.json") << R"({"architectures": ["LlamaForCausalLM"],
+      "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 32,
+      "intermediate_size": 64, "rope_scaling": {"rope_type": "ntk", "factor": 2}})";
+  const auto text = DescribeModel(folder.path().string());
+  CHECK_THAT(std::string(text.status().message()), Contains("rope_scaling.rope_type 'ntk'"));
+}
+
+}  // namespace
+}  // namespace tessera::deploy
