@@ -29,9 +29,11 @@ def share(first, end, rank, width):
     heads = part(HEADS, rank, width)
     group = HEADS // KV_HEADS
     last = STAGES[-1][1]
-    held = {"layers": {"begin": first, "end": end}, "query_heads": heads,
+    kind = {"query_heads": heads,
             "kv_heads": {"begin": heads["begin"] // group, "end": (heads["end"] - 1) // group + 1},
-            "ffn_columns": part(FFN, rank, width), "holds_embedding": first == 0, "holds_head": end == last}
+            "ffn_columns": part(FFN, rank, width)}
+    held = {"layers": {"begin": first, "end": end}, "kinds": [kind], "holds_embedding": first == 0,
+            "holds_head": end == last}
     if first == 0 or end == last:
         held["vocabulary_rows"] = part(VOCABULARY, rank, width)
     return held

@@ -117,6 +117,12 @@ std::vector<bool> ReadLayerTypes(ConfigDraft& draft,
   return windowed;
 }
 
+void ReadLayerNorm(ConfigDraft& draft, const char* epsilon_key) {
+  draft.model->set_norm(v1::NORM_KIND_LAYER);
+  draft.model->set_norm_epsilon(
+      draft.config.NumberOr(epsilon_key, draft.family.norm_epsilon, 0.0, 1.0));
+}
+
 void ReadWindow(ConfigDraft& draft, v1::Attention* attention) {
   // null is "none"; absent is the family's default.
   const bool given = draft.config.HasKey("sliding_window");

@@ -39,6 +39,9 @@ void ReadRotation(ConfigDraft& draft, double theta, double partial_rotary,
 std::vector<bool> ReadLayerTypes(ConfigDraft& draft,
                                  const std::function<bool(int64_t layer)>& fallback);
 
+// Layer norms, with their epsilon under `epsilon_key`.
+void ReadLayerNorm(ConfigDraft& draft, const char* epsilon_key);
+
 // sliding_window of a family whose layers all have it where it is given.
 void ReadWindow(ConfigDraft& draft, v1::Attention* attention);
 

@@ -20,8 +20,7 @@ void Read(ConfigDraft& draft) {
   ffn.set_width(config.Integer("intermediate_size", 1, kMaxWidth));
   ffn.set_activation(ReadActivation(config, "hidden_act", "gelu"));
   ffn.set_bias(true);
-  draft.model->set_norm(v1::NORM_KIND_LAYER);
-  draft.model->set_norm_epsilon(config.NumberOr("layer_norm_eps", draft.family.norm_epsilon, 0, 1));
+  ReadLayerNorm(draft, "layer_norm_eps");
   layer.set_parallel(config.BoolOr("use_parallel_residual", true));
   AppendLayers(layer, draft.layers, draft.model);
 }

@@ -17,8 +17,7 @@ void Read(ConfigDraft& draft) {
   ffn.set_width(config.Integer("intermediate_size", 1, kMaxWidth));
   ffn.set_gated(true);
   ffn.set_activation(ReadActivation(config, "hidden_act", "silu"));
-  draft.model->set_norm(v1::NORM_KIND_LAYER);
-  draft.model->set_norm_epsilon(config.NumberOr("layer_norm_eps", draft.family.norm_epsilon, 0, 1));
+  ReadLayerNorm(draft, "layer_norm_eps");
   const bool parallel = config.BoolOr("use_parallel_residual", false);
   layer.set_parallel(parallel);
   layer.set_shared_norm(parallel);

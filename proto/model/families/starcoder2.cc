@@ -15,8 +15,7 @@ void Read(ConfigDraft& draft) {
   ReadWindow(draft, &attention);
   ffn.set_width(config.Integer("intermediate_size", 1, kMaxWidth));
   ffn.set_activation(ReadActivation(config, "hidden_act", "gelu_pytorch_tanh"));
-  draft.model->set_norm(v1::NORM_KIND_LAYER);
-  draft.model->set_norm_epsilon(config.NumberOr("norm_epsilon", draft.family.norm_epsilon, 0, 1));
+  ReadLayerNorm(draft, "norm_epsilon");
   const bool biases = config.BoolOr("use_bias", true);
   attention.set_qkv_bias(biases);
   attention.set_output_bias(biases);
