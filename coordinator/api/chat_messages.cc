@@ -145,15 +145,19 @@ absl::Status ChangeToolCalls(std::string_view where, ArgumentsReader& reader, Or
 }
 
 void ShareReasoning(Ordered& message) {
+  // A client may send one name empty beside another that holds the text.
+  const auto says_nothing = [](const Ordered& field) {
+    return field.is_null() || (field.is_string() && field.get_ref<const std::string&>().empty());
+  };
   Ordered reasoning;
   for (const char* name : kReasoningNames) {
     const auto found = message.find(name);
-    if (reasoning.is_null() && found != message.end()) reasoning = *found;
+    if (says_nothing(reasoning) && found != message.end()) reasoning = *found;
   }
   if (reasoning.is_null()) return;
   for (const char* name : kReasoningNames) {
     Ordered& field = message[name];
-    if (field.is_null()) field = reasoning;
+    if (says_nothing(field)) field = reasoning;
   }
 }
 

@@ -62,8 +62,18 @@ int64_t RequestsFor(const SimulatedQuestion& question, const v1::DeploymentPlan&
   const double stay =
       plan.prediction().time_to_first_token_seconds() +
       plan.prediction().time_per_output_token_seconds() * plan.basis().output_tokens();
-  const auto of_stays = [&](double stays) {
-    return static_cast<int64_t>(std::ceil(stays * rate * stay));
+  double in_system = rate * stay;
+  // At capacity replicas fill up, whatever is there at the rate that latencies are told for.
+  if (seen == Seen::kServed) {
+    double sequences = 0;
+    for (const v1::Replica& replica : plan.replicas()) {
+      if (replica.role() != v1::REPLICA_ROLE_PREFILL)
+        sequences += static_cast<double>(replica.max_sequences());
+    }
+    in_system = std::max(in_system, sequences);
+  }
+  const auto of_stays = [in_system](double stays) {
+    return static_cast<int64_t>(std::ceil(stays * in_system));
   };
   return std::max(
       std::clamp(of_stays(kStays), question.least_requests, question.enough_requests),

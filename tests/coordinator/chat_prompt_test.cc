@@ -251,6 +251,8 @@ TEST_CASE("an assistant's reasoning has one value under three names") {
   two["reasoning"] = "a";
   two["thinking"] = "b";
   CHECK(Rendered(model, Json::array({two})) == "4(a,a,b)");
+  two["reasoning"] = "";
+  CHECK(Rendered(model, Json::array({two})) == "4(b,b,b)");
 }
 
 TEST_CASE("without a template chat is refused with the reason and the way out") {

@@ -162,7 +162,9 @@ TEST_CASE("of several choices the first is handed over, and the others follow it
   flow.GiveRoom(2);
   flow.flow->OnLinkLost(flow.prefill, absl::UnavailableError("gone"));
   REQUIRE(flow.decode->submits.size() >= 3);
-  CHECK(flow.decode->submits.back().choice_count() == 2);
+  // In no promised order beside the choice of the request before, which was lost as well.
+  CHECK(std::any_of(flow.decode->submits.begin() + 2, flow.decode->submits.end(),
+                    [](const v1::Submit& submit) { return submit.choice_count() == 2; }));
   (void)sink;
 }
 

@@ -44,6 +44,7 @@ TEST_CASE("each documented field is read: a wrong type of it is refused by its n
       INFO(path << " " << name);
       Json body = Minimal(path);
       if (name == "stream_options") body["stream"] = true;
+      if (path == "/tokenize" && name == "messages") body.erase("prompt");  // one of the two
       body[name] = Wrong(field);
       const std::string at = name == "model" ? "400 model " : "400 " + name + " ";
       CHECK_THAT(door.Error(path, body), StartsWith(at));

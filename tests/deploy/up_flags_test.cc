@@ -26,22 +26,27 @@ absl::Status Parse(std::vector<std::string> arguments, UpFlags& flags) {
 
 // Two stages of a model with two layers and two heads: two ranks, then one.
 constexpr char kPlan[] = R"json({
-  "model": {"name": "m", "layers": 2, "hidden": 8, "heads": 2, "kv_heads": 2, "head_dim": 4,
-            "ffn_width": 16, "vocabulary": 10},
+  "model": {"name": "m", "hidden": 8, "vocabulary": 10, "layers": [{"count": 2}],
+            "kinds": [{"attention": {"heads": 2, "kv_heads": 2, "head_dim": 4},
+                       "ffn": {"width": 16}}]},
   "replicas": [{"name": "r0", "role": "REPLICA_ROLE_BOTH", "stages": [
     {"workers": [
       {"device": "box/3", "weight_bytes": 1000, "kv_bytes": 100, "available_bytes": 5000,
-       "share": {"layers": {"end": 1}, "query_heads": {"end": 1}, "kv_heads": {"end": 1},
-                 "ffn_columns": {"end": 8}, "vocabulary_rows": {"end": 5},
+       "share": {"layers": {"end": 1},
+                 "kinds": [{"query_heads": {"end": 1}, "kv_heads": {"end": 1},
+                            "ffn_columns": {"end": 8}}], "vocabulary_rows": {"end": 5},
                  "holds_embedding": true}},
       {"device": "box/1", "weight_bytes": 600, "kv_bytes": 200, "activation_bytes": 100,
-       "share": {"layers": {"end": 1}, "query_heads": {"begin": 1, "end": 2},
-                 "kv_heads": {"begin": 1, "end": 2}, "ffn_columns": {"begin": 8, "end": 16},
+       "share": {"layers": {"end": 1},
+                 "kinds": [{"query_heads": {"begin": 1, "end": 2},
+                            "kv_heads": {"begin": 1, "end": 2},
+                            "ffn_columns": {"begin": 8, "end": 16}}],
                  "vocabulary_rows": {"begin": 5, "end": 10}, "holds_embedding": true}}]},
     {"workers": [
       {"device": "box/0",
-       "share": {"layers": {"begin": 1, "end": 2}, "query_heads": {"end": 2},
-                 "kv_heads": {"end": 2}, "ffn_columns": {"end": 16},
+       "share": {"layers": {"begin": 1, "end": 2},
+                 "kinds": [{"query_heads": {"end": 2}, "kv_heads": {"end": 2},
+                            "ffn_columns": {"end": 16}}],
                  "vocabulary_rows": {"end": 10}, "holds_head": true}}]}]}]
 })json";
 

@@ -383,7 +383,8 @@ TEST_CASE("impossible values name file and key") {
   CHECK_THAT(ErrorWith(R"("tie_word_embeddings": "no")"), Contains("tie_word_embeddings"));
   CHECK_THAT(ErrorWith("", "GemmaForCausalLM"),
              Contains("'GemmaForCausalLM' is not supported; ") &&
-                 Contains("; known are LlamaForCausalLM, MistralForCausalLM"));
+                 Contains("; known are ") &&
+                 Contains("LlamaForCausalLM, MistralForCausalLM"));
   CHECK_THAT(ErrorOf(R"({"architectures": ["LlamaForCausalLM"]})"),
              Contains("num_hidden_layers is missing"));
 }
