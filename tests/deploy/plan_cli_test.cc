@@ -302,7 +302,7 @@ TEST_CASE("several models: --what-if deals the devices anew, and writes the plan
              Contains("--what-if: \"+1 A40 on z\": there is no machine called z"));
 }
 
-TEST_CASE("a plan is fifteen lines and one for each replica, of a hundred columns") {
+TEST_CASE("a plan is seventeen lines and one for each replica, of a hundred columns") {
   struct Asked {
     std::vector<std::string> arguments;
     int replicas;  // at most
@@ -318,7 +318,7 @@ TEST_CASE("a plan is fifteen lines and one for each replica, of a hundred column
     std::istringstream lines(ran.out);
     int count = 0;
     for (std::string line; std::getline(lines, line); ++count) CHECK(line.size() <= 100);
-    CHECK(count <= 15 + asked.replicas);
+    CHECK(count <= 17 + asked.replicas);
     CHECK_THAT(ran.out, Contains("what runs where") && Contains("  r0") &&
                             Contains("what to expect:\n  TTFT ") && Contains("how sure:") &&
                             Contains("next: ") && Contains("--plan plan.json") &&
@@ -399,8 +399,8 @@ TEST_CASE("--objective throughput ignores latencies, which the default weighs") 
   const auto usual = plan({}), most = plan({"--objective", "throughput"}),
              any = plan({"--max-tpot", "0", "--max-ttft", "0"});
   CHECK(most.prediction().requests_per_second() == any.prediction().requests_per_second());
-  CHECK(most.prediction().time_per_output_token_seconds() > 0.2);
-  CHECK(usual.prediction().time_per_output_token_seconds() < 0.15);
+  CHECK(most.prediction().time_per_output_token_seconds() > 0.3);
+  CHECK(usual.prediction().time_per_output_token_seconds() < 0.2);
   CHECK(usual.prediction().requests_per_second() < most.prediction().requests_per_second());
 }
 
