@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "proto/document.h"
+#include "proto/layers/layers.h"
 #include "scheduler/cost/model_shape.h"
 #include "scheduler/input/catalogue.h"
 
@@ -50,7 +51,7 @@ TEST_CASE("every built-in model has the size in its name") {
     const double tolerance = billions < 2 ? 0.2 : 0.1;  // names round
     CHECK(TotalParameters(*shape) / 1e9 == Approx(billions).epsilon(tolerance));
   }
-  CHECK(BuiltInModel("llama-2-70b")->layers() == 80);
+  CHECK(LayerCount(*BuiltInModel("llama-2-70b")) == 80);
   CHECK_THAT(std::string(BuiltInModel("x").status().message()), Catch::Contains("Mixtral-8x7B"));
 }
 
