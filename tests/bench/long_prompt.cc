@@ -59,7 +59,7 @@ class Sender {
             sample = ask();
             refused += sample.starts_with("400 ") &&
                        sample.find("2048 tokens") != std::string::npos &&
-                       sample.find("the prompt has ") != std::string::npos;
+                       sample.find("is at least ") != std::string::npos;
           }
         }) {}
   void Stop() {
