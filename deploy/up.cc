@@ -110,7 +110,7 @@ class Local {
       absl::StatusOr<v1::GetClusterReply> cluster =
           FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
       if (absl::Status s = CheckHope(cluster.ok() ? &*cluster : nullptr); !s.ok()) return s;
-      if (!cluster.ok()) Tell(std::string(cluster.status().message()));
+      if (!cluster.ok()) Report(std::string(cluster.status().message()));
       if (cluster.ok()) {
         EndHanging(*cluster);
         if (absl::Status s = CheckWorkers(*cluster); !s.ok()) return s;
@@ -123,14 +123,14 @@ class Local {
         return absl::DeadlineExceededError(
             absl::StrFormat("the workers were not ready within %.0f s (%s); logs are in %s",
                             options_.ready_timeout_seconds,
-                            last_told_.empty() ? "none came" : last_told_, log_folder_));
+                            last_report_.empty() ? "none came" : last_report_, log_folder_));
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
   }
 
-  // Until a signal. Programs that end by themselves are started again, the coordinator too: workers
-  // register with it anew.
+  // Runs until a signal. Restarts programs that end by themselves, the coordinator too: workers
+  // register with the new one.
   void Watch() {
     while (!SignalCame()) {
       programs_->Revive();
@@ -192,10 +192,10 @@ class Local {
     return workers;
   }
 
-  // What changed since it was last told.
-  void Tell(const std::string& text) {
-    if (text != last_told_ && !text.empty()) std::cout << "  " << text << std::endl;
-    last_told_ = text;
+  // Prints `text` where it differs from what was printed last.
+  void Report(const std::string& text) {
+    if (text != last_report_ && !text.empty()) std::cout << "  " << text << std::endl;
+    last_report_ = text;
   }
 
   bool SignalCame() const {
@@ -387,19 +387,20 @@ class Local {
                                            " times in a row ", std::string(end.message())));
   }
 
-  // What a worker cannot do, unless that may come of another one's end. Tells how far they are.
+  // The error of a failed worker, unless another program's end may be its cause. Reports the state
+  // of all workers.
   absl::Status CheckWorkers(const v1::GetClusterReply& cluster) {
     const bool settled = Now() - programs_->last_end_seconds() > kSettlingSeconds;
-    std::string told = cluster.no_plan();
+    std::string state = cluster.no_plan();
     for (const v1::WorkerStatus& worker : cluster.workers()) {
       if (worker.state() == v1::WORKER_STATE_FAILED && settled) {
         return absl::FailedPreconditionError(
             absl::StrCat("worker ", worker.name(), ": ", worker.detail()));
       }
-      if (!cluster.no_plan().empty()) continue;  // they are idle, and why is told already
-      absl::StrAppend(&told, told.empty() ? "" : ", ", worker.name(), ": ", worker.detail());
+      if (!cluster.no_plan().empty()) continue;  // idle, and `state` says why
+      absl::StrAppend(&state, state.empty() ? "" : ", ", worker.name(), ": ", worker.detail());
     }
-    Tell(told);
+    Report(state);
     return absl::OkStatus();
   }
 
@@ -474,7 +475,7 @@ class Local {
   std::optional<Supervisor> programs_;  // once there is a folder for their logs
   std::vector<StartedWorker> workers_;  // in the order of their programs
   std::string token_file_;              // empty: none is asked for
-  std::string last_told_;
+  std::string last_report_;
   double next_look_seconds_ = 0;  // at what hangs
   UpAddresses addresses_;
   bool hurry_ = false;

@@ -61,8 +61,8 @@ absl::Status CutAtTag(std::string_view content, const std::string& tag,
   return absl::OkStatus();
 }
 
-// The template's text for `context`; with a tag, up to the tag. The tag is drawn anew, so that no
-// text of the conversation can be taken for it.
+// The template's text for `context`; with a tag, up to the tag. Each call draws a random tag, so
+// that no text of the conversation can equal it.
 absl::StatusOr<std::vector<TextSegment>> RenderOpenTurn(const ChatTemplate& chat_template,
                                                         Ordered context, int64_t now_unix_seconds) {
   std::string* const text = TextToContinue(context["messages"]);

@@ -65,7 +65,7 @@ class ChoiceText {
   };
 
   void Hold(int32_t token_id, const PositionChances* chances);
-  // Holds the text of a token that is not told.
+  // Holds the text of a token that the client does not see.
   void HoldHidden(int32_t token_id);
   // Ends the text with a stop string.
   void Cut(const Match& match, ChoiceEvent& event);

@@ -175,8 +175,8 @@ class Connection final : public HttpConnectionControl,
     }
   }
 
-  // All that decides whether a body is read at all; in this order, so that nobody is told to go on
-  // who is refused anyway.
+  // Runs every check that may refuse a request before its body is read. 100 Continue comes after
+  // all of them, so that a client whose request is refused never sends its body.
   void OnHeader(size_t bytes) {
     idle_ = false;
     if (absl::Status s = CheckFraming(Buffered().substr(0, bytes)); !s.ok()) {

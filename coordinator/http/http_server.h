@@ -77,8 +77,8 @@ struct HttpServerOptions {
   double idle_timeout_seconds = 75;   // between requests of one connection
   double read_timeout_seconds = 60;   // for one request, head to end of body
   double write_timeout_seconds = 60;  // for the other side to take anything at all
-  // Called on an I/O thread with each request's header, before its body is read and before the
-  // client is told to go on (100-continue). May not be set: everything is admitted.
+  // Called on an I/O thread with each request's header, before its body is read and before
+  // 100 Continue is sent. Where it is not set, every request is admitted.
   HttpAdmit admit;
   // Called on an I/O thread for a request that the server answers itself, with an error: the path,
   // "/" where none was read, and the status. May not be set.

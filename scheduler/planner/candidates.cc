@@ -71,7 +71,7 @@ double MeanFullTpot(const Placement& placement) {
 }
 
 bool Serves(const absl::StatusOr<Placement>& placement) {
-  return placement.ok() && placement->requests_per_second >= kLeastRequestsPerSecond;
+  return placement.ok() && placement->requests_per_second >= kMinRequestsPerSecond;
 }
 
 struct Latencies {

@@ -70,7 +70,7 @@ class Planner {
   }
 
   static bool Serves(const absl::StatusOr<Placement>& placement) {
-    return placement.ok() && placement->requests_per_second >= kLeastRequestsPerSecond;
+    return placement.ok() && placement->requests_per_second >= kMinRequestsPerSecond;
   }
 
   absl::StatusOr<Placement> Found(const Search& search) {

@@ -140,7 +140,7 @@ absl::Status LinksInTheWay(const Search& search, PlacementProblem problem,
   }
   problem.graph = &*graph;
   const double served = Served(search, problem);
-  if (served < kLeastRequestsPerSecond) return absl::OkStatus();
+  if (served < kMinRequestsPerSecond) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrFormat("%s: links: too slow for a model that needs several of these devices: almost "
                       "no request would be served (%.3f requests/s with infinitely fast links); "
@@ -158,7 +158,7 @@ absl::Status WithWaysOut(const Search& search, const PlacementProblem& problem,
   std::string ways;
   const auto add = [&](const std::string& way, const PlacementProblem& with) {
     const double served = Served(search, with);
-    if (served >= kLeastRequestsPerSecond)
+    if (served >= kMinRequestsPerSecond)
       ways += absl::StrFormat("; with %s the model fits and these devices serve %.3f requests/s",
                               way, served);
   };
@@ -225,12 +225,12 @@ absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
   PlacementProblem less = problem;
   less.goal = Goal::kThroughput;
   if (money) {
-    if (const double served = Served(search, less); served >= kLeastRequestsPerSecond)
+    if (const double served = Served(search, less); served >= kMinRequestsPerSecond)
       return MoneyInTheWay(problem, input, served);
   }
   less.options.max_tpot_seconds = std::numeric_limits<double>::infinity();
   if (problem.goal == Goal::kGoodput || !patient) {
-    if (const double served = Served(search, less); served >= kLeastRequestsPerSecond)
+    if (const double served = Served(search, less); served >= kMinRequestsPerSecond)
       return LimitInTheWay(problem, input, found, served);
   }
   if (absl::Status links = LinksInTheWay(search, less, input); !links.ok()) return links;

@@ -11,15 +11,15 @@
 
 namespace tessera::scheduler {
 
-// Less is refused: a plan for one request in three hours helps nobody. Limits that an empty replica
-// just keeps lead to such rates.
-inline constexpr double kLeastRequestsPerSecond = 1e-4;
+// A plan that serves less is refused: one request in three hours helps nobody. Limits that only an
+// empty replica keeps lead to such rates.
+inline constexpr double kMinRequestsPerSecond = 1e-4;
 
 // InvalidArgument where the goal asks for limits, a rate, a budget or prices that `input` lacks.
 absl::Status CheckGoal(const PlacementProblem& problem, const PlannerInput& input);
 
 // `found` is what `search` said of `problem`: a status, or OK where its placement serves less than
-// kLeastRequestsPerSecond. The answer is always an error. Costs one or two more searches.
+// kMinRequestsPerSecond. The answer is always an error. Costs one or two more searches.
 absl::Status WhyNoPlan(const Search& search, const PlacementProblem& problem,
                        const absl::Status& found, const PlannerInput& input);
 
