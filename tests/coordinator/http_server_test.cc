@@ -210,34 +210,43 @@ TEST_CASE("the bodies in memory have a bound in sum; small ones come through") {
   auto slow = std::make_unique<HttpClient>(server->port());
   REQUIRE(slow->Send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2000001\r\n\r\n" +
                      std::string(2'000'000, 'x')));
-  // By its length at the header; by what has come where the length is not known.
-  for (const char* how : {"Content-Length: 1500000", "Transfer-Encoding: chunked"}) {
-    HttpReply reply;
-    for (int tries = 0; tries < 100 && reply.status != 503; ++tries) {
-      HttpClient second(server->port());
-      REQUIRE(second.Send(std::string("POST /b HTTP/1.1\r\nHost: h\r\n") + how + "\r\n\r\n" +
-                          (*how == 'T' ? "16e360\r\n" : "") + std::string(1'500'000, 'x') +
-                          (*how == 'T' ? "\r\n0\r\n\r\n" : "")));
-      reply = second.Receive();  // 200 as long as the slow one's bytes are on their way
-    }
-    CHECK(reply.status == 503);
-    CHECK_THAT(reply.body,
-               Catch::Contains("--max-body-memory-bytes") && Catch::Contains("overloaded_error"));
-    CHECK(reply.head.find("Retry-After: 1") != std::string::npos);
+  // By its length at the header. A client that waits for 100 Continue sends nothing that could take
+  // the slow one's place while its bytes are on their way.
+  HttpReply reply;
+  for (int tries = 0; tries < 1000 && reply.status != 503; ++tries) {
+    HttpClient second(server->port());
+    REQUIRE(
+        second.Send("POST /b HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\n"
+                    "Content-Length: 1500000\r\n\r\n"));
+    reply = second.Receive();
+    if (reply.status != 503) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+  const auto is_refused = [](const HttpReply& reply) {
+    CHECK(reply.status == 503);
+    CHECK(reply.body.find("--max-body-memory-bytes") != std::string::npos);
+    CHECK(reply.body.find("overloaded_error") != std::string::npos);
+    CHECK(reply.head.find("Retry-After: 1") != std::string::npos);
+  };
+  is_refused(reply);
+  // By what has come where the length is not known.
+  HttpClient chunks(server->port());
+  REQUIRE(
+      chunks.Send("POST /b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n16e360\r\n" +
+                  std::string(1'500'000, 'x') + "\r\n0\r\n\r\n"));
+  is_refused(chunks.Receive());
   HttpClient small(server->port());
   REQUIRE(small.SendRequest("POST", "/c", std::string(60'000, 'y')));
   CHECK(small.Receive().status == 200);
   {
     std::lock_guard lock(mutex);
-    CHECK(refused == std::vector<int>{503, 503});
+    CHECK(std::count(refused.begin(), refused.end(), 503) == 2);
   }
   // No patience helps a body that is larger than all of it.
   HttpClient never(server->port());
   REQUIRE(never.Send("POST /d HTTP/1.1\r\nHost: h\r\nContent-Length: 3500000\r\n\r\n"));
   CHECK(never.Receive().status == 413);
   slow.reset();
-  HttpReply reply;
+  reply = {};
   for (int tries = 0; tries < 1000 && reply.status != 200; ++tries) {
     HttpClient second(server->port());
     REQUIRE(second.SendRequest("POST", "/b", std::string(2'000'000, 'x')));
