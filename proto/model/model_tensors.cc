@@ -4,13 +4,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
-#include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/safetensors_header.h"
+#include "proto/model/tensor_walk.h"
 #include "proto/model/weight_files.h"
 #include "third_party/absl/str_cat.h"
 
@@ -83,30 +84,79 @@ absl::Status WrongType(const v1::Model& model, const Tensor& tensor) {
              "checkpoint, or the original one, with --quantization int8 if memory is short"));
 }
 
-// Checks the types of what workers read, and removes it.
-absl::Status TakeRead(const v1::Model& model, const std::set<std::string>& read, Tensors* tensors) {
-  const auto take = [&](const std::string& name, const auto& is_usable) {
-    const auto found = tensors->find(name);
-    if (found == tensors->end()) return absl::OkStatus();
-    if (!is_usable(found->second.entry.dtype)) return WrongType(model, found->second);
-    tensors->erase(found);
-    return absl::OkStatus();
-  };
-  const auto is_word = [](std::string_view dtype) { return dtype == "I32"; };
-  for (const std::string& name : read) {
-    constexpr std::string_view kWeight = ".weight";
-    if (absl::Status s = take(name, IsFloat); !s.ok()) return s;
-    if (!model.has_quantization() || !name.ends_with(kWeight)) continue;
-    const std::string matrix = name.substr(0, name.size() - kWeight.size());
-    if (!tensors->contains(matrix + ".qweight")) continue;
-    absl::Status status = take(matrix + ".qweight", is_word);
-    status.Update(take(matrix + ".qzeros", is_word));
-    status.Update(take(matrix + ".g_idx", is_word));
-    status.Update(take(matrix + ".scales", [](auto t) { return t == "F16" || t == "BF16"; }));
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text = StrCat(text, text.empty() ? "" : ", ", size);
+  return StrCat("[", text, "]");
 }
+
+// Holds what workers read against the files, and notes it.
+class ReadTensorsCheck {
+ public:
+  ReadTensorsCheck(const fs::path& folder, const v1::Model& model, const Tensors& tensors)
+      : folder_(folder), model_(model), tensors_(tensors) {}
+
+  absl::Status Check(const ModelTensor& tensor) {
+    absl::Status status;
+    for (const TensorPart& part : tensor.parts) {
+      status.Update(IsQuantised(part) ? CheckQuantised(part.name)
+                                      : CheckPlain(part.name + ".weight", part.shape));
+      if (tensor.bias) status.Update(CheckPlain(part.name + ".bias", {part.shape[0]}));
+    }
+    return status;
+  }
+
+  // Names of what was checked.
+  const std::set<std::string>& read() const { return read_; }
+
+ private:
+  bool IsQuantised(const TensorPart& part) const {
+    return part.shape.size() > 1 && tensors_.contains(part.name + ".qweight");
+  }
+
+  absl::Status CheckPlain(const std::string& name, const std::vector<int64_t>& shape) {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) {
+      return absl::NotFoundError(
+          StrCat(folder_.string(), ": tensor '", name,
+                 "' is in none of its safetensors files; the checkpoint is incomplete, or of "
+                 "another architecture than config.json says"));
+    }
+    const SafetensorsEntry& entry = found->second.entry;
+    if (!IsFloat(entry.dtype)) return WrongType(model_, found->second);
+    if (entry.shape != shape) {
+      return absl::InvalidArgumentError(StrCat(found->second.Describe(), " has the shape ",
+                                               ShapeText(entry.shape), "; config.json asks for ",
+                                               ShapeText(shape)));
+    }
+    read_.insert(name);
+    return absl::OkStatus();
+  }
+
+  // Types only: the format knows the shapes.
+  absl::Status CheckQuantised(const std::string& matrix) {
+    const auto check = [&](std::string_view suffix, const auto& is_usable) {
+      const auto found = tensors_.find(StrCat(matrix, suffix));
+      if (found == tensors_.end()) return absl::OkStatus();
+      if (!model_.has_quantization() || !is_usable(found->second.entry.dtype)) {
+        return WrongType(model_, found->second);
+      }
+      read_.insert(found->first);
+      return absl::OkStatus();
+    };
+    const auto is_word = [](std::string_view dtype) { return dtype == "I32"; };
+    absl::Status status = check(".qweight", is_word);
+    status.Update(check(".qzeros", is_word));
+    status.Update(check(".g_idx", is_word));
+    status.Update(check(".scales", [](auto dtype) { return dtype == "F16" || dtype == "BF16"; }));
+    return status;
+  }
+
+  const fs::path& folder_;
+  const v1::Model& model_;
+  const Tensors& tensors_;
+  std::set<std::string> read_;
+};
 
 // "model.layers.*.mlp.up_proj.bias": one name for the tensors of all layers.
 std::string AcrossLayers(std::string_view name) {
@@ -200,96 +250,7 @@ absl::Status CheckTie(const TensorNames& names, std::string_view root, Tensors* 
   return absl::OkStatus();
 }
 
-// Walks over a model and names its tensors.
-class TensorList {
- public:
-  TensorList(const v1::Model& model, const TensorNames& names, std::string_view root)
-      : model_(model), names_(names), root_(root) {}
-
-  std::set<std::string> Take() {
-    Add(StrCat(root_, names_.embedding), false);
-    if (model_.learned_positions()) Add(StrCat(root_, names_.positions), false);
-    if (model_.embedding_width() != model_.hidden()) {
-      Add(StrCat(root_, names_.project_in), false);
-      Add(StrCat(root_, names_.project_out), false);
-    }
-    if (!model_.final_norm_absent()) AddNorm(StrCat(root_, names_.final_norm));
-    if (!model_.tied_embeddings()) Add(std::string(names_.head), false);
-    for (int64_t i = 0; i < LayerCount(model_); ++i) {
-      const std::string prefix = StrCat(root_, names_.layers, ".", i, ".");
-      const v1::LayerKind& kind = KindOf(model_, i);
-      AddNorms(prefix, kind);
-      AddAttention(prefix, kind.attention());
-      if (kind.ffn().has_experts()) {
-        AddExperts(prefix, kind.ffn().experts());
-      } else {
-        AddDenseFfn(prefix, kind.ffn());
-      }
-    }
-    return std::move(tensors_);
-  }
-
- private:
-  void Add(const std::string& name, bool bias) {
-    tensors_.insert(name + ".weight");
-    if (bias) tensors_.insert(name + ".bias");
-  }
-  void AddNorm(const std::string& name) { Add(name, model_.norm() == v1::NORM_KIND_LAYER); }
-
-  void AddNorms(const std::string& prefix, const v1::LayerKind& kind) {
-    const v1::NormPlace place = kind.norm_place();
-    if (place != v1::NORM_PLACE_AFTER) {
-      AddNorm(StrCat(prefix, names_.attention_norm));
-      if (!kind.shared_norm()) AddNorm(StrCat(prefix, names_.ffn_norm));
-    }
-    if (place != v1::NORM_PLACE_AFTER && place != v1::NORM_PLACE_BOTH) return;
-    AddNorm(StrCat(prefix, names_.attention_after_norm));
-    AddNorm(StrCat(prefix, names_.ffn_after_norm));
-  }
-
-  void AddAttention(const std::string& prefix, const v1::Attention& attention) {
-    for (const auto name : {names_.q, names_.k, names_.v, names_.qkv}) {
-      if (name.empty() || (!names_.qkv.empty() && name != names_.qkv)) continue;
-      Add(StrCat(prefix, name), attention.qkv_bias());
-    }
-    Add(StrCat(prefix, names_.o), attention.output_bias());
-    if (!attention.qk_norm()) return;
-    Add(StrCat(prefix, names_.q_norm), false);
-    Add(StrCat(prefix, names_.k_norm), false);
-  }
-
-  void AddDenseFfn(const std::string& prefix, const v1::Ffn& ffn) {
-    if (!names_.gate_up.empty()) {
-      Add(StrCat(prefix, names_.gate_up), ffn.bias());
-    } else {
-      if (ffn.gated()) Add(StrCat(prefix, names_.gate), ffn.bias());
-      Add(StrCat(prefix, names_.up), ffn.bias());
-    }
-    Add(StrCat(prefix, names_.down), ffn.bias());
-  }
-
-  void AddExperts(const std::string& prefix, const v1::Experts& experts) {
-    Add(StrCat(prefix, names_.router), false);
-    for (int64_t i = 0; i < experts.count(); ++i) {
-      const std::string expert = StrCat(prefix, names_.experts, ".", i, ".");
-      for (const auto name : {names_.expert_gate, names_.expert_up, names_.expert_down}) {
-        Add(StrCat(expert, name), false);
-      }
-    }
-  }
-
-  const v1::Model& model_;
-  const TensorNames& names_;
-  const std::string_view root_;
-  std::set<std::string> tensors_;
-};
-
 }  // namespace
-
-std::set<std::string> TensorsOf(const v1::Model& model, const TensorNames& names,
-                                std::string_view root) {
-  return TensorList(model, names, root).Take();
-}
 
 absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   const auto folder = ResolveModelFolder(name_or_path);
@@ -307,8 +268,12 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   if (checked.model.tied_embeddings()) {
     if (absl::Status s = CheckTie(names, root, &*tensors, &checked); !s.ok()) return s;
   }
-  const std::set<std::string> read = TensorsOf(checked.model, names, root);
-  if (absl::Status s = TakeRead(checked.model, read, &*tensors); !s.ok()) return s;
+  ReadTensorsCheck check(*folder, checked.model, *tensors);
+  const absl::Status status =
+      WalkTensors(checked.model, names, root,
+                  [&check](const ModelTensor& tensor) { return check.Check(tensor); });
+  if (!status.ok()) return status;
+  for (const std::string& name : check.read()) tensors->erase(name);
   std::string unread = NameUnread(*folder, *tensors);
   if (!unread.empty()) checked.warnings.push_back(std::move(unread));
   return checked;

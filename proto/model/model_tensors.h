@@ -5,14 +5,12 @@
 // own, the bytes of both. Thread-safe.
 #pragma once
 
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/model.pb.h"
-#include "proto/model/families/tensor_names.h"
 
 namespace tessera {
 
@@ -26,12 +24,8 @@ struct CheckedModel {
 // tied_embeddings becomes false, with a warning, where the head in the files is another matrix than
 // the embedding, as in transformers. Another warning names tensors that nobody reads.
 // InvalidArgument for a damaged header, and for a tensor that workers read and whose type they do
-// not; names file, tensor and type.
+// not, or whose shape is another than config.json asks for; NotFound for one that is not there.
+// Names file and tensor.
 absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path);
-
-// Names of all tensors that the workers of a model read, of matrices that may be int4 as without.
-// `root` is one of names.roots.
-std::set<std::string> TensorsOf(const v1::Model& model, const TensorNames& names,
-                                std::string_view root);
 
 }  // namespace tessera

@@ -44,21 +44,9 @@ class MappedRows : public RowSource {
 
 }  // namespace
 
-int64_t RowOrder::FileRow(int64_t row) const {
-  if (head == 0) return first + row;
-  const int64_t index = row / head, within = row % head, half = paired / 2;
-  int64_t in_file = within;
-  if (within < half) {
-    in_file = 2 * within;
-  } else if (within < paired) {
-    in_file = 2 * (within - half) + 1;
-  }
-  return first + index * stride + in_file;
-}
-
 std::shared_ptr<const RowSource> InOrder(std::shared_ptr<const RowSource> source,
                                          const RowOrder& order) {
-  if (source == nullptr || (order.IsRange() && order.first == 0)) return source;
+  if (order.IsRange() && order.first == 0) return source;
   return std::make_shared<MappedRows>(std::move(source), order);
 }
 

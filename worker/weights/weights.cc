@@ -1,6 +1,6 @@
 #include "worker/weights/weights.h"
 
-#include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,6 +9,7 @@
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
+#include "proto/model/tensor_walk.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/weights/checkpoint.h"
 #include "worker/weights/mapped_rows.h"
@@ -29,15 +30,20 @@ IndexRange Scaled(const v1::Range& range, int64_t factor) {
   return {range.begin() * factor, range.end() * factor};
 }
 
-// Rows of one of the matrices that are fused into a wider one.
-struct FusedPart {
-  std::string name;  // without ".weight"
-  int64_t rows;      // in the checkpoint
-  IndexRange taken;  // numbered by `order`
-  RowOrder order = {};
-};
+// The elements that a cut leaves a worker; nullptr where it holds no such layer.
+IndexRange TakenOf(const TensorPart& part, const v1::WorkerShare& share,
+                   const v1::LayerShare* held) {
+  switch (part.cut) {
+    case TensorCut::kVocabulary: return Scaled(share.vocabulary_rows(), part.unit);
+    case TensorCut::kQueryHeads: return Scaled(held->query_heads(), part.unit);
+    case TensorCut::kKvHeads: return Scaled(held->kv_heads(), part.unit);
+    case TensorCut::kFfnColumns: return Scaled(held->ffn_columns(), part.unit);
+    case TensorCut::kAll: break;
+  }
+  return {0, part.rows};
+}
 
-// Walks over a model and adds every tensor of the share to a plan. Stops at the first failure.
+// Adds every tensor of the share to a plan. Stops at the first failure.
 class ModelPlanner {
  public:
   ModelPlanner(const ModelOptions& options, const Checkpoint& checkpoint, const TensorNames& names,
@@ -54,138 +60,79 @@ class ModelPlanner {
   }
 
   absl::Status AddModel(ModelWeights* weights) {
-    if (share_.holds_embedding()) AddEmbedding(weights);
-    const int64_t first = share_.layers().begin();
-    weights->layers.resize(share_.layers().end() - first);
-    for (size_t i = 0; i < weights->layers.size() && status_.ok(); ++i) {
-      const int64_t index = first + static_cast<int64_t>(i);
-      AddLayer(index, &weights->layers[i]);
-    }
-    if (share_.holds_head()) AddHead(weights);
-    return status_;
+    weights->layers.resize(share_.layers().end() - share_.layers().begin());
+    return WalkTensors(model_, names_, root_, [&](const ModelTensor& tensor) {
+      if (tensor.layer < 0) return AddOutside(tensor, weights);
+      const int64_t index = tensor.layer - share_.layers().begin();
+      if (index < 0 || index >= std::ssize(weights->layers)) return absl::OkStatus();
+      const v1::LayerShare& held = ShareOf(model_, share_, tensor.layer);
+      LayerWeights& layer = weights->layers[static_cast<size_t>(index)];
+      return tensor.expert < 0 ? AddOfLayer(tensor, held, &layer)
+                               : AddOfExpert(tensor, held, &layer.ffn);
+    });
   }
 
   WeightPlan& plan() { return plan_; }
 
  private:
-  LinearSpec Spec(int64_t in_features, int64_t out_features) const {
-    return {.in_features = in_features,
-            .out_features = out_features,
-            .weight_dtype = options_.weight_dtype,
-            .group_size = options_.int8_group_size};
-  }
-
-  // Sources of the checkpoint's tensors. Null where it fails: the reason is in status_ then.
-  std::shared_ptr<const RowSource> Matrix(const std::string& name, int64_t rows, int64_t columns) {
-    return Keep(OpenMatrix(checkpoint_, model_, name, rows, columns));
-  }
-  std::shared_ptr<const RowSource> Plain(const std::string& name,
-                                         std::initializer_list<int64_t> shape) {
-    return Keep(OpenPlain(checkpoint_, name, shape));
-  }
-  std::shared_ptr<const RowSource> Keep(absl::StatusOr<std::shared_ptr<const RowSource>> source) {
-    status_.Update(source.status());
-    return source.ok() ? *std::move(source) : nullptr;
-  }
-
-  void AddVector(TensorView* target, const std::string& name, int64_t size) {
-    plan_.AddVector(target, size);
-    AddVectorPart(target, 0, {name, size, {0, size}});
-  }
-
-  // `part.name` is the whole name here.
-  void AddVectorPart(const TensorView* target, int64_t first, const FusedPart& part,
-                     float added = 0) {
-    const auto source = InOrder(Keep(OpenColumn(checkpoint_, part.name, part.rows)), part.order);
-    if (source == nullptr) return;
-    status_.Update(plan_.AddVectorPart(target, first, {source, part.taken, {0, 1}}, added));
-  }
-
-  // Weights of a norm, which the family may store less one.
-  void AddNormWeight(TensorView* target, const std::string& name, int64_t width,
-                     const RowOrder& order = {}) {
-    plan_.AddVector(target, width);
-    AddVectorPart(target, 0, {name + ".weight", width, {0, width}, order}, names_.norm_offset);
-  }
-
-  // Rows [taken] of a table of `rows`.
-  void AddTable(TensorView* target, const std::string& name, int64_t rows, int64_t columns,
-                const IndexRange& taken, bool compact) {
-    const auto source = Plain(name + ".weight", {rows, columns});
-    if (source == nullptr) return;
-    status_.Update(plan_.AddTable(target, {source, taken, {0, columns}}, compact));
-  }
-
-  void AddNorm(const std::string& name, int64_t width, NormWeights* norm) {
-    AddNormWeight(&norm->weight, name, width);
-    if (model_.norm() == v1::NORM_KIND_LAYER) AddVector(&norm->bias, name + ".bias", width);
-  }
-
-  // Slices of the same columns of several matrices, one below the other, kept as int4 where the
-  // checkpoint has all of them so. `names`: for errors.
-  void AddSlices(const std::vector<RowSlice>& slices, const std::vector<FusedPart>& names,
-                 kernels::PackedWeights* matrix) {
-    int64_t out_features = 0;
-    for (const RowSlice& slice : slices) out_features += slice.rows.size();
-    LinearSpec spec = Spec(slices[0].columns.size(), out_features);
-    std::vector<RowForm> forms;
-    for (const RowSlice& slice : slices) {
-      const auto form = slice.source->FormOf(slice.columns);
-      status_.Update(form.status());
-      if (!form.ok()) return;
-      forms.push_back(*form);
-      if (KeepsCodes(*form) == KeepsCodes(forms[0])) continue;
-      status_.Update(absl::InvalidArgumentError(
-          StrCat("of '", names[0].name, "' and '", names[forms.size() - 1].name,
-                 "', which are computed as one matrix, only one is int4: not supported")));
-      return;
+  // What stands before and behind the layers.
+  absl::Status AddOutside(const ModelTensor& tensor, ModelWeights* weights) {
+    switch (tensor.role) {
+      case TensorRole::kEmbedding:
+        if (!share_.holds_embedding() || HeadIsEmbedding()) return absl::OkStatus();
+        return AddTable(tensor, &weights->embedding);
+      case TensorRole::kPositions:
+        if (!share_.holds_embedding()) return absl::OkStatus();
+        return AddTable(tensor, &weights->positions);
+      case TensorRole::kProjectIn:
+        if (!share_.holds_embedding()) return absl::OkStatus();
+        return AddLinear(tensor, nullptr, &weights->project_in);
+      default: break;
     }
-    if (KeepsCodes(forms[0])) {
-      spec.weight_dtype = forms[0].dtype;
-      spec.group_size = forms[0].group_size;
-    }
-    plan_.AddMatrix(matrix, spec);
-    int64_t row = 0;
-    for (const RowSlice& slice : slices) {
-      status_.Update(plan_.AddRows(matrix, row, slice));
-      row += slice.rows.size();
+    if (!share_.holds_head()) return absl::OkStatus();
+    switch (tensor.role) {
+      case TensorRole::kFinalNorm: return AddNorm(tensor, &weights->final_norm);
+      case TensorRole::kProjectOut: return AddLinear(tensor, nullptr, &weights->project_out);
+      default: return AddLinear(tensor, nullptr, &weights->head);
     }
   }
 
-  // Ops multiply with the codes as the checkpoint has them.
-  static bool KeepsCodes(const RowForm& form) { return form.dtype == DType::kI4; }
-
-  // Row slices of several matrices, one below the other.
-  void AddFused(const std::vector<FusedPart>& parts, int64_t in_features,
-                kernels::PackedWeights* matrix) {
-    std::vector<RowSlice> slices;
-    for (const FusedPart& part : parts) {
-      slices.push_back({InOrder(Matrix(part.name, part.rows, in_features), part.order),
-                        part.taken,
-                        {0, in_features}});
-      if (slices.back().source == nullptr) return;
-    }
-    AddSlices(slices, parts, matrix);
-  }
-
-  void AddFusedBias(const std::vector<FusedPart>& parts, TensorView* bias) {
-    int64_t size = 0;
-    for (const FusedPart& part : parts) size += part.taken.size();
-    plan_.AddVector(bias, size);
-    int64_t first = 0;
-    for (const FusedPart& part : parts) {
-      AddVectorPart(bias, first, {part.name + ".bias", part.rows, part.taken, part.order});
-      first += part.taken.size();
+  absl::Status AddOfLayer(const ModelTensor& tensor, const v1::LayerShare& held,
+                          LayerWeights* layer) {
+    AttentionWeights& attention = layer->attention;
+    FfnWeights& ffn = layer->ffn;
+    switch (tensor.role) {
+      case TensorRole::kAttentionBefore: return AddNorm(tensor, &attention.norms.before);
+      case TensorRole::kAttentionAfter: return AddNorm(tensor, &attention.norms.after);
+      case TensorRole::kAttentionAfterResidual:
+        return AddNorm(tensor, &attention.norms.after_residual);
+      case TensorRole::kQkv: return AddLinear(tensor, &held, &attention.qkv);
+      case TensorRole::kQNorm: return AddVector(tensor, ".weight", &held, &attention.q_norm);
+      case TensorRole::kKNorm: return AddVector(tensor, ".weight", &held, &attention.k_norm);
+      case TensorRole::kAttentionOutput: return AddLinear(tensor, &held, &attention.output);
+      case TensorRole::kFfnBefore: return AddNorm(tensor, &ffn.norms.before);
+      case TensorRole::kFfnAfter: return AddNorm(tensor, &ffn.norms.after);
+      case TensorRole::kFfnAfterResidual: return AddNorm(tensor, &ffn.norms.after_residual);
+      case TensorRole::kFfnUp: return AddLinear(tensor, &held, &ffn.up);
+      case TensorRole::kFfnDown: return AddLinear(tensor, &held, &ffn.down);
+      case TensorRole::kRouter: return AddRouter(tensor, &ffn);
+      default: return absl::InternalError("a tensor of a layer has a role of none");
     }
   }
 
-  // A column slice: what this worker multiplies is summed over the ranks, and the bias added once.
-  void AddSummed(const std::string& name, int64_t rows, int64_t columns, IndexRange taken,
-                 bool bias, LinearWeights* linear) {
-    const auto source = Matrix(name, rows, columns);
-    if (source == nullptr) return;
-    AddSlices({{source, {0, rows}, taken}}, {{name, rows, {0, rows}}}, &linear->matrix);
-    if (bias && taken.begin == 0) AddVector(&linear->bias, name + ".bias", rows);
+  absl::Status AddOfExpert(const ModelTensor& tensor, const v1::LayerShare& held, FfnWeights* ffn) {
+    const IndexRange experts = RangeOf(held.experts());
+    if (tensor.expert < experts.begin || tensor.expert >= experts.end) return absl::OkStatus();
+    auto& matrices = tensor.role == TensorRole::kExpertUp ? ffn->expert_up : ffn->expert_down;
+    matrices.resize(experts.size());
+    const auto index = static_cast<size_t>(tensor.expert - experts.begin);
+    kernels::PackedWeights& matrix = matrices[index];
+    if (absl::Status s = AddMatrix(tensor, &held, &matrix); !s.ok()) return s;
+    // Experts of a layer are computed together.
+    if (matrix.spec.weight_dtype == matrices[0].spec.weight_dtype) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        StrCat("of '", tensor.parts[0].name,
+               "' and those of the experts before it only some are int4: not supported"));
   }
 
   // One copy serves both. Quantised weights are another matrix than the embedding's.
@@ -194,174 +141,111 @@ class ModelPlanner {
            options_.weight_dtype != DType::kI8;
   }
 
-  void AddEmbedding(ModelWeights* weights) {
-    const int64_t width = model_.embedding_width();
+  // Rows of a table.
+  absl::Status AddTable(const ModelTensor& tensor, TensorView* target) {
+    const TensorPart& part = tensor.parts[0];
+    const auto source = OpenPlain(checkpoint_, part.name + ".weight", part.shape);
+    if (!source.ok()) return source.status();
     const bool compact = options_.weight_dtype != DType::kF32;
-    if (!HeadIsEmbedding()) {
-      AddTable(&weights->embedding, StrCat(root_, names_.embedding), model_.vocabulary(), width,
-               RangeOf(share_.vocabulary_rows()), compact);
-    }
-    if (model_.learned_positions()) {
-      const int64_t rows = model_.max_positions() + model_.learned_position_offset();
-      AddTable(&weights->positions, StrCat(root_, names_.positions), rows, model_.hidden(),
-               {0, rows}, compact);
-    }
-    if (width != model_.hidden()) {
-      AddFused({{StrCat(root_, names_.project_in), model_.hidden(), {0, model_.hidden()}}}, width,
-               &weights->project_in.matrix);
-    }
+    return plan_.AddTable(target, {*source, TakenOf(part, share_, nullptr), {0, part.shape[1]}},
+                          compact);
   }
 
-  void AddLayer(int64_t index, LayerWeights* layer) {
-    const std::string prefix = StrCat(root_, names_.layers, ".", index, ".");
-    const v1::LayerKind& kind = KindOf(model_, index);
-    const v1::LayerShare& held = ShareOf(model_, share_, index);
-    AddNorms(kind, prefix, names_.attention_norm, names_.attention_after_norm,
-             &layer->attention.norms);
-    AddAttention(prefix, kind.attention(), held, &layer->attention);
-    AddNorms(kind, prefix, kind.shared_norm() ? names_.attention_norm : names_.ffn_norm,
-             names_.ffn_after_norm, &layer->ffn.norms);
-    if (kind.ffn().has_experts()) {
-      AddExperts(prefix, kind.ffn().experts(), RangeOf(held.experts()), &layer->ffn);
-    } else {
-      AddDenseFfn(prefix, kind.ffn(), RangeOf(held.ffn_columns()), &layer->ffn);
-    }
+  absl::Status AddNorm(const ModelTensor& tensor, NormWeights* norm) {
+    absl::Status status = AddVector(tensor, ".weight", nullptr, &norm->weight);
+    if (status.ok() && tensor.bias) status = AddVector(tensor, ".bias", nullptr, &norm->bias);
+    return status;
   }
 
-  void AddNorms(const v1::LayerKind& kind, const std::string& prefix, std::string_view name,
-                std::string_view after_name, BlockNorms* norms) {
-    const int64_t width = model_.hidden();
-    switch (kind.norm_place()) {
-      case v1::NORM_PLACE_AFTER_RESIDUAL:
-        return AddNorm(StrCat(prefix, name), width, &norms->after_residual);
-      case v1::NORM_PLACE_AFTER: return AddNorm(StrCat(prefix, after_name), width, &norms->after);
-      case v1::NORM_PLACE_BOTH:
-        AddNorm(StrCat(prefix, name), width, &norms->before);
-        return AddNorm(StrCat(prefix, after_name), width, &norms->after);
-      default: return AddNorm(StrCat(prefix, name), width, &norms->before);
-    }
-  }
-
-  // Rows of q, k and v: matrices of their own, or parts of one.
-  std::vector<FusedPart> QkvParts(const std::string& prefix, const v1::Attention& attention,
-                                  const IndexRange& q, const IndexRange& kv) const {
-    const int64_t d = attention.head_dim(), heads = attention.heads();
-    const int64_t q_rows = heads * d, kv_rows = attention.kv_heads() * d;
-    const int64_t paired = PairedRows(attention);
-    const RowOrder rotated = {.head = d, .stride = d, .paired = paired};
-    if (names_.qkv.empty()) {
-      return {{StrCat(prefix, names_.q), q_rows, q, rotated},
-              {StrCat(prefix, names_.k), kv_rows, kv, rotated},
-              {StrCat(prefix, names_.v), kv_rows, kv}};
-    }
-    const std::string name = StrCat(prefix, names_.qkv);
-    const int64_t all = q_rows + 2 * kv_rows;
-    const bool by_head = names_.qkv_rows == QkvRows::kByHead;
-    // Of a head, or of all heads of q, k and v.
-    const int64_t k_first = by_head ? d : q_rows, v_first = by_head ? 2 * d : q_rows + kv_rows;
-    const auto order = [&](int64_t first, int64_t pairs) {
-      return RowOrder{.first = first, .head = d, .stride = by_head ? 3 * d : d, .paired = pairs};
+  // Weights, or biases, of all parts.
+  absl::Status AddVector(const ModelTensor& tensor, std::string_view suffix,
+                         const v1::LayerShare* held, TensorView* target) {
+    const auto taken = [&](const TensorPart& part) {
+      return part.cuts_inputs ? IndexRange{0, part.rows} : TakenOf(part, share_, held);
     };
-    return {{name, all, q, order(0, paired)},
-            {name, all, kv, order(k_first, paired)},
-            {name, all, kv, order(v_first, 0)}};
-  }
-
-  // Of each head of q and k, rows that are neighbouring pairs in the checkpoint.
-  static int64_t PairedRows(const v1::Attention& attention) {
-    return attention.rope().neighbour_pairs() ? attention.rope().rotary_dim() : 0;
-  }
-
-  void AddAttention(const std::string& prefix, const v1::Attention& attention,
-                    const v1::LayerShare& held, AttentionWeights* weights) {
-    const int64_t d = attention.head_dim();
-    const IndexRange q = Scaled(held.query_heads(), d), kv = Scaled(held.kv_heads(), d);
-    const std::vector<FusedPart> parts = QkvParts(prefix, attention, q, kv);
-    AddFused(parts, model_.hidden(), &weights->qkv.matrix);
-    if (attention.qkv_bias()) AddFusedBias(parts, &weights->qkv.bias);
-    if (attention.qk_norm()) {
-      const RowOrder rotated = {.head = d, .stride = d, .paired = PairedRows(attention)};
-      AddNormWeight(&weights->q_norm, StrCat(prefix, names_.q_norm), d, rotated);
-      AddNormWeight(&weights->k_norm, StrCat(prefix, names_.k_norm), d, rotated);
+    int64_t size = 0, first = 0;
+    for (const TensorPart& part : tensor.parts) size += taken(part).size();
+    plan_.AddVector(target, size);
+    for (const TensorPart& part : tensor.parts) {
+      const auto source = OpenColumn(checkpoint_, StrCat(part.name, suffix), part.shape[0]);
+      if (!source.ok()) return source.status();
+      const float added = suffix == ".weight" ? tensor.added : 0;
+      const RowSlice slice = {InOrder(*source, part.order), taken(part), {0, 1}};
+      if (absl::Status s = plan_.AddVectorPart(target, first, slice, added); !s.ok()) return s;
+      first += slice.rows.size();
     }
-    AddSummed(StrCat(prefix, names_.o), model_.hidden(), attention.heads() * d, q,
-              attention.output_bias(), &weights->output);
+    return absl::OkStatus();
   }
 
-  void AddDenseFfn(const std::string& prefix, const v1::Ffn& kind, const IndexRange& taken,
-                   FfnWeights* ffn) {
-    std::vector<FusedPart> parts;
-    if (!names_.gate_up.empty()) {
-      const std::string name = StrCat(prefix, names_.gate_up);
-      parts.push_back({name, 2 * kind.width(), taken});
-      parts.push_back({name, 2 * kind.width(), taken, {.first = kind.width()}});
-    } else {
-      if (kind.gated()) parts.push_back({StrCat(prefix, names_.gate), kind.width(), taken});
-      parts.push_back({StrCat(prefix, names_.up), kind.width(), taken});
-    }
-    AddFused(parts, model_.hidden(), &ffn->up.matrix);
-    if (kind.bias()) AddFusedBias(parts, &ffn->up.bias);
-    AddSummed(StrCat(prefix, names_.down), model_.hidden(), kind.width(), taken, kind.bias(),
-              &ffn->down);
+  absl::Status AddLinear(const ModelTensor& tensor, const v1::LayerShare* held,
+                         LinearWeights* linear) {
+    absl::Status status = AddMatrix(tensor, held, &linear->matrix);
+    if (!status.ok() || !tensor.bias) return status;
+    const TensorPart& part = tensor.parts[0];
+    if (part.cuts_inputs && TakenOf(part, share_, held).begin != 0) return status;
+    return AddVector(tensor, ".bias", held, &linear->bias);
   }
+
+  // Slices of the parts, one below the other, kept as codes where the checkpoint has all of them
+  // so.
+  absl::Status AddMatrix(const ModelTensor& tensor, const v1::LayerShare* held,
+                         kernels::PackedWeights* matrix) {
+    std::vector<RowSlice> slices;
+    std::vector<RowForm> forms;
+    int64_t out_features = 0;
+    for (const TensorPart& part : tensor.parts) {
+      const IndexRange taken = TakenOf(part, share_, held);
+      const auto source = OpenMatrix(checkpoint_, model_, part.name, part.shape[0], part.shape[1]);
+      if (!source.ok()) return source.status();
+      slices.push_back({InOrder(*source, part.order),
+                        part.cuts_inputs ? IndexRange{0, part.rows} : taken,
+                        part.cuts_inputs ? taken : IndexRange{0, part.shape[1]}});
+      const auto form = slices.back().source->FormOf(slices.back().columns);
+      if (!form.ok()) return form.status();
+      forms.push_back(*form);
+      out_features += slices.back().rows.size();
+      if (KeepsCodes(*form) == KeepsCodes(forms[0])) continue;
+      return absl::InvalidArgumentError(
+          StrCat("of '", tensor.parts[0].name, "' and '", part.name,
+                 "', which are computed as one matrix, only one is int4: not supported"));
+    }
+    plan_.AddMatrix(matrix, SpecOf(forms[0], slices[0].columns.size(), out_features));
+    int64_t row = 0;
+    for (const RowSlice& slice : slices) {
+      if (absl::Status s = plan_.AddRows(matrix, row, slice); !s.ok()) return s;
+      row += slice.rows.size();
+    }
+    return absl::OkStatus();
+  }
+
+  LinearSpec SpecOf(const RowForm& form, int64_t in_features, int64_t out_features) const {
+    const bool codes = KeepsCodes(form);
+    return {.in_features = in_features,
+            .out_features = out_features,
+            .weight_dtype = codes ? form.dtype : options_.weight_dtype,
+            .group_size = codes ? form.group_size : options_.int8_group_size};
+  }
+
+  // Ops multiply with the codes as the checkpoint has them.
+  static bool KeepsCodes(const RowForm& form) { return form.dtype == DType::kI4; }
 
   // The router is small and decides a lot: f32 whatever the rest is.
-  void AddRouter(const std::string& name, int64_t experts, FfnWeights* ffn) {
-    const auto source = Matrix(name, experts, model_.hidden());
-    if (source == nullptr) return;
-    const IndexRange columns = {0, model_.hidden()};
-    const auto form = source->FormOf(columns);
-    status_.Update(form.status());
-    if (form.ok() && KeepsCodes(*form)) {
-      status_.Update(absl::InvalidArgumentError(
-          StrCat("'", name, "' routes to experts and is int4: not supported; use a ",
-                 "checkpoint that leaves it as it was (modules_to_not_convert)")));
+  absl::Status AddRouter(const ModelTensor& tensor, FfnWeights* ffn) {
+    const TensorPart& part = tensor.parts[0];
+    const int64_t experts = part.shape[0], hidden = part.shape[1];
+    const auto source = OpenMatrix(checkpoint_, model_, part.name, experts, hidden);
+    if (!source.ok()) return source.status();
+    const IndexRange columns = {0, hidden};
+    const auto form = (*source)->FormOf(columns);
+    if (!form.ok()) return form.status();
+    if (KeepsCodes(*form)) {
+      return absl::InvalidArgumentError(
+          StrCat("'", part.name, "' routes to experts and is int4: not supported; use a ",
+                 "checkpoint that leaves it as it was (modules_to_not_convert)"));
     }
-    plan_.AddMatrix(
-        &ffn->router,
-        {.in_features = model_.hidden(), .out_features = experts, .weight_dtype = DType::kF32});
-    status_.Update(plan_.AddRows(&ffn->router, 0, {source, {0, experts}, columns}));
-  }
-
-  void AddExperts(const std::string& prefix, const v1::Experts& experts, const IndexRange& held,
-                  FfnWeights* ffn) {
-    AddRouter(StrCat(prefix, names_.router), experts.count(), ffn);
-    const int64_t width = experts.width();
-    ffn->expert_up.resize(held.size());
-    ffn->expert_down.resize(held.size());
-    for (int64_t i = 0; i < held.size() && status_.ok(); ++i) {
-      const std::string name = StrCat(prefix, names_.experts, ".", held.begin + i, ".");
-      AddFused({{StrCat(name, names_.expert_gate), width, {0, width}},
-                {StrCat(name, names_.expert_up), width, {0, width}}},
-               model_.hidden(), &ffn->expert_up[i]);
-      CheckAlike(name, ffn->expert_up[i], ffn->expert_up[0]);
-      AddFused({{StrCat(name, names_.expert_down), model_.hidden(), {0, model_.hidden()}}}, width,
-               &ffn->expert_down[i]);
-      CheckAlike(name, ffn->expert_down[i], ffn->expert_down[0]);
-    }
-  }
-
-  // Experts of a layer are computed together.
-  void CheckAlike(const std::string& name, const kernels::PackedWeights& expert,
-                  const kernels::PackedWeights& first) {
-    if (expert.spec.weight_dtype == first.spec.weight_dtype) return;
-    status_.Update(absl::InvalidArgumentError(
-        StrCat("of '", name, "' and the experts before it only some are int4: not supported")));
-  }
-
-  void AddHead(ModelWeights* weights) {
-    if (!model_.final_norm_absent()) {
-      AddNorm(StrCat(root_, names_.final_norm), model_.hidden(), &weights->final_norm);
-    }
-    const int64_t width = model_.embedding_width();
-    if (width != model_.hidden()) {
-      AddFused({{StrCat(root_, names_.project_out), width, {0, width}}}, model_.hidden(),
-               &weights->project_out.matrix);
-    }
-    const std::string name =
-        model_.tied_embeddings() ? StrCat(root_, names_.embedding) : std::string(names_.head);
-    AddFused({{name, model_.vocabulary(), RangeOf(share_.vocabulary_rows())}}, width,
-             &weights->head.matrix);
+    plan_.AddMatrix(&ffn->router,
+                    {.in_features = hidden, .out_features = experts, .weight_dtype = DType::kF32});
+    return plan_.AddRows(&ffn->router, 0, {*source, {0, experts}, columns});
   }
 
   const ModelOptions& options_;
@@ -371,7 +255,6 @@ class ModelPlanner {
   const Checkpoint& checkpoint_;
   std::string root_;
   WeightPlan plan_;
-  absl::Status status_;
 };
 
 }  // namespace

@@ -1,0 +1,33 @@
+// Where the rows of a matrix lie in the file's matrix.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera {
+
+// Which row of the file's matrix each row is.
+struct RowOrder {
+  int64_t first = 0;  // of the file, where the rows begin
+  // Rows belong to heads of `head` rows, which begin `stride` rows apart in the file; 0: no heads.
+  int64_t head = 0;
+  int64_t stride = 0;
+  // Of each head the first `paired` rows are pairs of neighbours (2i, 2i + 1) in the file, and
+  // become halves (i, i + paired / 2).
+  int64_t paired = 0;
+
+  int64_t FileRow(int64_t row) const {
+    if (head == 0) return first + row;
+    const int64_t index = row / head, within = row % head, half = paired / 2;
+    int64_t in_file = within;
+    if (within < half) {
+      in_file = 2 * within;
+    } else if (within < paired) {
+      in_file = 2 * (within - half) + 1;
+    }
+    return first + index * stride + in_file;
+  }
+  // The rows follow each other in the file as well.
+  bool IsRange() const { return head == 0 || (paired == 0 && stride == head); }
+};
+
+}  // namespace tessera

@@ -1,0 +1,219 @@
+#include "proto/model/tensor_walk.h"
+
+#include <utility>
+
+#include "proto/layers/layers.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+// [outputs, inputs], all of it the model's.
+TensorPart Matrix(std::string name, int64_t rows, int64_t columns) {
+  return {.name = std::move(name), .shape = {rows, columns}, .rows = rows};
+}
+
+class Walk {
+ public:
+  Walk(const v1::Model& model, const TensorNames& names, std::string_view root,
+       const std::function<absl::Status(const ModelTensor&)>& visit)
+      : model_(model), names_(names), root_(root), visit_(visit) {}
+
+  absl::Status Run() {
+    VisitEmbedding();
+    for (int64_t i = 0; i < LayerCount(model_) && status_.ok(); ++i) VisitLayer(i);
+    VisitHead();
+    return status_;
+  }
+
+ private:
+  void Visit(const ModelTensor& tensor) {
+    if (status_.ok()) status_ = visit_(tensor);
+  }
+  // Of the layer that is being walked over.
+  std::string InLayer(std::string_view name) const { return StrCat(prefix_, name); }
+
+  void VisitNorm(TensorRole role, std::string name, int64_t width) {
+    Visit({.role = role,
+           .layer = layer_,
+           .parts = {{.name = std::move(name), .shape = {width}, .rows = width}},
+           .bias = model_.norm() == v1::NORM_KIND_LAYER,
+           .added = names_.norm_offset});
+  }
+
+  void VisitMatrix(TensorRole role, std::vector<TensorPart> parts, bool bias = false,
+                   int64_t expert = -1) {
+    Visit(
+        {.role = role, .layer = layer_, .expert = expert, .parts = std::move(parts), .bias = bias});
+  }
+
+  void VisitEmbedding() {
+    const int64_t width = model_.embedding_width(), hidden = model_.hidden();
+    TensorPart table = Matrix(StrCat(root_, names_.embedding), model_.vocabulary(), width);
+    table.cut = TensorCut::kVocabulary;
+    VisitMatrix(TensorRole::kEmbedding, {table});
+    if (model_.learned_positions()) {
+      const int64_t rows = model_.max_positions() + model_.learned_position_offset();
+      VisitMatrix(TensorRole::kPositions, {Matrix(StrCat(root_, names_.positions), rows, hidden)});
+    }
+    if (width == hidden) return;
+    VisitMatrix(TensorRole::kProjectIn, {Matrix(StrCat(root_, names_.project_in), hidden, width)});
+  }
+
+  void VisitLayer(int64_t index) {
+    layer_ = index;
+    prefix_ = StrCat(root_, names_.layers, ".", index, ".");
+    const v1::LayerKind& kind = KindOf(model_, index);
+    VisitNorms(kind.norm_place(), names_.attention_norm, names_.attention_after_norm,
+               {TensorRole::kAttentionBefore, TensorRole::kAttentionAfter,
+                TensorRole::kAttentionAfterResidual});
+    VisitAttention(kind.attention());
+    VisitNorms(kind.norm_place(), kind.shared_norm() ? names_.attention_norm : names_.ffn_norm,
+               names_.ffn_after_norm,
+               {TensorRole::kFfnBefore, TensorRole::kFfnAfter, TensorRole::kFfnAfterResidual});
+    if (kind.ffn().has_experts()) {
+      VisitExperts(kind.ffn().experts());
+    } else {
+      VisitDenseFfn(kind.ffn());
+    }
+    layer_ = -1;
+  }
+
+  struct NormRoles {
+    TensorRole before, after, after_residual;
+  };
+  void VisitNorms(v1::NormPlace place, std::string_view name, std::string_view after_name,
+                  const NormRoles& roles) {
+    const int64_t width = model_.hidden();
+    if (place == v1::NORM_PLACE_AFTER_RESIDUAL) {
+      return VisitNorm(roles.after_residual, InLayer(name), width);
+    }
+    if (place != v1::NORM_PLACE_AFTER) VisitNorm(roles.before, InLayer(name), width);
+    if (place != v1::NORM_PLACE_AFTER && place != v1::NORM_PLACE_BOTH) return;
+    VisitNorm(roles.after, InLayer(after_name), width);
+  }
+
+  // Rows of q, k and v: matrices of their own, or parts of one.
+  std::vector<TensorPart> QkvParts(const v1::Attention& attention) const {
+    const int64_t d = attention.head_dim(), q_rows = attention.heads() * d;
+    const int64_t kv_rows = attention.kv_heads() * d, all = q_rows + 2 * kv_rows;
+    const bool fused = !names_.qkv.empty(), by_head = names_.qkv_rows == QkvRows::kByHead;
+    // From head to head, and from q to k to v.
+    const int64_t stride = fused && by_head ? 3 * d : d;
+    const int64_t k_first = by_head ? d : q_rows, v_first = by_head ? 2 * d : q_rows + kv_rows;
+    const auto part = [&](std::string_view name, int64_t rows, TensorCut cut, int64_t first) {
+      TensorPart made = Matrix(InLayer(fused ? names_.qkv : name), fused ? all : rows,
+                               static_cast<int64_t>(model_.hidden()));
+      made.rows = rows;
+      made.order = {.first = fused ? first : 0, .head = d, .stride = stride};
+      made.cut = cut;
+      made.unit = d;
+      return made;
+    };
+    std::vector<TensorPart> parts = {part(names_.q, q_rows, TensorCut::kQueryHeads, 0),
+                                     part(names_.k, kv_rows, TensorCut::kKvHeads, k_first),
+                                     part(names_.v, kv_rows, TensorCut::kKvHeads, v_first)};
+    parts[0].order.paired = parts[1].order.paired = PairedRows(attention);
+    return parts;
+  }
+
+  // Of each head of q and k, rows that are neighbouring pairs in the checkpoint.
+  static int64_t PairedRows(const v1::Attention& attention) {
+    return attention.rope().neighbour_pairs() ? attention.rope().rotary_dim() : 0;
+  }
+
+  void VisitAttention(const v1::Attention& attention) {
+    const int64_t d = attention.head_dim();
+    VisitMatrix(TensorRole::kQkv, QkvParts(attention), attention.qkv_bias());
+    if (attention.qk_norm()) {
+      VisitHeadNorm(TensorRole::kQNorm, names_.q_norm, attention);
+      VisitHeadNorm(TensorRole::kKNorm, names_.k_norm, attention);
+    }
+    TensorPart output = Matrix(InLayer(names_.o), model_.hidden(), attention.heads() * d);
+    output.cut = TensorCut::kQueryHeads;
+    output.unit = d;
+    output.cuts_inputs = true;
+    VisitMatrix(TensorRole::kAttentionOutput, {output}, attention.output_bias());
+  }
+
+  void VisitHeadNorm(TensorRole role, std::string_view name, const v1::Attention& attention) {
+    const int64_t d = attention.head_dim();
+    Visit({.role = role,
+           .layer = layer_,
+           .parts = {{.name = InLayer(name),
+                      .shape = {d},
+                      .rows = d,
+                      .order = {.head = d, .stride = d, .paired = PairedRows(attention)}}},
+           .added = names_.norm_offset});
+  }
+
+  void VisitDenseFfn(const v1::Ffn& ffn) {
+    const int64_t width = ffn.width(), hidden = model_.hidden();
+    const auto part = [&](std::string_view name, int64_t all, int64_t first) {
+      TensorPart made = Matrix(InLayer(name), all, hidden);
+      made.rows = width;
+      made.order.first = first;
+      made.cut = TensorCut::kFfnColumns;
+      return made;
+    };
+    std::vector<TensorPart> parts;
+    if (!names_.gate_up.empty()) {
+      parts = {part(names_.gate_up, 2 * width, 0), part(names_.gate_up, 2 * width, width)};
+    } else {
+      if (ffn.gated()) parts.push_back(part(names_.gate, width, 0));
+      parts.push_back(part(names_.up, width, 0));
+    }
+    VisitMatrix(TensorRole::kFfnUp, std::move(parts), ffn.bias());
+    TensorPart down = Matrix(InLayer(names_.down), hidden, width);
+    down.cut = TensorCut::kFfnColumns;
+    down.cuts_inputs = true;
+    VisitMatrix(TensorRole::kFfnDown, {down}, ffn.bias());
+  }
+
+  void VisitExperts(const v1::Experts& experts) {
+    const int64_t width = experts.width(), hidden = model_.hidden();
+    VisitMatrix(TensorRole::kRouter, {Matrix(InLayer(names_.router), experts.count(), hidden)});
+    for (int64_t i = 0; i < experts.count() && status_.ok(); ++i) {
+      const std::string name = StrCat(prefix_, names_.experts, ".", i, ".");
+      VisitMatrix(TensorRole::kExpertUp,
+                  {Matrix(StrCat(name, names_.expert_gate), width, hidden),
+                   Matrix(StrCat(name, names_.expert_up), width, hidden)},
+                  false, i);
+      VisitMatrix(TensorRole::kExpertDown,
+                  {Matrix(StrCat(name, names_.expert_down), hidden, width)}, false, i);
+    }
+  }
+
+  void VisitHead() {
+    const int64_t width = model_.embedding_width(), hidden = model_.hidden();
+    if (!model_.final_norm_absent()) {
+      VisitNorm(TensorRole::kFinalNorm, StrCat(root_, names_.final_norm), hidden);
+    }
+    if (width != hidden) {
+      VisitMatrix(TensorRole::kProjectOut,
+                  {Matrix(StrCat(root_, names_.project_out), width, hidden)});
+    }
+    TensorPart head = Matrix(
+        model_.tied_embeddings() ? StrCat(root_, names_.embedding) : std::string(names_.head),
+        model_.vocabulary(), width);
+    head.cut = TensorCut::kVocabulary;
+    VisitMatrix(TensorRole::kHead, {head});
+  }
+
+  const v1::Model& model_;
+  const TensorNames& names_;
+  const std::string_view root_;
+  const std::function<absl::Status(const ModelTensor&)>& visit_;
+  std::string prefix_;
+  int64_t layer_ = -1;
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::string_view root,
+                         const std::function<absl::Status(const ModelTensor&)>& visit) {
+  return Walk(model, names, root, visit).Run();
+}
+
+}  // namespace tessera

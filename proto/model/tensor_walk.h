@@ -1,0 +1,79 @@
+// The tensors of a model: their names and shapes in a checkpoint, what each is for, and how a
+// worker's share cuts it. The one place that knows them: the check of a folder's files and the plan
+// of what a worker reads both walk over a model here.
+//
+// A new tensor of a family is a role (or one more part of a role that is there) and its line in the
+// walk; who handles a role handles all families that have it. Pure, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/model.pb.h"
+#include "proto/model/families/tensor_names.h"
+#include "proto/model/row_order.h"
+
+namespace tessera {
+
+enum class TensorRole {
+  // With the embedding.
+  kEmbedding,  // table
+  kPositions,  // table
+  kProjectIn,  // matrix
+  // Of a layer: norms around its blocks (v1::NormPlace), then what the blocks multiply with.
+  kAttentionBefore,
+  kAttentionAfter,
+  kAttentionAfterResidual,
+  kQkv,    // matrix; rows: query heads, key heads, value heads
+  kQNorm,  // over each head
+  kKNorm,
+  kAttentionOutput,  // matrix
+  kFfnBefore,
+  kFfnAfter,
+  kFfnAfterResidual,
+  kFfnUp,    // matrix; rows: gate, then up; or up alone
+  kFfnDown,  // matrix
+  kRouter,   // matrix
+  kExpertUp,
+  kExpertDown,
+  // With the head.
+  kFinalNorm,
+  kProjectOut,  // matrix
+  kHead,        // matrix
+};
+
+// The range of a share (v1::WorkerShare, v1::LayerShare) of which a worker reads its rows or
+// columns. kAll: there is none, each worker reads all.
+enum class TensorCut { kAll, kVocabulary, kQueryHeads, kKvHeads, kFfnColumns };
+
+// One tensor of a checkpoint, or rows of one.
+struct TensorPart {
+  std::string name;            // without ".weight" and ".bias"
+  std::vector<int64_t> shape;  // in the checkpoint: [outputs, inputs] of a matrix, else [width]
+  int64_t rows = 0;            // that the model has of it, numbered by `order`
+  RowOrder order = {};
+  TensorCut cut = TensorCut::kAll;
+  int64_t unit = 1;          // rows or columns of one number of the range that cuts
+  bool cuts_inputs = false;  // columns: products are summed over the ranks, the bias added once
+};
+
+// What is computed as one: parts one below the other.
+struct ModelTensor {
+  TensorRole role = TensorRole::kEmbedding;
+  int64_t layer = -1;   // -1: of none
+  int64_t expert = -1;  // -1: of none
+  std::vector<TensorPart> parts;
+  bool bias = false;  // a bias beside each part, of its rows
+  float added = 0;    // to each element when it is read
+};
+
+// Calls `visit` with each tensor of the model in the order in which the model is computed, until it
+// fails. `root` and `names.head` are those of the checkpoint (RootOf, HeadOf).
+absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::string_view root,
+                         const std::function<absl::Status(const ModelTensor&)>& visit);
+
+}  // namespace tessera
