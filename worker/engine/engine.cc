@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "worker/engine/token_events.h"
+
 namespace tessera::worker {
 namespace {
 
@@ -143,7 +145,7 @@ void Engine::Apply(Command& command) {
     if (refusal.ok()) {
       parts_.core->Submit(std::move(*submit), clock_(), &events_);
     } else {
-      EngineCore::Refuse(*submit, refusal, &events_);
+      AddRefusal(*submit, refusal, &events_);
     }
   } else if (v1::Reserve* reserve = std::get_if<v1::Reserve>(&command.what)) {
     parts_.core->Reserve(std::move(*reserve));

@@ -39,6 +39,17 @@ struct SequenceRank {
   auto operator<=>(const SequenceRank&) const = default;
 };
 
+// Where a sequence stands (legal transitions: sequence_table.h).
+enum class SequenceState : uint8_t {
+  kHeld,      // waits for another choice of its submission to compute the prompt
+  kWaiting,   // in the queue; holds no blocks
+  kArriving,  // another replica computes its prompt; the room for its KV has the blocks
+  kJoining,   // its KV arrived; no lane has taken it yet
+  kRunning,   // of a lane
+  kSent,      // its prompt is computed and its KV on the way to another replica
+  kEnded,     // finished, failed or cancelled; kept only while steps in flight compute its rows
+};
+
 struct Sequence;
 
 // How a prompt's KV was handed over.
@@ -99,8 +110,10 @@ struct Sequence {
 
   std::shared_ptr<Submission> submission;
   SequenceRank rank;
-  std::vector<int32_t> tokens;  // prompt, then output
-  int64_t computed_tokens = 0;  // whose keys and values are in `blocks`
+  SequenceState state = SequenceState::kHeld;  // changed by SequenceTable alone
+  int32_t lane = -1;                           // that runs it, or ran it last
+  std::vector<int32_t> tokens;                 // prompt, then output
+  int64_t computed_tokens = 0;                 // whose keys and values are in `blocks`
   kvcache::BlockTable blocks;
   std::unique_ptr<KvSending> sending;  // ends before the blocks return; null: nothing reads them
   int64_t pushed_tokens = 0;           // of kv_target
@@ -110,11 +123,8 @@ struct Sequence {
   bool started = false;                   // was admitted before
   double started_seconds = 0;
   bool told = false;  // its first event was sent
-  // Steps in flight that compute rows of it, and whose they are. Where it ends meanwhile, that lane
-  // keeps it, with its blocks, until they have come back.
+  // Steps in flight, all of its lane, that compute rows of it.
   int32_t steps_in_flight = 0;
-  int32_t step_lane = -1;
-  bool ended = false;
   // What these steps add to computed_tokens and to the tokens, and which draw of its step the last
   // of those tokens is.
   int64_t rows_in_flight = 0;

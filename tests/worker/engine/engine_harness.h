@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "tests/worker/engine/submits.h"
 #include "tests/worker/engine/toy_model.h"
 #include "worker/engine/engine_core.h"
 #include "worker/step/local_executor.h"
@@ -30,37 +31,6 @@ inline kernels::Device& TestDevice() {
 
 inline SamplerLimits SamplingOf(const EngineOptions& options) {
   return {options.limits.max_logit_rows, options.vocabulary, options.max_model_len_tokens};
-}
-
-inline EngineOptions SmallOptions() {
-  EngineOptions options;
-  options.limits = {32, 8, 8, 4, 64};
-  options.vocabulary = 50;
-  options.max_model_len_tokens = 200;
-  options.max_waiting = 1000;
-  return options;
-}
-
-inline std::vector<int32_t> Prompt(int64_t length, uint32_t seed, int64_t vocabulary = 50) {
-  std::vector<int32_t> tokens(length);
-  uint32_t state = seed * 2654435761u + 1;
-  for (int32_t& token : tokens) {
-    state = state * 1664525u + 1013904223u;
-    token = static_cast<int32_t>((state >> 8) % vocabulary);
-  }
-  return tokens;
-}
-
-inline v1::Submit MakeSubmit(uint64_t id, const std::vector<int32_t>& prompt, int32_t max_tokens) {
-  v1::Submit submit;
-  submit.set_submission_id(id);
-  submit.set_attempt(1);
-  submit.mutable_prompt_token_ids()->Add(prompt.begin(), prompt.end());
-  submit.set_choice_count(1);
-  submit.set_max_tokens(max_tokens);
-  submit.set_top_logprobs(-1);
-  submit.set_prompt_logprobs(-1);
-  return submit;
 }
 
 // What one choice was told, checked for order on the way.

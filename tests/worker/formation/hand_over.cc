@@ -34,7 +34,7 @@ bool HoldsNothing(const PlannedReplica& replica) {
   return replica.load().kv_blocks_used() == 0;
 }
 
-void HandOver::Begin(const std::vector<v1::Submit>& requests) {
+void PlayedHandOver::Begin(const std::vector<v1::Submit>& requests) {
   requests_ = requests;
   for (v1::Submit request : requests) {
     const v1::Reserved reserved = decode_.Reserve(request, prefill_.ready(0));
@@ -46,7 +46,7 @@ void HandOver::Begin(const std::vector<v1::Submit>& requests) {
   }
 }
 
-void HandOver::GoOn(const Answers& first) {
+void PlayedHandOver::GoOn(const Answers& first) {
   for (v1::Submit request : requests_) {
     const ChoiceEvents& prompt = first.at({request.submission_id(), 0});
     INFO(prompt.error);
@@ -61,7 +61,7 @@ void HandOver::GoOn(const Answers& first) {
   }
 }
 
-Answers HandOver::Join(const Answers& first, const Answers& rest) const {
+Answers PlayedHandOver::Join(const Answers& first, const Answers& rest) const {
   Answers answers;
   for (const v1::Submit& request : requests_) {
     const std::pair<uint64_t, int32_t> key = {request.submission_id(), 0};

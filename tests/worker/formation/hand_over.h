@@ -24,9 +24,9 @@ Answers Run(const std::string& folder, const ReplicaOptions& options,
 bool HoldsNothing(const PlannedReplica& replica);
 
 // Requests on their way from one replica to another; borrows both.
-class HandOver {
+class PlayedHandOver {
  public:
-  HandOver(PlannedReplica& prefill, PlannedReplica& decode, std::string way)
+  PlayedHandOver(PlannedReplica& prefill, PlannedReplica& decode, std::string way)
       : prefill_(prefill), decode_(decode), way_(std::move(way)) {}
 
   // Reserves room for all of them, and has their prompts computed.
@@ -50,7 +50,7 @@ struct Split {
 
   // All requests at once.
   Answers Run(const std::vector<v1::Submit>& requests) {
-    HandOver hand_over(prefill, decode, way);
+    PlayedHandOver hand_over(prefill, decode, way);
     hand_over.Begin(requests);
     const Answers first = prefill.WaitAll();
     hand_over.GoOn(first);

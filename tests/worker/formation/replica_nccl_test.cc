@@ -96,7 +96,7 @@ TEST_CASE_METHOD(Fixture, "two replicas on GPUs hand over to each other at the s
   if (TooSlow()) return;
   PlannedReplica one(folder, Gpus(0)), other(folder, Gpus(1));
   const std::vector<v1::Submit> there = Requests(0), back = Requests(50);
-  HandOver to_other(one, other, "nccl"), to_one(other, one, "nccl");
+  PlayedHandOver to_other(one, other, "nccl"), to_one(other, one, "nccl");
   to_other.Begin(there);
   to_one.Begin(back);
   const Answers by_one = one.WaitAll(), by_other = other.WaitAll();

@@ -1,4 +1,4 @@
-// One step: rows to the model, logits to tokens, tokens to events.
+// One step of EngineCore: begun on the executor, its tokens taken, tokens to events.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -10,6 +10,10 @@
 
 namespace tessera::worker {
 namespace {
+
+using Draw = EngineStep::Draw;
+using Scheduled = EngineStep::Scheduled;
+using ScoreRow = EngineStep::ScoreRow;
 
 absl::Status NotFinite(int64_t position) {
   return absl::InternalError(
@@ -34,18 +38,17 @@ class EngineCore::LaneStarter {
   LaneStarter(EngineCore* core, double now_seconds, Events* events)
       : core_(*core), now_seconds_(now_seconds), events_(events) {}
 
-  int count() const { return static_cast<int>(core_.lanes_.size()); }
+  int count() const { return core_.table_.lanes(); }
   bool Busy(int lane) const {
-    const Lane& started = core_.lanes_[lane];
-    return started.in_flight() > 0 && !core_.MayRunAhead(started);
+    return core_.lanes_[lane].in_flight() > 0 && !core_.MayRunAhead(lane);
   }
-  bool Holds(int lane) const { return !core_.lanes_[lane].running.empty(); }
+  bool Holds(int lane) const { return !core_.table_.running(lane).empty(); }
   bool Start(int lane) {
     if (!core_.BeginStep(lane, now_seconds_, events_)) return false;
-    if (core_.MayRunAhead(core_.lanes_[lane])) core_.BeginStep(lane, now_seconds_, events_);
+    if (core_.MayRunAhead(lane)) core_.BeginStep(lane, now_seconds_, events_);
     return true;
   }
-  void MergeIntoFirst() { core_.MergeLanes(); }
+  void MergeIntoFirst() { core_.table_.MergeLanes(); }
 
  private:
   EngineCore& core_;
@@ -54,10 +57,15 @@ class EngineCore::LaneStarter {
 };
 
 void EngineCore::BeginSteps(double now_seconds, Events* events) {
-  RefuseOverdue(now_seconds, events);
-  if (!changed_ || !executor_->Broken().ok()) return;
-  changed_ = false;
-  GiveRooms();
+  for (const auto& submission : table_.Overdue(now_seconds)) {
+    EndSubmission(submission,
+                  absl::DeadlineExceededError(StrCat("not started within queue_timeout_seconds = ",
+                                                     submission->request.queue_timeout_seconds())),
+                  events);
+  }
+  if (!table_.changed() || !executor_->Broken().ok()) return;
+  table_.set_changed(false);
+  hand_over_.GiveRooms();
   LaneStarter starter(this, now_seconds, events);
   scheduler::StartLanes(starter);
   UpdateLoad();
@@ -68,25 +76,39 @@ void EngineCore::Step(const std::function<double()>& clock, Events* events) {
   if (!in_flight_.empty()) EndStep(clock, events);
 }
 
-bool EngineCore::BeginStep(size_t index, double now_seconds, Events* events) {
+// Whether a step may be begun behind the one in flight.
+bool EngineCore::MayRunAhead(int lane) const {
+  if (lanes_[lane].in_flight() != 1 || !executor_->MayRunAhead()) return false;
+  const auto running = table_.running(lane);
+  return std::none_of(running.begin(), running.end(), [](const auto& sequence) {
+    const Submission& submission = *sequence->submission;
+    return sequence->steps_in_flight > 0 &&
+           (sequence->history != nullptr || submission.bans.follow_output() ||
+            submission.NeedsScores() || submission.request.has_kv_target());
+  });
+}
+
+bool EngineCore::BeginStep(int index, double now_seconds, Events* events) {
   Lane& lane = lanes_[index];
-  LaneStep& step = lane.next();
-  TakeJoining(lane);
+  EngineStep& step = lane.next();
+  hand_over_.TakeJoining(index);
   do {  // ends: a plan without rows that makes progress takes something out of the lane or the
         // queue
-    if (lane.running.empty() && waiting_.empty()) return false;
-    Plan(lane);
-    if (!plan_.MakesProgress()) return false;
-    if (lane.in_flight() > 0 && plan_.GivesUpAny()) return false;
-    ApplyPlan(lane, now_seconds, events);
+    if (table_.running(index).empty() && table_.waiting().empty()) return false;
+    const scheduler::StepPlan& plan = builder_.Plan(index);
+    if (!plan.MakesProgress()) return false;
+    if (lane.in_flight() > 0 && plan.GivesUpAny()) return false;
+    builder_.Schedule(index, now_seconds, &step, events);
   } while (step.scheduled.empty());
-  if (const absl::Status status = SendStep(step); !status.ok()) {
-    if (executor_->Broken().ok()) FailStep(lane, step, status, events);
+  builder_.Fill(&step);
+  hand_over_.CollectPushes(&step);
+  step.arrays.Seal();
+  if (const absl::Status status = executor_->Begin(step.work()); !status.ok()) {
+    if (executor_->Broken().ok()) FailStep(index, step, status, events);
     return false;
   }
   for (const Scheduled& s : step.scheduled) {
     ++s.sequence->steps_in_flight;
-    s.sequence->step_lane = static_cast<int32_t>(index);
     s.sequence->rows_in_flight += s.rows;
   }
   for (size_t i = 0; i < step.draws.size(); ++i) {
@@ -100,34 +122,35 @@ bool EngineCore::BeginStep(size_t index, double now_seconds, Events* events) {
 }
 
 void EngineCore::EndStep(const std::function<double()>& clock, Events* events) {
-  Lane& lane = lanes_[in_flight_.front()];
-  LaneStep& step = lane.oldest();
+  const int index = in_flight_.front();
+  EngineStep& step = lanes_[index].oldest();
   in_flight_.pop_front();
   const absl::Status status = executor_->Take(&outcome_);
   const double now_seconds = clock();
-  ++lane.ended_steps;
-  changed_ = true;
+  ++lanes_[index].ended;
+  table_.set_changed(true);
   for (const Draw& draw : step.draws) --draw.sequence->draws_in_flight;
   for (const Scheduled& s : step.scheduled) {
     --s.sequence->steps_in_flight;
     s.sequence->rows_in_flight -= s.rows;
   }
-  if (status.ok()) DropFromStep(step, [](const Sequence& s) { return s.ended; });
-  std::erase_if(step.scheduled, [](const Scheduled& s) { return s.sequence->ended; });
-  std::erase_if(lane.ended, [](const auto& sequence) { return sequence->steps_in_flight == 0; });
+  const auto has_ended = [](const Sequence& s) { return s.state == SequenceState::kEnded; };
+  if (status.ok()) DropFromStep(step, has_ended);
+  std::erase_if(step.scheduled, [&](const Scheduled& s) { return has_ended(*s.sequence); });
+  table_.DestroyEnded(index);
   const uint64_t prompt_tokens_before = load_.prompt_tokens();
   if (status.ok()) {
     EndWithoutToken(step, events);
     Distribute(step, now_seconds, events);
   } else if (executor_->Broken().ok()) {
-    FailStep(lane, step, status, events);
+    FailStep(index, step, status, events);
   }
   CountStep(step, load_.prompt_tokens() > prompt_tokens_before, now_seconds);
   UpdateLoad();
 }
 
 // Where steps overlap, one counts from when the one before came back.
-void EngineCore::CountStep(const LaneStep& step, bool prefill, double now_seconds) {
+void EngineCore::CountStep(const EngineStep& step, bool prefill, double now_seconds) {
   load_.set_steps(load_.steps() + 1);
   const double seconds = now_seconds - std::max(step.began_seconds, last_end_seconds_);
   load_.set_step_seconds(lanes_.size() == 1 ? seconds : now_seconds - step.began_seconds);
@@ -140,82 +163,9 @@ void EngineCore::CountStep(const LaneStep& step, bool prefill, double now_second
   }
 }
 
-absl::Status EngineCore::SendStep(LaneStep& step) {
-  step.arrays.Begin();
-  for (Scheduled& s : step.scheduled) {
-    const Sequence& sequence = *s.sequence;
-    s.first_row = step.arrays.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
-                                           sequence.computed_then(), s.rows, &sequence.blocks,
-                                           sequence.last_draw});
-  }
-  CollectLogitRows(step);
-  CollectRequests(step);
-  CollectPushes(step);
-  step.arrays.Seal();
-  return executor_->Begin({&step.arrays, step.sample_requests, step.score_requests, step.pushes});
-}
-
-// Order of logit rows: drawn without logprobs, drawn with, scored (see Sampler::Run).
-void EngineCore::CollectLogitRows(LaneStep& step) {
-  step.draws.clear();
-  step.score_rows.clear();
-  for (const Scheduled& s : step.scheduled) {
-    Sequence* sequence = s.sequence;
-    Submission* submission = sequence->submission.get();
-    const int64_t first = sequence->computed_then(), end = first + s.rows;
-    if (submission->NeedsScores()) {
-      const int64_t next = static_cast<int64_t>(submission->prompt_logprobs.size());
-      const int64_t last = std::min(end + 1, submission->prompt_tokens);
-      for (int64_t position = std::max(first + 1, next); position < last; ++position) {
-        const int32_t row = s.first_row + static_cast<int32_t>(position - 1 - first);
-        step.score_rows.push_back({sequence, row, position});
-      }
-    }
-    if (end == sequence->tokens_then() &&
-        submission->request.max_tokens() > sequence->output_then()) {
-      step.draws.push_back({sequence, s.first_row + static_cast<int32_t>(s.rows) - 1});
-    }
-  }
-  std::stable_partition(step.draws.begin(), step.draws.end(), [](const Draw& draw) {
-    return draw.sequence->submission->request.top_logprobs() < 0;
-  });
-  for (const Draw& draw : step.draws) step.arrays.AddLogitRow(draw.row);
-  for (const ScoreRow& score : step.score_rows) step.arrays.AddLogitRow(score.row);
-}
-
-void EngineCore::CollectRequests(LaneStep& step) {
-  step.sample_requests.clear();
-  step.bans.resize(std::max(step.bans.size(), step.draws.size()));
-  for (const Draw& draw : step.draws) {
-    const Sequence& sequence = *draw.sequence;
-    const Submission& submission = *sequence.submission;
-    const v1::Submit& request = submission.request;
-    SampleRequest& sample = step.sample_requests.emplace_back();
-    sample.params = &request.sampling();
-    sample.choice = sequence.rank.choice;
-    sample.position = sequence.tokens_then();
-    if (sequence.history != nullptr) {
-      sample.history_ids = sequence.history->ids();
-      sample.history_counts = sequence.history->counts();
-    }
-    sample.top_logprobs = std::max(-1, request.top_logprobs());
-    std::span<const int32_t> stop_ids;
-    if (sequence.output_then() < request.min_tokens()) stop_ids = submission.stop_ids;
-    sample.banned =
-        submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
-                              stop_ids, &step.bans[step.sample_requests.size() - 1]);
-  }
-  step.score_requests.clear();
-  for (const ScoreRow& score : step.score_rows) {
-    const v1::Submit& request = score.sequence->submission->request;
-    step.score_requests.push_back(
-        {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs()});
-  }
-}
-
 // Takes what a step computes of some sequences out of it, with its outcome.
 template <typename Predicate>
-void EngineCore::DropFromStep(LaneStep& step, const Predicate& drops) {
+void EngineCore::DropFromStep(EngineStep& step, const Predicate& drops) {
   const auto drop = [&](auto& rows, auto& outcomes) {
     size_t kept = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -233,7 +183,7 @@ void EngineCore::DropFromStep(LaneStep& step, const Predicate& drops) {
 }
 
 // Ends the submissions to which the step gave no token or no score, and takes them out of it.
-void EngineCore::EndWithoutToken(LaneStep& step, Events* events) {
+void EngineCore::EndWithoutToken(EngineStep& step, Events* events) {
   std::map<uint64_t, absl::Status> broken;  // by arrival; the first reason of each counts
   for (size_t i = 0; i < step.draws.size(); ++i) {
     if (outcome_.samples[i].token_id >= 0) continue;
@@ -267,7 +217,7 @@ void EngineCore::EndWithoutToken(LaneStep& step, Events* events) {
   }
 }
 
-void EngineCore::Distribute(LaneStep& step, double now_seconds, Events* events) {
+void EngineCore::Distribute(EngineStep& step, double now_seconds, Events* events) {
   for (size_t i = 0; i < step.score_rows.size(); ++i) {
     step.score_rows[i].sequence->submission->prompt_logprobs.push_back(
         std::move(outcome_.scores[i]));
@@ -280,8 +230,8 @@ void EngineCore::Distribute(LaneStep& step, double now_seconds, Events* events) 
     sequence->computed_tokens += s.rows;
     const int64_t end = std::min(sequence->computed_tokens, submission->prompt_tokens);
     prompt_tokens += std::max<int64_t>(0, end - before);
-    IndexBlocks(sequence);
-    if (sequence->computed_tokens >= submission->prompt_tokens) ReleaseHeld(submission);
+    memory_.Index(sequence);
+    if (sequence->computed_tokens >= submission->prompt_tokens) table_.ReleaseHeld(submission);
   }
   load_.set_prompt_tokens(load_.prompt_tokens() + prompt_tokens);
   load_.set_generation_tokens(load_.generation_tokens() + step.draws.size());
@@ -292,55 +242,14 @@ void EngineCore::Distribute(LaneStep& step, double now_seconds, Events* events) 
 }
 
 // Ends the choices that wanted no token, whose prompt is now computed.
-void EngineCore::CloseEchoes(const LaneStep& step, double now_seconds, Events* events) {
+void EngineCore::CloseEchoes(const EngineStep& step, double now_seconds, Events* events) {
   for (const Scheduled& s : step.scheduled) {
     Sequence* sequence = s.sequence;
     if (sequence->submission->request.max_tokens() > sequence->output_tokens()) continue;
     if (sequence->computed_tokens < sequence->known_tokens()) continue;
     AddEvent(sequence, now_seconds, events)->set_finish(v1::FINISH_REASON_LENGTH);
-    Finish(TakeRunning(sequence));
+    table_.Move(sequence, SequenceState::kEnded);
   }
-}
-
-void EngineCore::IndexBlocks(Sequence* sequence) {
-  const Submission& submission = *sequence->submission;
-  const int64_t size = options_.limits.block_tokens;
-  const int64_t tokens = std::min(sequence->computed_tokens, submission.indexed_tokens);
-  for (int64_t& block = sequence->indexed_blocks; (block + 1) * size <= tokens; ++block) {
-    sequence->node = index_.Insert(submission.salt, sequence->node,
-                                   std::span(sequence->tokens).subspan(block * size, size),
-                                   sequence->blocks.blocks()[block]);
-  }
-}
-
-void EngineCore::ReleaseHeld(Submission* submission) {
-  for (std::unique_ptr<Sequence>& sequence : submission->held) {
-    const SequenceRank rank = sequence->rank;
-    waiting_[rank] = std::move(sequence);
-  }
-  submission->held.clear();
-}
-
-v1::TokenEvent* EngineCore::AddEvent(Sequence* sequence, double now_seconds, Events* events) {
-  Submission* submission = sequence->submission.get();
-  v1::TokenEvent* event = &events->emplace_back();
-  event->set_submission_id(submission->request.submission_id());
-  event->set_attempt(submission->request.attempt());
-  event->set_choice(sequence->rank.choice);
-  if (sequence->told) return event;
-  sequence->told = true;
-  event->set_cached_tokens(submission->cached_tokens);
-  if (sequence->started) {
-    event->set_queue_seconds(sequence->started_seconds - submission->submitted_seconds);
-    event->set_prefill_seconds(now_seconds - sequence->started_seconds);
-  }
-  if (submission->request.prompt_logprobs() >= 0 && !submission->prompt_logprobs_told) {
-    submission->prompt_logprobs_told = true;
-    for (v1::PositionLogprobs& position : submission->prompt_logprobs) {
-      *event->add_prompt_logprobs() = std::move(position);
-    }
-  }
-  return event;
 }
 
 void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, double now_seconds,
@@ -362,20 +271,21 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
     event->set_finish(v1::FINISH_REASON_LENGTH);
   }
   if (event->finish() != v1::FINISH_REASON_UNSPECIFIED) {
-    answers_.Note(sequence->output_tokens());
-    Finish(TakeRunning(sequence));
+    builder_.NoteAnswer(sequence->output_tokens());
+    table_.Move(sequence, SequenceState::kEnded);
   } else if (submission.request.has_kv_target()) {
-    HandOver(TakeRunning(sequence), now_seconds, events);
+    hand_over_.Send(sequence, now_seconds, events);
   }
 }
 
-void EngineCore::FailStep(const Lane& lane, const LaneStep& step, const absl::Status& status,
+void EngineCore::FailStep(int lane, const EngineStep& step, const absl::Status& status,
                           Events* events) {
   for (const Scheduled& s : step.scheduled) {
-    // A submission lives or dies as one: choices of it that were not in this step end as well.
-    const auto open = std::find_if(lane.running.begin(), lane.running.end(),
-                                   [&](const auto& r) { return r.get() == s.sequence; });
-    if (open != lane.running.end()) EndSubmission((*open)->submission, status, events);
+    // A submission lives or dies as one: choices of it that were not in this step end as well, and
+    // those of it that were are gone when their turn comes.
+    if (table_.Runs(lane, s.sequence)) {
+      EndSubmission(std::shared_ptr(s.sequence->submission), status, events);
+    }
   }
 }
 

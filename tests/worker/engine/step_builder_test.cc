@@ -1,0 +1,201 @@
+// StepBuilder alone: plans and the arrays of a step, without an engine or a model.
+#include "worker/engine/step_builder.h"
+
+#include <catch2/catch.hpp>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tests/worker/engine/submits.h"
+
+namespace tessera::worker {
+namespace {
+
+using enum SequenceState;
+
+// 4 tokens a block, 32 rows and 8 sequences a step.
+struct Builder {
+  explicit Builder(int64_t blocks = 64) : options(OptionsOf(blocks)) {}
+
+  static EngineOptions OptionsOf(int64_t blocks) {
+    EngineOptions options = SmallOptions();
+    options.limits.total_blocks = blocks;
+    return options;
+  }
+
+  Sequence* Queue(v1::Submit submit) {
+    const auto submission = table.Open(std::move(submit), options, now, memory.pool());
+    Sequence* sequence = submission->held.back().get();
+    table.Move(sequence, kWaiting);
+    return sequence;
+  }
+  EngineStep& Next() {
+    REQUIRE(builder.Plan(0).MakesProgress());
+    builder.Schedule(0, now, &step, &events);
+    builder.Fill(&step);
+    step.arrays.Seal();
+    return step;
+  }
+  // As if the step's rows were computed and each draw gave token 1.
+  void End() {
+    for (const auto& s : step.scheduled) {
+      s.sequence->computed_tokens += s.rows;
+      memory.Index(s.sequence);
+    }
+    for (const auto& draw : step.draws) draw.sequence->tokens.push_back(1);
+  }
+
+  double now = 3;
+  const EngineOptions options;
+  KvMemory memory{options.limits};
+  SequenceTable table{1};
+  v1::EngineLoad load;
+  StepBuilder builder{options, &table, &memory, &load};
+  EngineStep step{StepLimits{
+      .max_tokens = 32, .max_sequences = 8, .max_logit_rows = 8, .max_blocks_per_sequence = 50}};
+  TokenEvents events;
+};
+
+std::vector<int32_t> Ints(std::span<const int32_t> values) {
+  return {values.begin(), values.end()};
+}
+
+TEST_CASE("step builder: a prompt is admitted, cut into chunks, and draws behind its last one") {
+  Builder b;
+  Sequence* sequence = b.Queue(MakeSubmit(1, Prompt(40, 1), 5));
+  CHECK(b.table.queued_submissions() == 1);
+  EngineStep& step = b.Next();
+  CHECK(sequence->state == kRunning);
+  CHECK(sequence->started_seconds == 3);
+  CHECK(b.table.queued_submissions() == 0);
+  REQUIRE(step.scheduled.size() == 1);
+  CHECK(step.scheduled[0].rows == 32);
+  CHECK(step.draws.empty());
+  CHECK(step.arrays.rows() == 32);
+  CHECK(Ints(step.arrays.token_ids()) ==
+        std::vector(sequence->tokens.begin(), sequence->tokens.begin() + 32));
+  CHECK(sequence->blocks.blocks().size() == 8);
+  b.End();
+
+  b.Next();
+  CHECK(step.scheduled[0].rows == 8);
+  REQUIRE(step.draws.size() == 1);
+  CHECK(step.draws[0].row == 7);
+  CHECK(Ints(step.arrays.logit_rows()) == std::vector{7});
+  CHECK(step.arrays.context_lengths()[0] == 40);
+  REQUIRE(step.sample_requests.size() == 1);
+  CHECK(step.sample_requests[0].position == 40);
+  b.End();
+
+  b.Next();
+  CHECK(step.scheduled[0].rows == 1);
+  CHECK(Ints(step.arrays.token_ids()) == std::vector{1});
+  CHECK(Ints(step.arrays.positions()) == std::vector{40});
+  CHECK(Ints(step.arrays.slots()) == std::vector{sequence->blocks.Slot(40)});
+}
+
+TEST_CASE("step builder: rows of decodes come before those of prompts") {
+  Builder b;
+  Sequence* decoding = b.Queue(MakeSubmit(1, Prompt(6, 1), 5));
+  b.Next();
+  b.End();
+  Sequence* prompt = b.Queue(MakeSubmit(2, Prompt(9, 2), 5, /*priority=*/-1));
+  EngineStep& step = b.Next();
+  REQUIRE(step.scheduled.size() == 2);
+  CHECK(b.table.running(0)[0].get() == prompt);  // the better rank
+  CHECK(step.scheduled[0].sequence == decoding);
+  CHECK(step.scheduled[1].sequence == prompt);
+  CHECK(Ints(step.arrays.query_starts()) == std::vector{0, 1, 10});
+}
+
+TEST_CASE(
+    "step builder: logit rows stand in the order of the sampler: drawn, with logprobs, scored") {
+  Builder b;
+  v1::Submit scored = MakeSubmit(1, Prompt(5, 1), 5);
+  scored.set_prompt_logprobs(2);
+  b.Queue(scored);
+  v1::Submit listed = MakeSubmit(2, Prompt(3, 2), 5);
+  listed.set_top_logprobs(1);
+  b.Queue(listed);
+  b.Queue(MakeSubmit(3, Prompt(3, 3), 5));
+  EngineStep& step = b.Next();
+  REQUIRE(step.scheduled.size() == 3);
+  // Rows: 0-4 of the first, 5-7 of the second, 8-10 of the third. The scored prompt and the third
+  // draw without logprobs, the second with; the scored rows predict tokens 1 to 4.
+  CHECK(Ints(step.arrays.logit_rows()) == std::vector{4, 10, 7, 0, 1, 2, 3});
+  CHECK(step.sample_requests[0].top_logprobs == -1);
+  CHECK(step.sample_requests[2].top_logprobs == 1);
+  REQUIRE(step.score_requests.size() == 4);
+  CHECK(step.score_rows[0].position == 1);
+  CHECK(step.score_rows[3].position == 4);
+}
+
+TEST_CASE("step builder: behind a step in flight, a row is fed by the draw that gives its token") {
+  Builder b;
+  Sequence* sequence = b.Queue(MakeSubmit(1, Prompt(6, 1), 5));
+  b.Next();
+  sequence->steps_in_flight = 1;
+  sequence->rows_in_flight = 6;
+  sequence->draws_in_flight = 1;
+  sequence->last_draw = 0;
+  EngineStep& step = b.Next();
+  CHECK(step.arrays.fed_rows() == 1);
+  CHECK(Ints(step.arrays.positions()) == std::vector{6});
+  CHECK(step.sample_requests.at(0).position == 7);
+  // With the last token that it may have in flight, it gets no row.
+  sequence->draws_in_flight = 5;
+  CHECK_FALSE(b.builder.Plan(0).MakesProgress());
+  sequence->steps_in_flight = 0;
+}
+
+TEST_CASE("step builder: blocks found in the index are taken, and counted as hits") {
+  Builder b;
+  const std::vector<int32_t> prompt = Prompt(10, 1);
+  Sequence* first = b.Queue(MakeSubmit(1, prompt, 5));
+  b.Next();
+  b.End();
+  Sequence* second = b.Queue(MakeSubmit(2, prompt, 5));
+  b.Next();
+  CHECK(second->computed_tokens == 8);
+  CHECK(second->blocks.blocks()[1] == first->blocks.blocks()[1]);
+  CHECK(second->blocks.blocks()[2] != first->blocks.blocks()[2]);
+  CHECK(second->submission->cached_tokens == 8);
+  CHECK(b.load.prefix_queries_tokens() == 20);
+  CHECK(b.load.prefix_hits_tokens() == 8);
+}
+
+TEST_CASE("step builder: a pool that runs out preempts the last-ranked, which then waits") {
+  Builder b(/*blocks=*/6);
+  Sequence* first = b.Queue(MakeSubmit(1, Prompt(8, 1), 8));
+  Sequence* second = b.Queue(MakeSubmit(2, Prompt(7, 2), 8));
+  for (int i = 0; i < 100; ++i) b.builder.NoteAnswer(1);  // so it expects these to be short
+  b.Next();
+  b.End();
+  REQUIRE(second->state == kRunning);
+  for (int64_t steps = 0; second->state == kRunning; ++steps) {
+    REQUIRE(steps < 20);
+    b.Next();
+    b.End();
+  }
+  CHECK(first->state == kRunning);
+  CHECK(b.load.preemptions() == 1);
+  CHECK(second->blocks.blocks().empty());
+  CHECK(second->computed_tokens == 0);
+  CHECK(b.memory.free_blocks() == 6 - static_cast<int64_t>(first->blocks.blocks().size()));
+  CHECK(b.events.empty());
+}
+
+TEST_CASE("step builder: one that has outgrown the pool ends, with the reason") {
+  Builder b(/*blocks=*/2);
+  Sequence* sequence = b.Queue(MakeSubmit(1, Prompt(8, 1), 1));
+  sequence->tokens.push_back(1);
+  REQUIRE(b.builder.Plan(0).MakesProgress());
+  b.builder.Schedule(0, b.now, &b.step, &b.events);
+  CHECK(b.step.scheduled.empty());
+  REQUIRE(b.events.size() == 1);
+  CHECK(b.events[0].error() == "the sequence has outgrown the KV pool");
+  CHECK(b.table.Any() == nullptr);
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,224 @@
+#include "worker/engine/step_builder.h"
+
+#include <algorithm>
+#include <span>
+
+namespace tessera::worker {
+namespace {
+
+using Draw = EngineStep::Draw;
+using Scheduled = EngineStep::Scheduled;
+using ScoreRow = EngineStep::ScoreRow;
+
+absl::Status OutgrewPool() {
+  return absl::ResourceExhaustedError("the sequence has outgrown the KV pool");
+}
+
+}  // namespace
+
+StepBuilder::StepBuilder(const EngineOptions& options, SequenceTable* table, KvMemory* memory,
+                         v1::EngineLoad* load)
+    : options_(options),
+      lane_limits_(scheduler::LimitsOfMicroBatch(options.limits, table->lanes())),
+      table_(*table),
+      memory_(*memory),
+      load_(*load) {}
+
+int64_t StepBuilder::ExpectedTokens(const Sequence& sequence) const {
+  const Submission& submission = *sequence.submission;
+  const int64_t answer =
+      answers_.Expected(sequence.output_tokens(), submission.request.max_tokens());
+  return std::min(submission.prompt_tokens + answer, LongestSequence(options_));
+}
+
+const scheduler::StepPlan& StepBuilder::Plan(int lane) {
+  TakeSnapshots(lane);
+  scheduler::PlanStep(lane_limits_, {running_, waiting_, memory_.free_blocks(), beside_}, &plan_);
+  return plan_;
+}
+
+void StepBuilder::TakeSnapshots(int lane) {
+  const auto running = table_.running(lane);
+  // Counting exclusive blocks is the one part that costs O(blocks): only where a step could run out
+  // of them.
+  const int64_t most_wanted =
+      static_cast<int64_t>(running.size()) +
+      scheduler::BlocksFor(options_.limits.max_batched_tokens, options_.limits.block_tokens);
+  const bool scarce = memory_.free_blocks() < most_wanted;
+  running_.clear();
+  for (const auto& sequence : running) {
+    // One that ends with the step in flight, whichever token that draws, computes nothing more.
+    const int64_t then = sequence->tokens_then();
+    const bool ends = sequence->draws_in_flight > 0 &&
+                      (sequence->output_then() >= sequence->submission->request.max_tokens() ||
+                       then >= LongestSequence(options_));
+    running_.push_back({then, ends ? then : sequence->computed_then(),
+                        static_cast<int64_t>(sequence->blocks.blocks().size()),
+                        scarce ? sequence->blocks.ExclusiveBlocks() : 0,
+                        sequence->submission->NeedsScores(), ExpectedTokens(*sequence)});
+  }
+  beside_.clear();
+  for (int other = 0; other < table_.lanes(); ++other) {
+    if (other == lane) continue;
+    for (const auto& sequence : table_.running(other)) {
+      beside_.push_back({sequence->known_tokens(),
+                         static_cast<int64_t>(sequence->blocks.blocks().size()),
+                         ExpectedTokens(*sequence)});
+    }
+  }
+  waiting_.clear();
+  matches_.clear();
+  const size_t slots = std::min<size_t>(
+      scheduler::kMostAdmitted, lane_limits_.max_sequences - static_cast<int64_t>(running.size()));
+  for (const auto& [rank, sequence] : table_.waiting()) {
+    if (waiting_.size() >= slots) break;
+    matches_.push_back(memory_.Match(*sequence));
+    const kvcache::PrefixMatch& match = matches_.back();
+    waiting_.push_back({sequence->known_tokens(),
+                        static_cast<int64_t>(match.blocks.size()) * memory_.block_tokens(),
+                        match.idle_blocks, sequence->submission->NeedsScores(),
+                        ExpectedTokens(*sequence)});
+  }
+}
+
+// Blocks are given back first, found ones taken second, and new ones allocated last: allocation may
+// evict.
+void StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events) {
+  step->scheduled.clear();
+  // Chosen before anything moves: a sequence that is preempted joins the queue.
+  std::vector<Sequence*> admitted;
+  for (const auto& [rank, sequence] : table_.waiting()) {
+    if (admitted.size() == plan_.admitted_rows.size()) break;
+    admitted.push_back(sequence.get());
+  }
+  GiveBack(lane, step, events);
+  for (size_t i = 0; i < admitted.size(); ++i) {
+    const int32_t rows = plan_.admitted_rows[i];
+    if (rows == scheduler::kNeverFits) {
+      table_.End(admitted[i], OutgrewPool(), events);
+      continue;
+    }
+    Admit(lane, admitted[i], matches_[i], now_seconds);
+    step->scheduled.push_back({admitted[i], rows, 0});
+  }
+  std::stable_partition(step->scheduled.begin(), step->scheduled.end(),
+                        [](const Scheduled& s) { return s.rows == 1; });
+  std::erase_if(step->scheduled, [&](const Scheduled& s) {
+    if (s.sequence->blocks.Grow(s.sequence->computed_then() + s.rows)) return false;
+    table_.End(s.sequence, absl::InternalError("the batcher planned more KV blocks than there are"),
+               events);
+    return true;
+  });
+}
+
+void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {
+  decided_.clear();
+  for (const auto& sequence : table_.running(lane)) decided_.push_back(sequence.get());
+  for (size_t i = 0; i < decided_.size(); ++i) {
+    const int32_t rows = plan_.running_rows[i];
+    if (rows == scheduler::kPreempted) {
+      table_.Move(decided_[i], SequenceState::kWaiting);
+      load_.set_preemptions(load_.preemptions() + 1);
+    } else if (rows == scheduler::kNeverFits) {
+      table_.End(decided_[i], OutgrewPool(), events);
+    } else if (rows > 0) {
+      step->scheduled.push_back({decided_[i], rows, 0});
+    }
+  }
+}
+
+void StepBuilder::Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match,
+                        double now_seconds) {
+  memory_.Adopt(match, &sequence->blocks);
+  const auto found = static_cast<int64_t>(match.blocks.size());
+  const int64_t cached = found * memory_.block_tokens();
+  sequence->computed_tokens = cached;
+  sequence->indexed_blocks = found;
+  sequence->node = match.node;
+  Submission* submission = sequence->submission.get();
+  if (!submission->started) {
+    table_.Start(submission);
+    if (submission->counts_as_cache) {
+      submission->cached_tokens = static_cast<int32_t>(std::min(cached, submission->prompt_tokens));
+      load_.set_prefix_queries_tokens(load_.prefix_queries_tokens() + submission->prompt_tokens);
+      load_.set_prefix_hits_tokens(load_.prefix_hits_tokens() + submission->cached_tokens);
+    }
+  }
+  if (!sequence->started) {
+    sequence->started = true;
+    sequence->started_seconds = now_seconds;
+  }
+  table_.Move(sequence, SequenceState::kRunning, lane);
+}
+
+void StepBuilder::Fill(EngineStep* step) const {
+  step->arrays.Begin();
+  for (Scheduled& s : step->scheduled) {
+    const Sequence& sequence = *s.sequence;
+    s.first_row = step->arrays.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
+                                            sequence.computed_then(), s.rows, &sequence.blocks,
+                                            sequence.last_draw});
+  }
+  AddLogitRows(step);
+  AddRequests(step);
+}
+
+// Order of logit rows: drawn without logprobs, drawn with, scored (see Sampler::Run).
+void StepBuilder::AddLogitRows(EngineStep* step) {
+  step->draws.clear();
+  step->score_rows.clear();
+  for (const Scheduled& s : step->scheduled) {
+    Sequence* sequence = s.sequence;
+    const Submission& submission = *sequence->submission;
+    const int64_t first = sequence->computed_then(), end = first + s.rows;
+    if (submission.NeedsScores()) {
+      const int64_t next = static_cast<int64_t>(submission.prompt_logprobs.size());
+      const int64_t last = std::min(end + 1, submission.prompt_tokens);
+      for (int64_t position = std::max(first + 1, next); position < last; ++position) {
+        const int32_t row = s.first_row + static_cast<int32_t>(position - 1 - first);
+        step->score_rows.push_back({sequence, row, position});
+      }
+    }
+    if (end == sequence->tokens_then() &&
+        submission.request.max_tokens() > sequence->output_then()) {
+      step->draws.push_back({sequence, s.first_row + static_cast<int32_t>(s.rows) - 1});
+    }
+  }
+  std::stable_partition(step->draws.begin(), step->draws.end(), [](const Draw& draw) {
+    return draw.sequence->submission->request.top_logprobs() < 0;
+  });
+  for (const Draw& draw : step->draws) step->arrays.AddLogitRow(draw.row);
+  for (const ScoreRow& score : step->score_rows) step->arrays.AddLogitRow(score.row);
+}
+
+void StepBuilder::AddRequests(EngineStep* step) {
+  step->sample_requests.clear();
+  step->bans.resize(std::max(step->bans.size(), step->draws.size()));
+  for (const Draw& draw : step->draws) {
+    const Sequence& sequence = *draw.sequence;
+    const Submission& submission = *sequence.submission;
+    const v1::Submit& request = submission.request;
+    SampleRequest& sample = step->sample_requests.emplace_back();
+    sample.params = &request.sampling();
+    sample.choice = sequence.rank.choice;
+    sample.position = sequence.tokens_then();
+    if (sequence.history != nullptr) {
+      sample.history_ids = sequence.history->ids();
+      sample.history_counts = sequence.history->counts();
+    }
+    sample.top_logprobs = std::max(-1, request.top_logprobs());
+    std::span<const int32_t> stop_ids;
+    if (sequence.output_then() < request.min_tokens()) stop_ids = submission.stop_ids;
+    sample.banned =
+        submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
+                              stop_ids, &step->bans[step->sample_requests.size() - 1]);
+  }
+  step->score_requests.clear();
+  for (const ScoreRow& score : step->score_rows) {
+    const v1::Submit& request = score.sequence->submission->request;
+    step->score_requests.push_back(
+        {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs()});
+  }
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,67 @@
+// Plans the next step of a lane and builds it: which sequences run (scheduler/batcher.h), their
+// blocks, rows, and the tokens to draw and score. It runs nothing.
+//
+// A step: Plan, then Schedule (sequences go waiting -> running, running -> waiting or ended), then
+// Fill; each once, in this order. Between two of them nothing else changes the table or the memory.
+//
+// Thread rule: one thread (the engine's). Borrows the table, the memory and the load, whose
+// counters of preemptions and prefix hits it keeps.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kvcache/prefix_index.h"
+#include "proto/worker.pb.h"
+#include "scheduler/answer_lengths.h"
+#include "scheduler/batcher.h"
+#include "worker/engine/engine_admission.h"
+#include "worker/engine/engine_step.h"
+#include "worker/engine/kv_memory.h"
+#include "worker/engine/sequence_table.h"
+#include "worker/engine/token_events.h"
+
+namespace tessera::worker {
+
+class StepBuilder {
+ public:
+  StepBuilder(const EngineOptions& options, SequenceTable* table, KvMemory* memory,
+              v1::EngineLoad* load);
+
+  // What the batcher chooses for `lane` behind its steps in flight. Changes nothing else.
+  const scheduler::StepPlan& Plan(int lane);
+  // Carries the plan out: sequences give their blocks back, are admitted, and get room for their
+  // rows, which are left in step->scheduled: sequences of one row first. Those that have outgrown
+  // the pool end, with events.
+  void Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events);
+  // Arrays and requests of what is scheduled; everything but the pushes. Not sealed.
+  void Fill(EngineStep* step) const;
+
+  // An answer ended by itself: later plans expect the others to be as long.
+  void NoteAnswer(int64_t tokens) { answers_.Note(tokens); }
+
+ private:
+  int64_t ExpectedTokens(const Sequence& sequence) const;
+  void TakeSnapshots(int lane);
+  void GiveBack(int lane, EngineStep* step, TokenEvents* events);
+  void Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match, double now_seconds);
+  static void AddLogitRows(EngineStep* step);
+  static void AddRequests(EngineStep* step);
+
+  const EngineOptions options_;
+  const scheduler::BatchLimits lane_limits_;
+  SequenceTable& table_;
+  KvMemory& memory_;
+  v1::EngineLoad& load_;
+  scheduler::AnswerLengths answers_;  // that ended by themselves
+
+  // Of the plan in hand; members so that their memory is reused.
+  std::vector<scheduler::RunningSequence> running_;
+  std::vector<scheduler::GrowingSequence> beside_;
+  std::vector<scheduler::WaitingSequence> waiting_;
+  std::vector<kvcache::PrefixMatch> matches_;  // of waiting_
+  std::vector<Sequence*> decided_;             // whom the plan names, while it is carried out
+  scheduler::StepPlan plan_;
+};
+
+}  // namespace tessera::worker
