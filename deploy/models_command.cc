@@ -56,8 +56,10 @@ std::string KindText(const v1::LayerKind& kind) {
   if (ffn.has_experts()) {
     text += StrCat("; ", ffn.experts().per_token(), " of ", ffn.experts().count(),
                    " experts of width ", ffn.experts().width());
-  } else {
-    text += StrCat("; ffn of width ", ffn.width());
+  }
+  if (ffn.width() > 0) {
+    text += StrCat(ffn.has_experts() ? " beside a shared ffn of width " : "; ffn of width ",
+                   ffn.width());
   }
   return text + (ffn.gated() ? ", gated" : "");
 }

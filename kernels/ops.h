@@ -251,8 +251,25 @@ struct AttentionShape {
 // ---- Mixture of experts
 // ------------------------------------------------------------------------------
 
+enum class RouterScores { kSoftmax, kSigmoid };
+
+// A router's logits as scores between 0 and 1: softmax over a row, or the sigmoid of each.
+struct MoeScoresArgs {
+  TensorView scores;  // [rows, experts] f32, in place
+  RouterScores kind = RouterScores::kSoftmax;
+};  // f32 invariance
+
+// Limits of MoeRouteArgs::groups.
+inline constexpr int64_t kMaxExpertGroups = 64;
+
 // softmax over experts, best k per row (ties: lower index), optionally renormalised to sum 1; then
 // the slots sorted by expert for GroupedLinear, rows in order within an expert.
+//
+// With `scored`, logits are scores that MoeScores made, or ranks agreed on: the weights are the
+// scores themselves, and what is chosen by is score + choice_bias. Of `groups` of consecutive
+// experts, those of the `groups_per_row` best are chosen from; a group counts as much as the two
+// best of its experts together. From equal scores all devices choose equally: they add, and
+// compare.
 struct MoeRouteArgs {
   TensorView logits;          // [rows, experts] f32
   TensorView weights;         // out [rows, k] f32
@@ -260,6 +277,11 @@ struct MoeRouteArgs {
   TensorView source_rows;     // out [rows*k] i32
   TensorView expert_offsets;  // out [experts + 1] i32
   bool renormalise = true;
+  bool scored = false;
+  TensorView choice_bias = {};  // [experts] f32, optional, with `scored`
+  int64_t groups = 1;           // divide experts, into groups of two at least where above 1
+  int64_t groups_per_row = 1;   // hold k experts or more
+  float factor = 1;             // on the weights, at last
 };
 
 struct MoeCombineArgs {
@@ -269,6 +291,10 @@ struct MoeCombineArgs {
   TensorView slots;    // [rows, k] i32
   // [held + 1] i32, optional: only slots [held[0], held[last]) count, those of this rank's experts.
   TensorView held = {};
+  // [rows, hidden], optional, may equal `out`: what an expert made that all rows use; added, with
+  // `shared_gate` [rows, 1] f32 times the sigmoid of it.
+  TensorView shared = {};
+  TensorView shared_gate = {};
 };
 
 // ---- The end of a step
@@ -366,6 +392,7 @@ class Ops {
   virtual int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const = 0;
   virtual absl::Status Attention(const AttentionArgs& args, Stream& stream) = 0;
 
+  virtual absl::Status MoeScores(const MoeScoresArgs& args, Stream& stream) = 0;
   virtual absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) = 0;
   virtual absl::Status MoeCombine(const MoeCombineArgs& args, Stream& stream) = 0;
 

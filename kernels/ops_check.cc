@@ -305,6 +305,12 @@ AttentionShape ShapeOf(const AttentionArgs& args) {
           .activation_dtype = args.q.dtype};
 }
 
+absl::Status CheckMoeScores(const MoeScoresArgs& args) {
+  return ArgumentCheck("MoeScores")
+      .Tensor("scores", args.scores, {kF32}, {kAnySize, kAnySize}, kMayBeStrided)
+      .status();
+}
+
 absl::Status CheckMoeRoute(const MoeRouteArgs& args) {
   const int64_t rows = args.weights.shape[0], k = args.weights.shape[1];
   const int64_t experts = args.logits.shape[1];
@@ -315,6 +321,15 @@ absl::Status CheckMoeRoute(const MoeRouteArgs& args) {
       .Tensor("slots", args.slots, {kI32}, {rows, k})
       .Tensor("source_rows", args.source_rows, {kI32}, {rows * k})
       .Tensor("expert_offsets", args.expert_offsets, {kI32}, {experts + 1})
+      .Optional("choice_bias", args.choice_bias, {kF32}, {experts})
+      .That(args.scored || (args.choice_bias.empty() && args.groups == 1), "logits",
+            "be scores where a bias or groups decide")
+      .That(args.groups >= 1 && args.groups <= kMaxExpertGroups && experts % args.groups == 0 &&
+                (args.groups == 1 || experts / args.groups >= 2),
+            "groups", "cut the experts into 1 to 64 equal groups of at least two")
+      .That(args.groups_per_row >= 1 && args.groups_per_row <= args.groups &&
+                args.groups_per_row * (experts / std::max<int64_t>(1, args.groups)) >= k,
+            "groups_per_row", "leave as many experts as a row uses")
       .status();
 }
 
@@ -326,6 +341,9 @@ absl::Status CheckMoeCombine(const MoeCombineArgs& args) {
       .Tensor("in", args.in, kActivations, {rows * k, kAnySize}, kMayBeStrided)
       .Tensor("out", args.out, {args.in.dtype}, {rows, args.in.shape[1]}, kMayBeStrided)
       .Optional("held", args.held, {kI32}, {kAnySize})
+      .Optional("shared", args.shared, {args.in.dtype}, {rows, args.in.shape[1]})
+      .Optional("shared_gate", args.shared_gate, {kF32}, {rows, 1})
+      .That(args.shared_gate.empty() || !args.shared.empty(), "shared", "be there if its gate is")
       .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
       .status();
 }

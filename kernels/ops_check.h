@@ -35,6 +35,7 @@ absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes);
 absl::Status CheckPrepareAttention(const PrepareAttentionArgs& args);
 absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes);
 
+absl::Status CheckMoeScores(const MoeScoresArgs& args);
 absl::Status CheckMoeRoute(const MoeRouteArgs& args);
 absl::Status CheckMoeCombine(const MoeCombineArgs& args);
 

@@ -44,6 +44,7 @@ struct KernelTable {
   Kernel<KvWriteArgs> kv_write;
   int64_t (*attention_workspace_bytes)(const AttentionShape& shape, int threads);
   Kernel<AttentionArgs> attention;
+  Kernel<MoeScoresArgs> moe_scores;
   Kernel<MoeRouteArgs> moe_route;
   Kernel<MoeCombineArgs> moe_combine;
   Kernel<LogSoftmaxArgs> log_softmax;

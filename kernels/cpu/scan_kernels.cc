@@ -1,7 +1,9 @@
 #include "kernels/cpu/scan_kernels.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/expert_slots.h"
 #include "kernels/cpu/logit_adjust.h"
@@ -160,6 +162,62 @@ class RowSampler {
   double total_weight_ = 0;  // of the whole row, where top_p alone needs it
 };
 
+// Which groups a row chooses from, a bit for each.
+uint64_t KeptGroups(const MoeRouteArgs& args, const float* scores, const float* bias) {
+  if (args.groups == 1) return 1;
+  const int64_t members = args.logits.shape[1] / args.groups;
+  std::array<float, kMaxExpertGroups> worth;
+  for (int64_t g = 0; g < args.groups; ++g) {
+    float best = -std::numeric_limits<float>::infinity(), second = best;
+    for (int64_t e = g * members; e < (g + 1) * members; ++e) {
+      const float choice = bias == nullptr ? scores[e] : scores[e] + bias[e];
+      second = std::max(second, std::min(best, choice));
+      best = std::max(best, choice);
+    }
+    worth[g] = best + second;
+  }
+  uint64_t kept = 0;
+  for (int64_t n = 0; n < args.groups_per_row; ++n) {
+    int64_t best = -1;
+    for (int64_t g = 0; g < args.groups; ++g) {
+      if ((kept >> g & 1) == 0 && (best < 0 || worth[g] > worth[best])) best = g;
+    }
+    kept |= uint64_t{1} << best;
+  }
+  return kept;
+}
+
+// Experts and weights of one row from its scores; see MoeRouteArgs.
+void ChooseScored(const MoeRouteArgs& args, int64_t row) {
+  const int64_t experts = args.logits.shape[1], k = args.weights.shape[1];
+  const int64_t members = experts / args.groups;
+  const float* scores = args.logits.Row<float>(row);
+  const float* bias = args.choice_bias.empty() ? nullptr : args.choice_bias.As<float>();
+  float* weights = args.weights.Row<float>(row);
+  int32_t* chosen = args.slots.Row<int32_t>(row);
+  const uint64_t kept = KeptGroups(args, scores, bias);
+  int64_t count = 0;
+  // Weights are what they are chosen by until all are known: the best k so far, in order.
+  for (int64_t e = 0; e < experts; ++e) {
+    if ((kept >> e / members & 1) == 0) continue;
+    const float choice = bias == nullptr ? scores[e] : scores[e] + bias[e];
+    if (count == k && choice <= weights[k - 1]) continue;
+    int64_t at = count < k ? count++ : k - 1;
+    for (; at > 0 && choice > weights[at - 1]; --at) {
+      weights[at] = weights[at - 1];
+      chosen[at] = chosen[at - 1];
+    }
+    weights[at] = choice;
+    chosen[at] = static_cast<int32_t>(e);
+  }
+  double total = 0;
+  for (int64_t j = 0; j < k; ++j) total += scores[chosen[j]];
+  for (int64_t j = 0; j < k; ++j) {
+    weights[j] =
+        static_cast<float>(scores[chosen[j]] / (args.renormalise ? total : 1) * args.factor);
+  }
+}
+
 }  // namespace
 
 int64_t ScanSampleWorkspaceBytes(int64_t, int64_t vocabulary, int threads) {
@@ -190,6 +248,7 @@ void ScanMoeRoute(const RowScan& scan, const MoeRouteArgs& args, ThreadPool& poo
   const int64_t rows = args.weights.rows(), k = args.weights.shape[1];
   const int64_t experts = args.logits.shape[1];
   const auto route = [&](int64_t row) {
+    if (args.scored) return ChooseScored(args, row);
     const float* logits = args.logits.Row<float>(row);
     float* weights = args.weights.Row<float>(row);
     scan.top_k(logits, experts, k, weights, args.slots.Row<int32_t>(row));
@@ -200,7 +259,7 @@ void ScanMoeRoute(const RowScan& scan, const MoeRouteArgs& args, ThreadPool& poo
     }
     for (int64_t j = 0; j < k; ++j) {
       const double weight = std::exp(static_cast<double>(weights[j]) - largest);
-      weights[j] = static_cast<float>(weight / total);
+      weights[j] = static_cast<float>(weight / total * args.factor);
     }
   };
   pool.ParallelFor((rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {

@@ -29,10 +29,30 @@ absl::Status CheckKind(const v1::Model& model, int index) {
   if (experts.per_token() <= 0 || experts.per_token() > experts.count()) {
     return fail(".ffn.experts.per_token must be between 1 and count");
   }
+  if (absl::Status groups = CheckGroups(experts); !groups.ok()) {
+    return fail(StrCat(".ffn.experts.", std::string(groups.message())));
+  }
   return experts.width() > 0 ? absl::OkStatus() : fail(".ffn.experts.width must be at least 1");
 }
 
 }  // namespace
+
+absl::Status CheckGroups(const v1::Experts& experts) {
+  const int64_t groups = experts.groups(), kept = experts.groups_per_token();
+  if (groups == 0 && kept == 0) return absl::OkStatus();
+  if (groups < 1 || groups > kMaxExpertGroups || experts.count() % groups != 0 ||
+      (groups > 1 && experts.count() / groups < 2)) {
+    return absl::InvalidArgumentError(StrCat("groups (", groups, ") must be at most ",
+                                             kMaxExpertGroups, " and cut the experts (",
+                                             experts.count(), ") into equal ones of at least two"));
+  }
+  if (kept >= 1 && kept <= groups && kept * (experts.count() / groups) >= experts.per_token()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(StrCat("groups_per_token (", kept, ") must be at most groups (",
+                                           groups, "), and hold as many experts as a token uses (",
+                                           experts.per_token(), ")"));
+}
 
 absl::Status CheckLayers(const v1::Model& model) {
   for (int i = 0; i < model.kinds_size(); ++i) {

@@ -15,9 +15,14 @@ namespace tessera {
 // Layers of a model at most: each of them is looked at.
 inline constexpr int64_t kMaxLayers = 10'000;
 
+// Groups of experts at most, as kernels/ops.h.
+inline constexpr int64_t kMaxExpertGroups = 64;
+
 // InvalidArgument where a run names no kind or no layer, a kind lacks what every layer has (heads,
 // their width, a dense ffn or experts), or there are no layers or more than kMaxLayers.
 absl::Status CheckLayers(const v1::Model& model);
+// InvalidArgument where groups are none that ops can choose by (kernels/ops.h).
+absl::Status CheckGroups(const v1::Experts& experts);
 
 // The functions below require a model that CheckLayers accepts.
 

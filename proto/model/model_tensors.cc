@@ -100,7 +100,7 @@ class ReadTensorsCheck {
     absl::Status status;
     for (const TensorPart& part : tensor.parts) {
       status.Update(IsQuantised(part) ? CheckQuantised(part.name)
-                                      : CheckPlain(part.name + ".weight", part.shape));
+                                      : CheckPlain(WeightsOf(part), part.shape));
       if (tensor.bias) status.Update(CheckPlain(part.name + ".bias", {part.shape[0]}));
     }
     return status;

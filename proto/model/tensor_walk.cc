@@ -71,10 +71,11 @@ class Walk {
     VisitNorms(kind.norm_place(), kind.shared_norm() ? names_.attention_norm : names_.ffn_norm,
                names_.ffn_after_norm,
                {TensorRole::kFfnBefore, TensorRole::kFfnAfter, TensorRole::kFfnAfterResidual});
-    if (kind.ffn().has_experts()) {
-      VisitExperts(kind.ffn().experts());
-    } else {
-      VisitDenseFfn(kind.ffn());
+    if (kind.ffn().has_experts()) VisitExperts(kind.ffn().experts());
+    if (kind.ffn().width() > 0) VisitDenseFfn(kind.ffn());
+    if (kind.ffn().shared_gate()) {
+      VisitMatrix(TensorRole::kSharedGate,
+                  {Matrix(InLayer(names_.shared_gate), 1, model_.hidden())});
     }
     layer_ = -1;
   }
@@ -149,22 +150,28 @@ class Walk {
 
   void VisitDenseFfn(const v1::Ffn& ffn) {
     const int64_t width = ffn.width(), hidden = model_.hidden();
+    // Beside experts it has their names, behind a prefix of its own.
+    const bool shared = ffn.has_experts();
+    const std::string prefix = shared ? StrCat(prefix_, names_.shared, ".") : prefix_;
     const auto part = [&](std::string_view name, int64_t all, int64_t first) {
-      TensorPart made = Matrix(InLayer(name), all, hidden);
+      TensorPart made = Matrix(StrCat(prefix, name), all, hidden);
       made.rows = width;
       made.order.first = first;
       made.cut = TensorCut::kFfnColumns;
       return made;
     };
     std::vector<TensorPart> parts;
-    if (!names_.gate_up.empty()) {
+    if (shared) {
+      parts = {part(names_.expert_gate, width, 0), part(names_.expert_up, width, 0)};
+    } else if (!names_.gate_up.empty()) {
       parts = {part(names_.gate_up, 2 * width, 0), part(names_.gate_up, 2 * width, width)};
     } else {
       if (ffn.gated()) parts.push_back(part(names_.gate, width, 0));
       parts.push_back(part(names_.up, width, 0));
     }
     VisitMatrix(TensorRole::kFfnUp, std::move(parts), ffn.bias());
-    TensorPart down = Matrix(InLayer(names_.down), hidden, width);
+    TensorPart down =
+        Matrix(StrCat(prefix, shared ? names_.expert_down : names_.down), hidden, width);
     down.cut = TensorCut::kFfnColumns;
     down.cuts_inputs = true;
     VisitMatrix(TensorRole::kFfnDown, {down}, ffn.bias());
@@ -173,6 +180,7 @@ class Walk {
   void VisitExperts(const v1::Experts& experts) {
     const int64_t width = experts.width(), hidden = model_.hidden();
     VisitMatrix(TensorRole::kRouter, {Matrix(InLayer(names_.router), experts.count(), hidden)});
+    if (experts.correction_bias()) VisitCorrection(experts.count());
     for (int64_t i = 0; i < experts.count() && status_.ok(); ++i) {
       const std::string name = StrCat(prefix_, names_.experts, ".", i, ".");
       VisitMatrix(TensorRole::kExpertUp,
@@ -182,6 +190,15 @@ class Walk {
       VisitMatrix(TensorRole::kExpertDown,
                   {Matrix(StrCat(name, names_.expert_down), hidden, width)}, false, i);
     }
+  }
+
+  void VisitCorrection(int64_t experts) {
+    TensorPart part = {.name = InLayer(names_.router_correction),
+                       .whole_name = true,
+                       .shape = {experts},
+                       .rows = experts};
+    if (names_.correction_is_row) part.shape = {1, experts};
+    Visit({.role = TensorRole::kRouterCorrection, .layer = layer_, .parts = {std::move(part)}});
   }
 
   void VisitHead() {

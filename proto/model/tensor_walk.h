@@ -38,6 +38,8 @@ enum class TensorRole {
   kFfnUp,    // matrix; rows: gate, then up; or up alone
   kFfnDown,  // matrix
   kRouter,   // matrix
+  kRouterCorrection,
+  kSharedGate,  // matrix
   kExpertUp,
   kExpertDown,
   // With the head.
@@ -53,6 +55,7 @@ enum class TensorCut { kAll, kVocabulary, kQueryHeads, kKvHeads, kFfnColumns };
 // One tensor of a checkpoint, or rows of one.
 struct TensorPart {
   std::string name;            // without ".weight" and ".bias"
+  bool whole_name = false;     // there is no ".weight" behind it
   std::vector<int64_t> shape;  // in the checkpoint: [outputs, inputs] of a matrix, else [width]
   int64_t rows = 0;            // that the model has of it, numbered by `order`
   RowOrder order = {};
@@ -60,6 +63,11 @@ struct TensorPart {
   int64_t unit = 1;          // rows or columns of one number of the range that cuts
   bool cuts_inputs = false;  // columns: products are summed over the ranks, the bias added once
 };
+
+// The tensor of its weights.
+inline std::string WeightsOf(const TensorPart& part) {
+  return part.whole_name ? part.name : part.name + ".weight";
+}
 
 // What is computed as one: parts one below the other.
 struct ModelTensor {

@@ -119,7 +119,7 @@ int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
     inner = std::max({inner, part.query_heads * d, columns});
     rotation = std::max(rotation, d);  // cosines and sines
     if (layer.experts > 0) {
-      routed = std::max(routed, layer.experts + layer.experts_per_token * (3 + model.hidden));
+      routed = std::max(routed, 1 + layer.experts + layer.experts_per_token * (3 + model.hidden));
     }
   }
   int64_t floats = 3 * model.hidden + wide + inner + rotation + routed;
@@ -167,7 +167,10 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
     bytes += packed(hidden, up * part.ffn_columns) + packed(part.ffn_columns, hidden);
   }
   if (shape.experts == 0) return bytes;
+  // Router, the gate of a shared ffn, biases of the choice.
   return bytes + PackedBytes(Weights::kF32, hidden, shape.experts) +
+         (shape.ffn_width > 0 ? PackedBytes(Weights::kF32, hidden, 1) : 0) +
+         (shape.experts * kFloat + 2 * kAlignment) +
          part.experts *
              (packed(hidden, up * shape.expert_width) + packed(shape.expert_width, hidden));
 }

@@ -80,6 +80,9 @@ class TimedDevice::TimedOps : public ForwardingOps {
     return Timed("attention", &Ops::Attention, args, stream);
   }
 
+  absl::Status MoeScores(const kernels::MoeScoresArgs& args, Stream& stream) override {
+    return Timed("experts", &Ops::MoeScores, args, stream);
+  }
   absl::Status MoeRoute(const kernels::MoeRouteArgs& args, Stream& stream) override {
     return Timed("experts", &Ops::MoeRoute, args, stream);
   }

@@ -88,6 +88,9 @@ class ForwardingOps : public kernels::Ops {
     return ops_->Attention(args, stream);
   }
 
+  absl::Status MoeScores(const kernels::MoeScoresArgs& args, Stream& stream) override {
+    return ops_->MoeScores(args, stream);
+  }
   absl::Status MoeRoute(const kernels::MoeRouteArgs& args, Stream& stream) override {
     return ops_->MoeRoute(args, stream);
   }

@@ -358,6 +358,71 @@ TEST_CASE("mixture of experts: mixtral and qwen3-moe") {
   }
 }
 
+TEST_CASE("qwen2-moe: a shared expert with a gate, windows on every other layer") {
+  const v1::Model model = Read("Qwen2MoeForCausalLM", R"("num_key_value_heads": 2,
+      "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 48,
+      "shared_expert_intermediate_size": 40, "mlp_only_layers": [3], "use_sliding_window": true,
+      "sliding_window": 16, "max_window_layers": 2)");
+  CHECK(Windows(model) == std::vector<int64_t>{16, 0, 0, 0});
+  const v1::Ffn& routed = KindOf(model, 1).ffn();
+  CHECK(routed.width() == 40);
+  CHECK(routed.shared_gate());
+  CHECK(routed.experts().count() == 8);
+  CHECK_FALSE(routed.experts().renormalise());
+  CHECK(KindOf(model, 0).attention().qkv_bias());
+  CHECK_FALSE(KindOf(model, 0).attention().output_bias());
+  const v1::Ffn& dense = KindOf(model, 3).ffn();
+  CHECK(dense.width() == 96);
+  CHECK_FALSE(dense.has_experts());
+  CHECK_FALSE(dense.shared_gate());
+}
+
+TEST_CASE("glm-4.5: scores by sigmoid, groups, a factor; dense layers before experts") {
+  const std::string sizes = R"("num_key_value_heads": 2, "n_routed_experts": 8,
+      "num_experts_per_tok": 3, "moe_intermediate_size": 48, "n_shared_experts": 2)";
+  const v1::Model model = Read("Glm4MoeForCausalLM", sizes + R"(, "first_k_dense_replace": 3,
+      "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5, "use_qk_norm": true)");
+  CHECK(KindsOfLayers(model) == std::vector<int>{0, 0, 0, 1});
+  CHECK(model.kinds(0).ffn().width() == 96);
+  const v1::Ffn& ffn = model.kinds(1).ffn();
+  CHECK(ffn.width() == 96);  // two shared experts of 48
+  CHECK_FALSE(ffn.shared_gate());
+  const v1::Experts& experts = ffn.experts();
+  CHECK(experts.score() == v1::EXPERT_SCORE_SIGMOID);
+  CHECK(experts.correction_bias());
+  CHECK(experts.renormalise());
+  CHECK(experts.groups() == 4);
+  CHECK(experts.groups_per_token() == 2);
+  CHECK(experts.factor() == 2.5);
+  CHECK(model.kinds(1).attention().qk_norm());
+  CHECK(RopeOf(model).rotary_dim() == 8);
+  CHECK_FALSE(RopeOf(model).neighbour_pairs());
+  const auto error = [&](const std::string& extra) {
+    return ErrorWith(sizes + extra, "Glm4MoeForCausalLM");
+  };
+  CHECK_THAT(error(R"(, "n_group": 3)"), Contains("n_group groups (3) must be at most 64 and cut"));
+  CHECK_THAT(error(R"(, "n_group": 4, "topk_group": 1)"),
+             Contains("groups_per_token (1) must be at most groups (4), and hold as many"));
+  CHECK_THAT(error(R"(, "n_group": 65)"), Contains("n_group"));
+}
+
+TEST_CASE("ernie 4.5 with experts: which layers have them, and what is refused") {
+  const std::string sizes = R"("num_key_value_heads": 2, "moe_num_experts": 8, "moe_k": 3,
+      "moe_intermediate_size": 48, "moe_num_shared_experts": 2)";
+  const v1::Model model = Read("Ernie4_5_MoeForCausalLM", sizes + R"(, "moe_layer_interval": 2,
+      "moe_layer_start_index": 2)");
+  CHECK(KindsOfLayers(model) == std::vector<int>{0, 0, 0, 1});
+  const v1::Ffn& ffn = model.kinds(1).ffn();
+  CHECK(ffn.width() == 96);
+  CHECK(ffn.experts().per_token() == 3);
+  CHECK(ffn.experts().score() == v1::EXPERT_SCORE_UNSPECIFIED);
+  CHECK(ffn.experts().correction_bias());
+  CHECK(RopeOf(model).neighbour_pairs());
+  CHECK(LayerCount(Read("Ernie4_5_MoeForCausalLM", sizes + R"(, "moe_layer_end_index": 1)")) == 4);
+  CHECK_THAT(ErrorWith(sizes + R"(, "use_bias": true)", "Ernie4_5_MoeForCausalLM"),
+             Contains("use_bias biases of experts"));
+}
+
 TEST_CASE("token ids: one or several") {
   const v1::Model model = Read("LlamaForCausalLM", R"("bos_token_id": 1, "eos_token_id": [2, 3])");
   CHECK(model.bos_token_id() == 1);
@@ -382,8 +447,7 @@ TEST_CASE("impossible values name file and key") {
                  Contains("the ids 0 to 99"));
   CHECK_THAT(ErrorWith(R"("tie_word_embeddings": "no")"), Contains("tie_word_embeddings"));
   CHECK_THAT(ErrorWith("", "GemmaForCausalLM"),
-             Contains("'GemmaForCausalLM' is not supported; ") &&
-                 Contains("; known are ") &&
+             Contains("'GemmaForCausalLM' is not supported; ") && Contains("; known are ") &&
                  Contains("LlamaForCausalLM, MistralForCausalLM"));
   CHECK_THAT(ErrorOf(R"({"architectures": ["LlamaForCausalLM"]})"),
              Contains("num_hidden_layers is missing"));
@@ -399,7 +463,7 @@ TEST_CASE("a refused class names the nearest one, a wrapper the class of its tex
   };
   CHECK(nearest("LLaMAForCausalLM") == "LlamaForCausalLM");
   CHECK(nearest("Llama4ForCausalLM") == "LlamaForCausalLM");
-  CHECK(nearest("Qwen2MoeForCausalLM") == "Qwen2ForCausalLM");
+  CHECK(nearest("Qwen2MoEForCausalLM") == "Qwen2MoeForCausalLM");
   CHECK(nearest("Qwen3NextForCausalLM") == "Qwen3ForCausalLM");
   CHECK(nearest("MixtralForCausualLM") == "MixtralForCausalLM");
   CHECK(nearest("Qwen2VLForConditionalGeneration") == "Qwen2ForCausalLM");

@@ -95,6 +95,17 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a shared ffn is cut by columns beside whole experts") {
+  v1::Model model = Model(16, 16, 8);
+  tests::FfnOf(model).set_width(1000);
+  for (const v1::DataType weights : {v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
+    CheckEveryWidth(model, weights);
+  }
+  const v1::LayerShare last = StageShares(model, 0, 3, 3, v1::DATA_TYPE_BFLOAT16)[2].kinds(0);
+  CHECK(Size(last.ffn_columns()) == 333);
+  CHECK(Size(last.experts()) == 2);
+}
+
 TEST_CASE("no width leaves a rank without heads, experts or groups of int8 columns") {
   const auto widest = [](const v1::Model& model, v1::DataType weights) {
     return MaxWidth(*MakeModelShape(model, weights));

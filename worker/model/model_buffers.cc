@@ -53,6 +53,7 @@ int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
     workspace.Add(layer.ffn.up.matrix, tokens);
     workspace.Add(layer.ffn.down.matrix, tokens);
     workspace.Add(layer.ffn.router, tokens);
+    workspace.Add(layer.ffn.shared_gate, tokens);
     workspace.AddGrouped(layer.ffn.expert_up, slots);
     workspace.AddGrouped(layer.ffn.expert_down, slots);
   }
@@ -79,9 +80,8 @@ SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
     add(tokens, layer.attention.qkv.matrix, layer.attention.output.matrix);
     if (layer.ffn.has_experts()) {
       add(slots, layer.ffn.expert_up[0], layer.ffn.expert_down[0]);
-    } else {
-      add(tokens, layer.ffn.up.matrix, layer.ffn.down.matrix);
     }
+    add(tokens, layer.ffn.up.matrix, layer.ffn.down.matrix);
   }
   return sizes;
 }
@@ -89,15 +89,16 @@ SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
 // For `count` experts of which a token uses `k`, the most of any layer.
 void ReserveExperts(int64_t count, int64_t k, int64_t tokens, int64_t hidden, ModelBuffers* buffers,
                     Arena* arena) {
+  buffers->shared_gate = TensorView(nullptr, DType::kF32, {tokens, 1});
   buffers->router_logits = TensorView(nullptr, DType::kF32, {tokens, count});
   buffers->expert_weights = TensorView(nullptr, DType::kF32, {tokens, k});
   buffers->expert_slots = TensorView(nullptr, DType::kI32, {tokens, k});
   buffers->source_rows = TensorView(nullptr, DType::kI32, {tokens * k});
   buffers->expert_offsets = TensorView(nullptr, DType::kI32, {count + 1});
   buffers->expert_out = TensorView(nullptr, DType::kF32, {tokens * k, hidden});
-  for (TensorView* view :
-       {&buffers->router_logits, &buffers->expert_weights, &buffers->expert_slots,
-        &buffers->source_rows, &buffers->expert_offsets, &buffers->expert_out}) {
+  for (TensorView* view : {&buffers->shared_gate, &buffers->router_logits, &buffers->expert_weights,
+                           &buffers->expert_slots, &buffers->source_rows, &buffers->expert_offsets,
+                           &buffers->expert_out}) {
     arena->Reserve(view);
   }
 }

@@ -23,14 +23,15 @@ struct RopeBuffers {
 };
 
 struct ModelBuffers {
-  kernels::TensorView hidden;       // [tokens, hidden] the residual stream
-  kernels::TensorView normed;       // [tokens, hidden] input of a block
-  kernels::TensorView block_out;    // [tokens, hidden] output of a block, not yet added
-  kernels::TensorView wide;         // [elements] qkv, or gate_up of the ffn's rows
-  kernels::TensorView inner;        // [elements] attention output, or activated ffn columns
-  kernels::TensorView narrow;       // [tokens, embedding width], where it is not hidden
-  std::vector<RopeBuffers> ropes;   // of each of the model's unlike ropes
+  kernels::TensorView hidden;      // [tokens, hidden] the residual stream
+  kernels::TensorView normed;      // [tokens, hidden] input of a block
+  kernels::TensorView block_out;   // [tokens, hidden] output of a block, not yet added
+  kernels::TensorView wide;        // [elements] qkv, or gate_up of the ffn's rows
+  kernels::TensorView inner;       // [elements] attention output, or activated ffn columns
+  kernels::TensorView narrow;      // [tokens, embedding width], where it is not hidden
+  std::vector<RopeBuffers> ropes;  // of each of the model's unlike ropes
 
+  kernels::TensorView shared_gate;     // [tokens, 1]
   kernels::TensorView router_logits;   // [tokens, experts]
   kernels::TensorView expert_weights;  // [tokens, per token]
   kernels::TensorView expert_slots;    // [tokens, per token] i32

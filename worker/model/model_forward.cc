@@ -24,6 +24,16 @@ kernels::Activation ActivationOf(v1::ActivationKind kind) {
   }
 }
 
+// Softmax alone is decided by logits, whose order is that of the scores.
+bool RoutesScores(const v1::Experts& experts) {
+  return experts.score() == v1::EXPERT_SCORE_SIGMOID || experts.correction_bias() ||
+         experts.groups() > 1;
+}
+
+double FactorOf(const v1::Experts& experts) {
+  return experts.factor() == 0 ? 1.0 : experts.factor();
+}
+
 // The first rows * columns elements of a shared buffer, as a matrix.
 TensorView Matrix(const TensorView& buffer, int64_t rows, int64_t columns) {
   return TensorView(buffer.data, buffer.dtype, {rows, columns});
@@ -231,7 +241,8 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
     status = BeginBlock(layer.ffn.norms, LeavesPending(layer.attention.norms), rows, stream, &in);
   }
   if (status.ok()) {
-    status = layer.ffn.has_experts() ? ExpertFfn(index, in, stream) : DenseFfn(index, in, stream);
+    if (layer.ffn.has_dense()) status = DenseFfn(index, in, stream);
+    if (status.ok() && layer.ffn.has_experts()) status = ExpertFfn(index, in, stream);
   }
   return status.ok() ? EndBlock(layer.ffn.norms, rows, stream) : status;
 }
@@ -345,32 +356,55 @@ absl::Status ForwardPass::DenseFfn(int64_t index, const TensorView& in, kernels:
   return Linear(ffn.down.matrix, ffn.down.bias, inner, buffers_.block_out.Rows(tokens), stream);
 }
 
+ForwardPass::Routing ForwardPass::RoutingOf(const v1::Experts& experts, int64_t tokens) const {
+  const int64_t per_token = experts.per_token();
+  return {.weights = Matrix(buffers_.expert_weights, tokens, per_token),
+          .slots = Matrix(buffers_.expert_slots, tokens, per_token),
+          .source_rows = buffers_.source_rows.Rows(tokens * per_token),
+          .offsets = buffers_.expert_offsets.Rows(experts.count() + 1)};
+}
+
+absl::Status ForwardPass::Route(int64_t index, const TensorView& in, const Routing& routing,
+                                kernels::Stream& stream) {
+  const FfnWeights& ffn = weights_.layers[index].ffn;
+  const v1::Experts& experts = Kind(index).ffn().experts();
+  const TensorView logits = Matrix(buffers_.router_logits, in.rows(), experts.count());
+  absl::Status status = Linear(ffn.router, {}, in, logits, stream);
+  const bool scored = RoutesScores(experts);
+  if (status.ok() && scored) {
+    const bool sigmoid = experts.score() == v1::EXPERT_SCORE_SIGMOID;
+    status = ops_.MoeScores(
+        {.scores = logits,
+         .kind = sigmoid ? kernels::RouterScores::kSigmoid : kernels::RouterScores::kSoftmax},
+        stream);
+  }
+  // Ranks with unlike kernels would now and then choose other experts.
+  if (status.ok()) status = FollowRank0(logits, stream);
+  if (!status.ok()) return status;
+  return ops_.MoeRoute({.logits = logits,
+                        .weights = routing.weights,
+                        .slots = routing.slots,
+                        .source_rows = routing.source_rows,
+                        .expert_offsets = routing.offsets,
+                        .renormalise = experts.renormalise(),
+                        .scored = scored,
+                        .choice_bias = ffn.router_correction,
+                        .groups = std::max(1, experts.groups()),
+                        .groups_per_row = std::max(1, experts.groups_per_token()),
+                        .factor = static_cast<float>(FactorOf(experts))},
+                       stream);
+}
+
 absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels::Stream& stream) {
   const FfnWeights& ffn = weights_.layers[index].ffn;
   const v1::Ffn& kind = Kind(index).ffn();
-  const int64_t count = kind.experts().count(), per_token = kind.experts().per_token();
-  const int64_t tokens = in.rows(), slots = tokens * per_token;
-  const TensorView logits = Matrix(buffers_.router_logits, tokens, count);
-  const TensorView weights = Matrix(buffers_.expert_weights, tokens, per_token);
-  const TensorView slot_of = Matrix(buffers_.expert_slots, tokens, per_token);
-  const TensorView source_rows = buffers_.source_rows.Rows(slots);
-  const TensorView offsets = buffers_.expert_offsets.Rows(count + 1);
-  absl::Status status = Linear(ffn.router, {}, in, logits, stream);
-  // Ranks with unlike kernels would now and then choose other experts.
-  if (status.ok()) status = FollowRank0(logits, stream);
-  if (status.ok()) {
-    status = ops_.MoeRoute({.logits = logits,
-                            .weights = weights,
-                            .slots = slot_of,
-                            .source_rows = source_rows,
-                            .expert_offsets = offsets,
-                            .renormalise = kind.experts().renormalise()},
-                           stream);
-  }
+  const Routing routing = RoutingOf(kind.experts(), in.rows());
+  absl::Status status = Route(index, in, routing, stream);
   // Of the experts that this rank has; ranks add up theirs.
   const v1::Range& experts = Held(index).experts();
-  TensorView held = offsets.Rows(experts.end() - experts.begin() + 1);
+  TensorView held = routing.offsets.Rows(experts.end() - experts.begin() + 1);
   held.data += experts.begin() * SizeInBytes(held.dtype);
+  const int64_t slots = routing.source_rows.rows();
   const TensorView wide = Matrix(buffers_.wide, slots, ffn.expert_up[0].spec.out_features);
   const TensorView inner = Matrix(buffers_.inner, slots, ffn.expert_down[0].spec.in_features);
   const TensorView out = buffers_.expert_out.Rows(slots);
@@ -378,7 +412,7 @@ absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels
     status = ops_.GroupedLinear({.out = wide,
                                  .in = in,
                                  .experts = ffn.expert_up,
-                                 .source_rows = source_rows,
+                                 .source_rows = routing.source_rows,
                                  .expert_offsets = held,
                                  .workspace = buffers_.workspace,
                                  .products = products_},
@@ -395,12 +429,21 @@ absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels
                                  .products = products_},
                                 stream);
   }
+  TensorView shared_gate;
+  if (status.ok() && kind.shared_gate()) {
+    shared_gate = buffers_.shared_gate.Rows(in.rows());
+    status = Linear(ffn.shared_gate, {}, in, shared_gate, stream);
+  }
   if (!status.ok()) return status;
-  return ops_.MoeCombine({.out = buffers_.block_out.Rows(tokens),
+  // The dense ffn beside the experts has left its part there.
+  const TensorView block_out = buffers_.block_out.Rows(in.rows());
+  return ops_.MoeCombine({.out = block_out,
                           .in = out,
-                          .weights = weights,
-                          .slots = slot_of,
-                          .held = held},
+                          .weights = routing.weights,
+                          .slots = routing.slots,
+                          .held = held,
+                          .shared = ffn.has_dense() ? block_out : TensorView(),
+                          .shared_gate = shared_gate},
                          stream);
 }
 

@@ -62,6 +62,13 @@ class ForwardPass {
     kernels::TensorView q, k, v;  // [tokens, heads, head_dim]
   };
 
+  // What MoeRoute makes of a step's rows.
+  struct Routing {
+    kernels::TensorView weights, slots;  // [tokens, per token]
+    kernels::TensorView source_rows;     // [tokens * per token]
+    kernels::TensorView offsets;         // [experts + 1]
+  };
+
   // Sums, in place, what the ranks of the stage have computed.
   absl::Status Sum(const kernels::TensorView& rows, kernels::Stream& stream);
   // Rank 0's numbers on every rank: those that ranks compute each by itself, and that decide.
@@ -83,6 +90,11 @@ class ForwardPass {
   absl::Status KeepLogitRows(const StepInputs& step, kernels::Stream& stream, Residual* rows,
                              kernels::TensorView* attended);
   absl::Status DenseFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
+  Routing RoutingOf(const v1::Experts& experts, int64_t tokens) const;
+  // Which experts compute which rows, equal on all ranks.
+  absl::Status Route(int64_t index, const kernels::TensorView& in, const Routing& routing,
+                     kernels::Stream& stream);
+  // Adds to what DenseFfn left in `block_out` where the layer has both.
   absl::Status ExpertFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
   absl::Status Activate(const v1::Ffn& ffn, const kernels::TensorView& wide,
                         const kernels::TensorView& inner, kernels::Stream& stream);

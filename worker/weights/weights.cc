@@ -115,7 +115,9 @@ class ModelPlanner {
       case TensorRole::kFfnAfterResidual: return AddNorm(tensor, &ffn.norms.after_residual);
       case TensorRole::kFfnUp: return AddLinear(tensor, &held, &ffn.up);
       case TensorRole::kFfnDown: return AddLinear(tensor, &held, &ffn.down);
-      case TensorRole::kRouter: return AddRouter(tensor, &ffn);
+      case TensorRole::kRouter: return AddRouter(tensor, &ffn.router);
+      case TensorRole::kRouterCorrection: return AddCorrection(tensor, &ffn.router_correction);
+      case TensorRole::kSharedGate: return AddRouter(tensor, &ffn.shared_gate);
       default: return absl::InternalError("a tensor of a layer has a role of none");
     }
   }
@@ -229,8 +231,8 @@ class ModelPlanner {
   // Ops multiply with the codes as the checkpoint has them.
   static bool KeepsCodes(const RowForm& form) { return form.dtype == DType::kI4; }
 
-  // The router is small and decides a lot: f32 whatever the rest is.
-  absl::Status AddRouter(const ModelTensor& tensor, FfnWeights* ffn) {
+  // A router is small and decides a lot: f32 whatever the rest is.
+  absl::Status AddRouter(const ModelTensor& tensor, kernels::PackedWeights* router) {
     const TensorPart& part = tensor.parts[0];
     const int64_t experts = part.shape[0], hidden = part.shape[1];
     const auto source = OpenMatrix(checkpoint_, model_, part.name, experts, hidden);
@@ -243,9 +245,22 @@ class ModelPlanner {
           StrCat("'", part.name, "' routes to experts and is int4: not supported; use a ",
                  "checkpoint that leaves it as it was (modules_to_not_convert)"));
     }
-    plan_.AddMatrix(&ffn->router,
+    plan_.AddMatrix(router,
                     {.in_features = hidden, .out_features = experts, .weight_dtype = DType::kF32});
-    return plan_.AddRows(&ffn->router, 0, {*source, {0, experts}, columns});
+    return plan_.AddRows(router, 0, {*source, {0, experts}, columns});
+  }
+
+  // One row, or one column, as the family has it.
+  absl::Status AddCorrection(const ModelTensor& tensor, TensorView* target) {
+    const TensorPart& part = tensor.parts[0];
+    const bool row = part.shape.size() > 1;
+    const auto source = row ? OpenPlain(checkpoint_, part.name, part.shape)
+                            : OpenColumn(checkpoint_, part.name, part.rows);
+    if (!source.ok()) return source.status();
+    const int64_t experts = part.shape.back();
+    plan_.AddVector(target, experts);
+    return plan_.AddVectorPart(target, 0,
+                               {*source, {0, row ? 1 : experts}, {0, row ? experts : 1}});
   }
 
   const ModelOptions& options_;

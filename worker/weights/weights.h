@@ -46,15 +46,18 @@ struct AttentionWeights {
   LinearWeights output;
 };
 
-// Either `up` and `down`, or router and experts.
+// `up` and `down`, router and experts, or both.
 struct FfnWeights {
   BlockNorms norms;
   LinearWeights up;  // rows: gate, then up; or up alone
   LinearWeights down;
+  kernels::PackedWeights shared_gate;  // [1, hidden], optional: of up and down beside experts
   kernels::PackedWeights router;
+  kernels::TensorView router_correction;          // optional [experts] f32
   std::vector<kernels::PackedWeights> expert_up;  // gate, then up
   std::vector<kernels::PackedWeights> expert_down;
   bool has_experts() const { return !expert_up.empty(); }
+  bool has_dense() const { return up.matrix.spec.out_features > 0; }
 };
 
 struct LayerWeights {

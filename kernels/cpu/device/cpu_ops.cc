@@ -169,6 +169,10 @@ absl::Status CpuOps::Attention(const AttentionArgs& args, Stream& stream) {
   return Enqueue(check, {args.q.dtype, args.cache.keys.dtype}, kernels_.attention, args, stream);
 }
 
+absl::Status CpuOps::MoeScores(const MoeScoresArgs& args, Stream& stream) {
+  return Enqueue(CheckMoeScores(args), {}, kernels_.moe_scores, args, stream);
+}
+
 absl::Status CpuOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
   return Enqueue(CheckMoeRoute(args), {}, kernels_.moe_route, args, stream);
 }

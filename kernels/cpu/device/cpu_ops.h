@@ -48,6 +48,7 @@ class CpuOps final : public Ops {
   int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const override;
   absl::Status Attention(const AttentionArgs& args, Stream& stream) override;
 
+  absl::Status MoeScores(const MoeScoresArgs& args, Stream& stream) override;
   absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) override;
   absl::Status MoeCombine(const MoeCombineArgs& args, Stream& stream) override;
 

@@ -16,6 +16,7 @@ KernelTable Kernels() {
           .kv_write = &KvWrite,
           .attention_workspace_bytes = &AttentionWorkspaceBytes,
           .attention = &Attention,
+          .moe_scores = &MoeScores,
           .moe_route = &MoeRoute,
           .moe_combine = &MoeCombine,
           .log_softmax = &LogSoftmax,

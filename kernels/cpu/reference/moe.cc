@@ -1,10 +1,12 @@
 // Choosing experts for rows, and adding up what the experts made of them.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "kernels/cpu/expert_slots.h"
 #include "kernels/cpu/reference/element.h"
 #include "kernels/cpu/reference/reference_kernels.h"
+#include "kernels/cpu/thread_pool.h"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -28,20 +30,86 @@ void ChooseExperts(const MoeRouteArgs& args, int64_t row) {
       if (best < 0 || logits[e] > logits[best]) best = e;
     }
     chosen[j] = static_cast<int32_t>(best);
-    const double probability = std::exp(logits[best] - largest) / total;
-    weights[j] = static_cast<float>(probability);
-    chosen_total += probability;
+    chosen_total += std::exp(logits[best] - largest) / total;
   }
-  if (!args.renormalise) return;
   for (int64_t j = 0; j < k; ++j) {
-    weights[j] = static_cast<float>(std::exp(logits[chosen[j]] - largest) / total / chosen_total);
+    const double probability = std::exp(logits[chosen[j]] - largest) / total;
+    weights[j] =
+        static_cast<float>(probability / (args.renormalise ? chosen_total : 1) * args.factor);
+  }
+}
+
+// What a scored expert is chosen by, in float: all devices must have the same.
+float ChoiceOf(const MoeRouteArgs& args, int64_t row, int64_t expert) {
+  const float score = args.logits.Row<float>(row)[expert];
+  return args.choice_bias.empty() ? score : score + args.choice_bias.As<float>()[expert];
+}
+
+// Whether a row chooses from a group: fewer than groups_per_row others come before it.
+bool KeepsGroup(const MoeRouteArgs& args, int64_t row, int64_t group) {
+  if (args.groups == 1) return true;
+  const int64_t members = args.logits.shape[1] / args.groups;
+  const auto worth = [&](int64_t g) {
+    float best = -std::numeric_limits<float>::infinity(), second = best;
+    for (int64_t e = g * members; e < (g + 1) * members; ++e) {
+      const float choice = ChoiceOf(args, row, e);
+      second = std::max(second, std::min(best, choice));
+      best = std::max(best, choice);
+    }
+    return best + second;
+  };
+  int64_t before = 0;
+  for (int64_t g = 0; g < args.groups; ++g) {
+    const float own = worth(group), other = worth(g);
+    before += other > own || (other == own && g < group) ? 1 : 0;
+  }
+  return before < args.groups_per_row;
+}
+
+// The same from scores.
+void ChooseScored(const MoeRouteArgs& args, int64_t row) {
+  const int64_t experts = args.logits.shape[1], k = args.weights.shape[1];
+  float* weights = args.weights.Row<float>(row);
+  int32_t* chosen = args.slots.Row<int32_t>(row);
+  double total = 0;
+  for (int64_t j = 0; j < k; ++j) {
+    int64_t best = -1;
+    for (int64_t e = 0; e < experts; ++e) {
+      if (std::find(chosen, chosen + j, e) != chosen + j) continue;
+      if (!KeepsGroup(args, row, e / (experts / args.groups))) continue;
+      if (best < 0 || ChoiceOf(args, row, e) > ChoiceOf(args, row, best)) best = e;
+    }
+    chosen[j] = static_cast<int32_t>(best);
+    weights[j] = args.logits.Row<float>(row)[best];
+    total += weights[j];
+  }
+  for (int64_t j = 0; j < k; ++j) {
+    weights[j] = static_cast<float>(weights[j] / (args.renormalise ? total : 1) * args.factor);
   }
 }
 
 }  // namespace
 
+void MoeScores(const MoeScoresArgs& args, ThreadPool& pool) {
+  const int64_t experts = args.scores.shape[1];
+  // Other paths use this too: exponentials of a router are few.
+  pool.ParallelFor(args.scores.rows(), [&](int64_t row, int) {
+    float* scores = args.scores.Row<float>(row);
+    const bool softmax = args.kind == RouterScores::kSoftmax;
+    const double largest = softmax ? *std::max_element(scores, scores + experts) : 0;
+    double total = 0;
+    for (int64_t e = 0; softmax && e < experts; ++e) total += std::exp(scores[e] - largest);
+    for (int64_t e = 0; e < experts; ++e) {
+      const double score = softmax ? std::exp(scores[e] - largest) / total
+                                   : 1.0 / (1.0 + std::exp(-static_cast<double>(scores[e])));
+      scores[e] = static_cast<float>(score);
+    }
+  });
+}
+
 void MoeRoute(const MoeRouteArgs& args, ThreadPool&) {
-  for (int64_t row = 0; row < args.weights.rows(); ++row) ChooseExperts(args, row);
+  const auto choose = args.scored ? &ChooseScored : &ChooseExperts;
+  for (int64_t row = 0; row < args.weights.rows(); ++row) choose(args, row);
   SortByExpert(args);
 }
 
@@ -53,7 +121,10 @@ void MoeCombine(const MoeCombineArgs& args, ThreadPool&) {
       held == nullptr ? static_cast<int32_t>(args.in.rows()) : held[args.held.rows() - 1];
   for (int64_t row = 0; row < args.out.rows(); ++row) {
     for (int64_t i = 0; i < args.out.shape[1]; ++i) {
-      double sum = 0;
+      double sum = args.shared.empty() ? 0 : Get(args.shared, row, i);
+      if (!args.shared_gate.empty()) {
+        sum /= 1 + std::exp(-static_cast<double>(*args.shared_gate.Row<float>(row)));
+      }
       for (int64_t j = 0; j < k; ++j) {
         const int32_t slot = args.slots.Row<int32_t>(row)[j];
         if (slot < first || slot >= end) continue;

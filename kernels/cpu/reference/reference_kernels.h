@@ -25,6 +25,7 @@ void Rope(const RopeArgs& args, ThreadPool& pool);
 void KvWrite(const KvWriteArgs& args, ThreadPool& pool);
 int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int threads);
 void Attention(const AttentionArgs& args, ThreadPool& pool);
+void MoeScores(const MoeScoresArgs& args, ThreadPool& pool);
 void MoeRoute(const MoeRouteArgs& args, ThreadPool& pool);
 void MoeCombine(const MoeCombineArgs& args, ThreadPool& pool);
 void LogSoftmax(const LogSoftmaxArgs& args, ThreadPool& pool);

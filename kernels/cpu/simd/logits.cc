@@ -127,8 +127,16 @@ void MoeCombine(const MoeCombineArgs& args, ThreadPool& pool) {
     ForRows(pool, args.out.rows(), k * width, [&](int64_t r) {
       const float* weights = args.weights.Row<float>(r);
       const int32_t* slots = args.slots.Row<int32_t>(r);
+      Vec shared = Set(1.0f);
+      if (!args.shared_gate.empty()) {
+        const Vec gate = Set(*args.shared_gate.Row<float>(r));
+        shared = Div(shared, Add(shared, Exp(Sub(Zero(), gate))));
+      }
       ForVectors(width, [&](int64_t i, int64_t n) {
         Vec sum = Zero();
+        if (!args.shared.empty()) {
+          sum = Mul(LoadUpTo(args.shared.Row<const T>(r) + i, n), shared);
+        }
         for (int64_t j = 0; j < k; ++j) {
           if (slots[j] < first || slots[j] >= end) continue;
           sum = Fma(LoadUpTo(args.in.Row<const T>(slots[j]) + i, n), Set(weights[j]), sum);

@@ -359,6 +359,16 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
   return status;
 }
 
+absl::Status CudaOps::MoeScores(const MoeScoresArgs& args, Stream& stream) {
+  if (absl::Status check = CheckMoeScores(args); !check.ok()) return check;
+  const MoeScoresParams params = {.scores = args.scores.As<float>(),
+                                  .rows = args.scores.rows(),
+                                  .experts = args.scores.shape[1],
+                                  .stride = args.scores.row_stride,
+                                  .softmax = args.kind == RouterScores::kSoftmax};
+  return Enqueue("MoeScores", &LaunchMoeScores, params, stream);
+}
+
 absl::Status CudaOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
   if (absl::Status check = CheckMoeRoute(args); !check.ok()) return check;
   const MoeRouteParams params = {.logits = args.logits.As<float>(),
@@ -371,7 +381,12 @@ absl::Status CudaOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
                                  .k = args.weights.shape[1],
                                  .logits_stride = args.logits.row_stride,
                                  .weights_stride = args.weights.row_stride,
-                                 .renormalise = args.renormalise};
+                                 .renormalise = args.renormalise,
+                                 .scored = args.scored,
+                                 .choice_bias = args.choice_bias.As<float>(),
+                                 .groups = args.groups,
+                                 .groups_per_row = args.groups_per_row,
+                                 .factor = args.factor};
   return Enqueue("MoeRoute", &LaunchMoeRoute, params, stream);
 }
 
@@ -382,6 +397,8 @@ absl::Status CudaOps::MoeCombine(const MoeCombineArgs& args, Stream& stream) {
                                    .weights = args.weights.As<float>(),
                                    .slots = args.slots.As<int32_t>(),
                                    .held = args.held.As<int32_t>(),
+                                   .shared = args.shared.data,
+                                   .shared_gate = args.shared_gate.As<float>(),
                                    .rows = args.out.rows(),
                                    .width = args.out.shape[1],
                                    .k = args.weights.shape[1],
@@ -390,6 +407,7 @@ absl::Status CudaOps::MoeCombine(const MoeCombineArgs& args, Stream& stream) {
                                    .in_stride = args.in.row_stride,
                                    .weights_stride = args.weights.row_stride,
                                    .slots_stride = args.slots.row_stride,
+                                   .shared_stride = args.shared.row_stride,
                                    .dtype = args.in.dtype};
   return Enqueue("MoeCombine", &LaunchMoeCombine, params, stream);
 }

@@ -77,6 +77,7 @@ class CudaOps final : public Ops {
   int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const override;
   absl::Status Attention(const AttentionArgs& args, Stream& stream) override;
 
+  absl::Status MoeScores(const MoeScoresArgs& args, Stream& stream) override;
   absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) override;
   absl::Status MoeCombine(const MoeCombineArgs& args, Stream& stream) override;
 

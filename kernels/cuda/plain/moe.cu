@@ -7,6 +7,79 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
+// A thread per row.
+__global__ void ScoresKernel(MoeScoresParams p) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= p.rows) return;
+  float* scores = p.scores + row * p.stride;
+  float largest = scores[0];
+  for (int64_t e = 1; e < p.experts; ++e) largest = fmaxf(largest, scores[e]);
+  float total = 0;
+  for (int64_t e = 0; p.softmax && e < p.experts; ++e) total += expf(scores[e] - largest);
+  for (int64_t e = 0; e < p.experts; ++e) {
+    scores[e] = p.softmax ? expf(scores[e] - largest) / total : 1.0f / (1.0f + expf(-scores[e]));
+  }
+}
+
+__device__ __forceinline__ float ChoiceOf(const MoeRouteParams& p, const float* scores, int64_t e) {
+  return p.choice_bias == nullptr ? scores[e] : scores[e] + p.choice_bias[e];
+}
+
+constexpr float kLowest = -3.402823466e38f;
+
+// Which groups a row chooses from, a bit for each.
+__device__ uint64_t KeptGroups(const MoeRouteParams& p, const float* scores) {
+  if (p.groups == 1) return 1;
+  const int64_t members = p.experts / p.groups;
+  uint64_t kept = 0;
+  for (int64_t n = 0; n < p.groups_per_row; ++n) {
+    int64_t best_group = -1;
+    float best_worth = 0;
+    for (int64_t g = 0; g < p.groups; ++g) {
+      if (((kept >> g) & 1) != 0) continue;
+      float best = kLowest, second = kLowest;
+      for (int64_t e = g * members; e < (g + 1) * members; ++e) {
+        const float choice = ChoiceOf(p, scores, e);
+        second = fmaxf(second, fminf(best, choice));
+        best = fmaxf(best, choice);
+      }
+      if (best_group >= 0 && best + second <= best_worth) continue;
+      best_group = g;
+      best_worth = best + second;
+    }
+    kept |= uint64_t{1} << best_group;
+  }
+  return kept;
+}
+
+// A thread per row: as ChooseExpertsKernel, from scores.
+__global__ void ChooseScoredKernel(MoeRouteParams p) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (row >= p.rows) return;
+  const float* scores = p.logits + row * p.logits_stride;
+  float* weights = p.weights + row * p.weights_stride;
+  int32_t* chosen = p.slots + row * p.k;
+  const uint64_t kept = KeptGroups(p, scores);
+  const int64_t members = p.experts / p.groups;
+  float total = 0;
+  for (int64_t j = 0; j < p.k; ++j) {
+    int64_t best = -1;
+    float best_choice = 0;
+    for (int64_t e = 0; e < p.experts; ++e) {
+      bool taken = ((kept >> (e / members)) & 1) == 0;
+      for (int64_t i = 0; i < j; ++i) taken = taken || chosen[i] == e;
+      const float choice = ChoiceOf(p, scores, e);
+      if (taken || (best >= 0 && choice <= best_choice)) continue;
+      best = e;
+      best_choice = choice;
+    }
+    chosen[j] = static_cast<int32_t>(best);
+    weights[j] = scores[best];
+    total += scores[best];
+  }
+  for (int64_t j = 0; j < p.k; ++j) weights[j] *= p.renormalise ? p.factor / total : p.factor;
+}
+
 // A thread per row: its experts, best first, into `slots` for now, and their weights.
 __global__ void ChooseExpertsKernel(MoeRouteParams p) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -31,7 +104,10 @@ __global__ void ChooseExpertsKernel(MoeRouteParams p) {
     weights[j] = expf(logits[best] - largest) / total;
     chosen_total += weights[j];
   }
-  for (int64_t j = 0; p.renormalise && j < p.k; ++j) weights[j] /= chosen_total;
+  for (int64_t j = 0; j < p.k; ++j) {
+    if (p.renormalise) weights[j] /= chosen_total;
+    weights[j] *= p.factor;
+  }
 }
 
 // One block, a thread per expert: from experts in `slots` to slots sorted by expert.
@@ -69,8 +145,10 @@ __global__ void CombineKernel(MoeCombineParams p) {
   const float* weights = p.weights + row * p.weights_stride;
   const int32_t* slots = p.slots + row * p.slots_stride;
   T* out = static_cast<T*>(p.out) + row * p.out_stride;
+  const T* shared = static_cast<const T*>(p.shared) + row * p.shared_stride;
+  const float gate = p.shared_gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-p.shared_gate[row]));
   for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
-    float sum = 0;
+    float sum = p.shared == nullptr ? 0.0f : gate * AsFloat(shared[i]);
     for (int64_t j = 0; j < p.k; ++j) {
       const int64_t slot = slots[j];
       const bool counts =
@@ -83,10 +161,15 @@ __global__ void CombineKernel(MoeCombineParams p) {
 
 }  // namespace
 
+cudaError_t LaunchMoeScores(const MoeScoresParams& params, cudaStream_t stream) {
+  if (params.rows == 0) return cudaSuccess;
+  return Launch(ScoresKernel, ElementShape(params.rows), stream, params);
+}
+
 cudaError_t LaunchMoeRoute(const MoeRouteParams& params, cudaStream_t stream) {
   if (params.rows > 0) {
-    const cudaError_t error =
-        Launch(ChooseExpertsKernel, ElementShape(params.rows), stream, params);
+    const auto kernel = params.scored ? &ChooseScoredKernel : &ChooseExpertsKernel;
+    const cudaError_t error = Launch(kernel, ElementShape(params.rows), stream, params);
     if (error != cudaSuccess) return error;
   }
   return Launch(SortByExpertKernel, RowShape(1, params.experts), stream, params);

@@ -8,6 +8,13 @@
 
 namespace tessera::kernels::cuda {
 
+// MoeScores of ops.h.
+struct MoeScoresParams {
+  float* scores = nullptr;  // [rows, experts], in place
+  int64_t rows = 0, experts = 0, stride = 0;
+  bool softmax = true;  // else sigmoid
+};
+
 // MoeRoute of ops.h.
 struct MoeRouteParams {
   const float* logits = nullptr;      // [rows, experts]
@@ -18,6 +25,10 @@ struct MoeRouteParams {
   int64_t rows = 0, experts = 0, k = 0;
   int64_t logits_stride = 0, weights_stride = 0;
   bool renormalise = false;
+  bool scored = false;
+  const float* choice_bias = nullptr;  // [experts] or null
+  int64_t groups = 1, groups_per_row = 1;
+  float factor = 1;
 };
 
 // MoeCombine of ops.h.
@@ -27,13 +38,17 @@ struct MoeCombineParams {
   const float* weights = nullptr;  // [rows, k]
   const int32_t* slots = nullptr;  // [rows, k]
   const int32_t* held = nullptr;   // [held_count] or null: slots outside of its ends do not count
+  const void* shared = nullptr;    // [rows, width] or null
+  const float* shared_gate = nullptr;  // [rows] or null
   int64_t rows = 0, width = 0, k = 0, held_count = 0;
   int64_t out_stride = 0, in_stride = 0, weights_stride = 0, slots_stride = 0;
+  int64_t shared_stride = 0;
   DType dtype = DType::kF32;
 };
 
 namespace TESSERA_CUDA_PLATFORM {
 
+cudaError_t LaunchMoeScores(const MoeScoresParams& params, cudaStream_t stream);
 cudaError_t LaunchMoeRoute(const MoeRouteParams& params, cudaStream_t stream);
 cudaError_t LaunchMoeCombine(const MoeCombineParams& params, cudaStream_t stream);
 

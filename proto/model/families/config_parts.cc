@@ -8,21 +8,6 @@
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
-namespace {
-
-// Experts that every token uses: a shape that leaves them out would be too small.
-void RefuseSharedExperts(JsonReader& config) {
-  for (const char* key :
-       {"n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size",
-        "moe_shared_expert_intermediate_size"}) {
-    if (config.IntegerOr(key, 0, 0, kMaxWidth) > 0) {
-      config.Fail(key, "shared experts are not supported: their weights would be left out");
-    }
-  }
-}
-
-}  // namespace
-
 v1::ActivationKind ReadActivation(JsonReader& config, const char* key, std::string_view fallback) {
   const std::string name = config.StringOr(key, fallback);
   if (name == "silu" || name == "swish") return v1::ACTIVATION_KIND_SILU;
@@ -146,12 +131,14 @@ void AppendQwenLayers(ConfigDraft& draft, v1::LayerKind layer) {
   }
 }
 
-void CheckExperts(ConfigDraft& draft, const v1::Experts& experts) {
-  RefuseSharedExperts(draft.config);
-  if (experts.per_token() <= experts.count()) return;
-  draft.config.Fail(
-      "num_experts_per_tok",
-      StrCat("(", experts.per_token(), ") is above the number of experts (", experts.count(), ")"));
+void RefuseSharedExperts(JsonReader& config) {
+  for (const char* key :
+       {"n_shared_experts", "num_shared_experts", "shared_expert_intermediate_size",
+        "moe_shared_expert_intermediate_size"}) {
+    if (config.IntegerOr(key, 0, 0, kMaxWidth) > 0) {
+      config.Fail(key, "shared experts are not supported: their weights would be left out");
+    }
+  }
 }
 
 }  // namespace tessera

@@ -51,7 +51,7 @@ int64_t ReadQwenWindow(ConfigDraft& draft);
 // (transformers 5) calls sliding_attention; without it the layers from max_window_layers on.
 void AppendQwenLayers(ConfigDraft& draft, v1::LayerKind layer);
 
-// Refuses shared experts, and more experts a token than there are.
-void CheckExperts(ConfigDraft& draft, const v1::Experts& experts);
+// Refuses shared experts of a family that has none.
+void RefuseSharedExperts(JsonReader& config);
 
 }  // namespace tessera

@@ -6,8 +6,10 @@ namespace tessera {
 
 // Defined in the file of that name.
 extern const Family kErnie45;
+extern const Family kErnie45Moe;
 extern const Family kExaone4;
 extern const Family kGlm4;
+extern const Family kGlm4Moe;
 extern const Family kGptNeoX;
 extern const Family kLlama;
 extern const Family kMistral;
@@ -15,6 +17,7 @@ extern const Family kMixtral;
 extern const Family kOpt;
 extern const Family kPhi3;
 extern const Family kQwen2;
+extern const Family kQwen2Moe;
 extern const Family kQwen3;
 extern const Family kQwen3Moe;
 extern const Family kSeedOss;
@@ -24,9 +27,10 @@ extern const Family kStarcoder2;
 
 namespace {
 
-constexpr std::array kFamilies = {
-    &kErnie45, &kExaone4, &kGptNeoX, &kGlm4,     &kLlama,   &kMistral, &kMixtral,  &kOpt,
-    &kPhi3,    &kQwen2,   &kQwen3,   &kQwen3Moe, &kSeedOss, &kSmolLm3, &kStableLm, &kStarcoder2};
+constexpr std::array kFamilies = {&kErnie45, &kErnie45Moe, &kExaone4,  &kGptNeoX,   &kGlm4,
+                                  &kGlm4Moe, &kLlama,      &kMistral,  &kMixtral,   &kOpt,
+                                  &kPhi3,    &kQwen2,      &kQwen2Moe, &kQwen3,     &kQwen3Moe,
+                                  &kSeedOss, &kSmolLm3,    &kStableLm, &kStarcoder2};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 // Mixtral: Mistral with routed experts in every layer.
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
+#include "proto/model/families/expert_config.h"
 
 namespace tessera {
 namespace {
@@ -9,15 +10,11 @@ void Read(ConfigDraft& draft) {
   v1::LayerKind layer;
   ReadLlamaLayer(draft, &layer);
   ReadWindow(draft, layer.mutable_attention());
-  v1::Ffn& ffn = *layer.mutable_ffn();
-  v1::Experts& experts = *ffn.mutable_experts();
-  experts.set_count(draft.config.IntegerOr("num_local_experts", 8, 1, kMaxExperts));
-  experts.set_per_token(draft.config.IntegerOr("num_experts_per_tok", 2, 1, kMaxExperts));
-  experts.set_width(ffn.width());
+  RefuseSharedExperts(draft.config);
+  v1::Experts experts;
+  ReadExperts(draft, {.count = 8, .per_token = 2, .width = layer.ffn().width()}, &experts);
   experts.set_renormalise(true);
-  ffn.set_width(0);
-  CheckExperts(draft, experts);
-  AppendLayers(layer, draft.layers, draft.model);
+  AppendLayers(RoutedLayer(layer, experts, 0), draft.layers, draft.model);
 }
 
 constexpr TensorNames kTensors = [] {

@@ -39,6 +39,10 @@ struct TensorNames {
   std::string_view router = {};
   std::string_view experts = {};  // "<experts>.<index>." is the prefix of the next three
   std::string_view expert_gate = {}, expert_up = {}, expert_down = {};
+  std::string_view router_correction = {};  // a whole name
+  bool correction_is_row = false;           // of the shape [1, experts], else [experts]
+  std::string_view shared = {};  // beside experts, "<shared>." is a prefix of the same three
+  std::string_view shared_gate = {};
   // Weights of norms are stored less this much (1: a norm multiplies by 1 + w).
   float norm_offset = 0;
 };

@@ -75,6 +75,9 @@ QWEN3 = dict(head_dim=16)
 MOE = dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
 HEADS_64 = dict(head_dim=64, num_attention_heads=4, num_key_value_heads=2)
 HEADS_128 = dict(head_dim=128, num_attention_heads=2, num_key_value_heads=1)
+# Small, in float16, which float32 holds exactly: experts take room.
+TINY = dict(rope_parameters=PLAIN, intermediate_size=24, num_key_value_heads=2)
+TINY_FILES = dict(dtype=torch.float16, prompts=(20, 8))
 OPT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=48,
            vocab_size=VOCABULARY, max_position_embeddings=96, bos_token_id=0, eos_token_id=1,
            pad_token_id=None, dropout=0.0, tie_word_embeddings=True)
@@ -238,6 +241,28 @@ VARIANTS = {
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2,
         **{**INT4_SIZES, "intermediate_size": 32}), [dict(num_experts_per_tok=1)],
         dtype=torch.bfloat16, int4="awq", group=32),
+    "qwen2_moe": Variant("Qwen2Moe", dict(
+        **TINY, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
+        shared_expert_intermediate_size=16, mlp_only_layers=[1], norm_topk_prob=False,
+        use_sliding_window=True, sliding_window=16, max_window_layers=1),
+        [dict(norm_topk_prob=True), dict(sliding_window=17), dict(num_experts_per_tok=1)],
+        **TINY_FILES),
+    "glm4_moe": Variant("Glm4Moe", dict(
+        **{**TINY, "rope_parameters": rope("default", partial_rotary_factor=0.5)}, head_dim=8,
+        n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=8, n_shared_experts=2,
+        n_group=4, topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=1,
+        norm_topk_prob=True, use_qk_norm=True, attention_bias=False),
+        [dict(norm_topk_prob=False), dict(routed_scaling_factor=1.0), dict(topk_group=3),
+         dict(n_group=1, topk_group=1), dict(num_experts_per_tok=2)], **TINY_FILES),
+    "glm4_moe_raw_weights": Variant("Glm4Moe", dict(
+        **{**TINY, "rope_parameters": rope("default", partial_rotary_factor=0.25)}, head_dim=8,
+        n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=1,
+        n_group=1, topk_group=1, first_k_dense_replace=0, norm_topk_prob=False, use_qk_norm=False,
+        attention_bias=True), [dict(norm_topk_prob=True)], **TINY_FILES),
+    "ernie4_5_moe": Variant("Ernie4_5_Moe", dict(
+        **TINY, moe_num_experts=4, moe_k=2, moe_intermediate_size=8, moe_num_shared_experts=2,
+        moe_layer_start_index=1, moe_layer_end_index=-1, use_bias=False,
+        tie_word_embeddings=True), [dict(moe_k=1), dict(rope_parameters=NO_THETA)], **TINY_FILES),
 }
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
 
@@ -246,16 +271,24 @@ def is_norm(name):
     return "norm" in name and name.endswith("weight")
 
 
+def stored_tensors(model):
+    """Parameters, and buffers that checkpoints hold."""
+    stored = model.state_dict(keep_vars=True)
+    tensors = dict(model.named_parameters())
+    tensors.update((n, b) for n, b in model.named_buffers() if n in stored)
+    return tensors.items()
+
+
 def randomise(model, dtype, sharpness, seed):
     """Every tensor, so that each matters: sharp attention, norms away from 1, large biases. Values
     are such as the stored type holds exactly."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, tensor in model.named_parameters():
+        for name, tensor in stored_tensors(model):
             noise = torch.randn(tensor.shape, generator=generator)
             if is_norm(name):
                 values = 1 + 0.3 * noise
-            elif tensor.dim() == 1:
+            elif tensor.dim() == 1 or "correction_bias" in name:
                 values = 0.3 * noise
             elif "embed" in name:
                 values = 0.5 * noise
@@ -391,7 +424,7 @@ def moved(model, golden):
 
 def all_matters(variant, model, golden):
     """False, with the reason, where something could be left out without being noticed."""
-    for name, parameter in model.named_parameters():
+    for name, parameter in stored_tensors(model):
         if any(name.endswith(end) for end in variant.without_effect):
             continue
         parts = [(name, ...)]

@@ -51,6 +51,96 @@ TEST_CASE("MoeRoute equals the reference") {
   }
 }
 
+// How scores are routed.
+struct Rule {
+  bool renormalise = true;
+  bool bias = false;
+  int64_t groups = 1, groups_per_row = 1;
+  float factor = 1;
+};
+
+Routing RouteScores(Path& path, const std::vector<float>& scores, int64_t experts, int64_t k,
+                    const Rule& rule) {
+  const int64_t rows = static_cast<int64_t>(scores.size()) / experts;
+  const Tensor in(path, DType::kF32, {rows, experts}, scores, 3);
+  std::vector<float> biases = RandomFloats(experts, 5);
+  for (float& bias : biases) bias = std::round(bias * 4) / 16;
+  const Tensor bias(path, DType::kF32, {experts}, biases);
+  const Tensor weights = Zeros(path, DType::kF32, {rows, k});
+  const Tensor slots(path, {rows, k}, std::vector<int32_t>(rows * k));
+  const Tensor source_rows(path, {rows * k}, std::vector<int32_t>(rows * k, -7));
+  const Tensor offsets(path, {experts + 1}, std::vector<int32_t>(experts + 1, -7));
+  REQUIRE(path.ops()
+              .MoeRoute({.logits = in,
+                         .weights = weights,
+                         .slots = slots,
+                         .source_rows = source_rows,
+                         .expert_offsets = offsets,
+                         .renormalise = rule.renormalise,
+                         .scored = true,
+                         .choice_bias = rule.bias ? TensorView(bias) : TensorView(),
+                         .groups = rule.groups,
+                         .groups_per_row = rule.groups_per_row,
+                         .factor = rule.factor},
+                        path.stream())
+              .ok());
+  return {weights.Read(), slots.ReadInts(), source_rows.ReadInts(), offsets.ReadInts()};
+}
+
+TEST_CASE("MoeRoute of scores chooses as the reference, whatever the bias, the groups and ties") {
+  const auto [experts, k, groups, kept] = GENERATE(table<int64_t, int64_t, int64_t, int64_t>(
+      {{8, 2, 1, 1}, {8, 2, 4, 2}, {128, 8, 8, 4}, {60, 6, 20, 3}, {128, 4, 64, 7}}));
+  const Rule rule = {.renormalise = GENERATE(false, true),
+                     .bias = GENERATE(false, true),
+                     .groups = groups,
+                     .groups_per_row = kept,
+                     .factor = 2.5f};
+  const int64_t rows = GENERATE(0, 1, 37);
+  CAPTURE(experts, k, rows, groups, rule.bias, rule.renormalise);
+  std::vector<float> scores = RandomFloats(rows * experts, 1);
+  // With ties, which all paths must break alike.
+  for (float& score : scores) score = std::round(std::abs(score) * 8) / 16 + 0.0625f;
+  const Routing expected = RouteScores(Reference(), scores, experts, k, rule);
+  for (Path* path : PathsWith("MoeRoute")) {
+    INFO("path " << path->name());
+    const Routing actual = RouteScores(*path, scores, experts, k, rule);
+    CHECK(Difference(actual.weights, expected.weights, 1e-5) == "");
+    CHECK(actual.slots == expected.slots);
+    CHECK(actual.source_rows == expected.source_rows);
+    CHECK(actual.offsets == expected.offsets);
+  }
+}
+
+TEST_CASE("the reference routes scores: groups by their two best, weights without the bias") {
+  // Groups of 3: the first has the best expert, the second the two best together.
+  const std::vector<float> scores = {0.9f, 0.1f, 0.1f, 0.6f, 0.5f, 0.1f};
+  const Routing routing = RouteScores(
+      Reference(), scores, 6, 2,
+      {.renormalise = false, .bias = false, .groups = 2, .groups_per_row = 1, .factor = 2});
+  CHECK(routing.offsets == std::vector<int32_t>{0, 0, 0, 0, 1, 2, 2});
+  CHECK(routing.weights[0] == Approx(1.2));
+  CHECK(routing.weights[1] == Approx(1.0));
+  const Routing normal = RouteScores(Reference(), scores, 6, 2, {.renormalise = true});
+  CHECK(normal.weights[0] == Approx(0.9 / 1.5));
+}
+
+TEST_CASE("MoeScores equals the reference") {
+  const RouterScores kind = GENERATE(RouterScores::kSoftmax, RouterScores::kSigmoid);
+  const int64_t experts = GENERATE(1, 8, 160);
+  CheckAgainstReference("MoeScores", DType::kF32, [&](Path& path) {
+    std::vector<float> logits = RandomFloats(5 * experts, 1);
+    for (float& logit : logits) logit *= 20;
+    const Tensor scores(path, DType::kF32, {5, experts}, logits, 3);
+    REQUIRE(path.ops().MoeScores({.scores = scores, .kind = kind}, path.stream()).ok());
+    CHECK(scores.PaddingIntact());
+    const std::vector<float> read = scores.Read();
+    double total = 0;
+    for (int64_t e = 0; e < experts; ++e) total += read[e];
+    CHECK((std::abs(total - 1) < 1e-5) == (kind == RouterScores::kSoftmax));
+    return read;
+  });
+}
+
 TEST_CASE("the reference routes: best first, ties to the lower expert, slots by expert") {
   // Row 0: experts 1 and 3 tie behind 2. Row 1: expert 0 alone stands out.
   const std::vector<float> logits = {0, 1, 2, 1, 3, 0, 0, 0};
@@ -81,6 +171,31 @@ TEST_CASE("MoeCombine adds up what the experts made of a row") {
             .ok());
     CHECK(out.PaddingIntact());
     return out.Read();
+  });
+}
+
+TEST_CASE("MoeCombine adds what a shared expert made, by its gate, in place") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const bool gated = GENERATE(false, true), in_place = GENERATE(false, true);
+  const int64_t width = GENERATE(5, 64, 300);
+  CheckAgainstReference("MoeCombine", type, [&](Path& path) {
+    const Tensor in = Random(path, type, {6, width}, 1);
+    const Tensor weights = Random(path, DType::kF32, {3, 2}, 2);
+    const Tensor slots(path, {3, 2}, std::vector<int32_t>{5, 0, 1, 3, 4, 2});
+    const Tensor shared = Random(path, type, {3, width}, 3);
+    const Tensor gate = Random(path, DType::kF32, {3, 1}, 4);
+    const Tensor out = Zeros(path, type, {3, width});
+    const TensorView target = in_place ? TensorView(shared) : TensorView(out);
+    REQUIRE(path.ops()
+                .MoeCombine({.out = target,
+                             .in = in,
+                             .weights = weights,
+                             .slots = slots,
+                             .shared = shared,
+                             .shared_gate = gated ? TensorView(gate) : TensorView()},
+                            path.stream())
+                .ok());
+    return (in_place ? shared : out).Read();
   });
 }
 

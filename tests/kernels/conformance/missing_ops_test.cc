@@ -38,6 +38,7 @@ const OpCall kOps[] = {
     {"DecodeKv", &Call<KvCodeArgs, &Ops::DecodeKv>},
     {"PrepareAttention", &Call<PrepareAttentionArgs, &Ops::PrepareAttention>},
     {"Attention", &Call<AttentionArgs, &Ops::Attention>},
+    {"MoeScores", &Call<MoeScoresArgs, &Ops::MoeScores>},
     {"MoeRoute", &Call<MoeRouteArgs, &Ops::MoeRoute>},
     {"MoeCombine", &Call<MoeCombineArgs, &Ops::MoeCombine>},
     {"LogSoftmax", &Call<LogSoftmaxArgs, &Ops::LogSoftmax>},

@@ -111,6 +111,24 @@ TEST_CASE("mixture of experts: a step reads the experts its tokens choose, memor
   CHECK(LayerParameters(model, whole, 0) == 41943040 + 32768 + 8 * 176160768.0);
 }
 
+TEST_CASE("a shared expert beside routed ones is read by every step, and held by all ranks") {
+  const ModelShape alone = Mixtral();
+  ModelShape model = alone;
+  model.kinds[0].ffn_width = 2 * 14336;
+  const RankShare whole = FullestShare(model, 1);
+  const double shared = 2 * 176160768.0;
+  CHECK(LayerParameters(model, whole, 0) ==
+        LayerParameters(alone, FullestShare(alone, 1), 0) + shared);
+  CHECK(FullestShare(model, 4).kinds[0].ffn_columns == 7168);
+  CHECK(FullestShare(model, 4).kinds[0].experts == 2);
+  DeviceSpec device = Device("x", 80, 1e9, 1000);  // compute is free
+  const auto layer = [&](const ModelShape& shape) {
+    const RankShare share = FullestShare(shape, 1);
+    return LayerSeconds(shape, device, share, {{1, Pcie(), false}}, DecodeWork(1, 0), 0);
+  };
+  CHECK(layer(model) - layer(alone) == Approx(shared * 2 / 1e12).epsilon(1e-4));
+}
+
 TEST_CASE("decode is a sum of weights, compute and KV") {
   const ModelShape model = Llama2_70B();
   DeviceSpec device = Device("x", 80, 100, 1000);

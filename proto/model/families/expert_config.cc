@@ -1,0 +1,77 @@
+#include "proto/model/families/expert_config.h"
+
+#include <initializer_list>
+#include <vector>
+
+#include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+// The first of these keys that the config has, or the first one.
+const char* KeyOf(const JsonReader& config, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (config.Has(key)) return key;
+  }
+  return *keys.begin();
+}
+
+}  // namespace
+
+void ReadExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::Experts* experts) {
+  JsonReader& config = draft.config;
+  const char* count =
+      KeyOf(config, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
+  const char* per_token = KeyOf(config, {"num_experts_per_tok", "moe_k", "moe_topk"});
+  experts->set_count(config.IntegerOr(count, defaults.count, 1, kMaxExperts));
+  experts->set_per_token(config.IntegerOr(per_token, defaults.per_token, 1, kMaxExperts));
+  const char* width = KeyOf(config, {"moe_intermediate_size"});
+  experts->set_width(defaults.width == 0 ? config.Integer(width, 1, kMaxWidth)
+                                         : config.IntegerOr(width, defaults.width, 1, kMaxWidth));
+  if (!config.ok() || experts->per_token() <= experts->count()) return;
+  config.Fail(per_token, StrCat("(", experts->per_token(), ") is above the number of experts (",
+                                experts->count(), ")"));
+}
+
+void ReadScoredRouting(ConfigDraft& draft, v1::Experts* experts) {
+  JsonReader& config = draft.config;
+  experts->set_renormalise(config.BoolOr("norm_topk_prob", true));
+  experts->set_factor(config.NumberOr("routed_scaling_factor", 1.0, 0.0, 1e6));
+  const int64_t groups = config.IntegerOr("n_group", 1, 1, kMaxExpertGroups);
+  const int64_t kept = config.IntegerOr("topk_group", 1, 1, kMaxExpertGroups);
+  if (!config.ok() || groups == 1) return;
+  experts->set_groups(groups);
+  experts->set_groups_per_token(kept);
+  if (absl::Status fits = CheckGroups(*experts); !fits.ok()) {
+    config.Fail("n_group", std::string(fits.message()));
+  }
+}
+
+v1::LayerKind RoutedLayer(const v1::LayerKind& dense, const v1::Experts& experts,
+                          int64_t shared_width) {
+  v1::LayerKind routed = dense;
+  routed.mutable_ffn()->set_width(shared_width);
+  *routed.mutable_ffn()->mutable_experts() = experts;
+  return routed;
+}
+
+void AppendMixedLayers(ConfigDraft& draft, const v1::LayerKind& dense, const v1::LayerKind& routed,
+                       const std::function<bool(int64_t layer)>& is_routed) {
+  for (int64_t i = 0; i < draft.layers; ++i) {
+    AppendLayers(is_routed(i) ? routed : dense, 1, draft.model);
+  }
+}
+
+std::function<bool(int64_t layer)> ReadQwenRoutedLayers(ConfigDraft& draft) {
+  const int64_t step = draft.config.IntegerOr("decoder_sparse_step", 1, 1, kMaxLayers);
+  std::vector<bool> routed(static_cast<size_t>(draft.layers));
+  for (int64_t i = 0; i < draft.layers; ++i) routed[static_cast<size_t>(i)] = (i + 1) % step == 0;
+  for (const int64_t layer : draft.config.Integers("mlp_only_layers", 0, kMaxLayers)) {
+    if (layer < draft.layers) routed[static_cast<size_t>(layer)] = false;
+  }
+  return [routed](int64_t layer) { return routed[static_cast<size_t>(layer)]; };
+}
+
+}  // namespace tessera

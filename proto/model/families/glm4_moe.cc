@@ -1,0 +1,45 @@
+// GLM-4.5, 4.6 and 4.7: half of each head rotated, perhaps norms over the heads of q and k; the
+// first layers dense, then experts chosen by a sigmoid with a correction, and shared ones.
+#include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
+#include "proto/model/families/expert_config.h"
+
+namespace tessera {
+namespace {
+
+void Read(ConfigDraft& draft) {
+  JsonReader& config = draft.config;
+  v1::LayerKind dense;
+  ReadLlamaLayer(draft, &dense);
+  dense.mutable_attention()->set_output_bias(false);
+  dense.mutable_attention()->set_qk_norm(config.BoolOr("use_qk_norm", false));
+  v1::Experts experts;
+  ReadExperts(draft, {.count = 128, .per_token = 8, .width = 1408}, &experts);
+  experts.set_score(v1::EXPERT_SCORE_SIGMOID);
+  experts.set_correction_bias(true);
+  ReadScoredRouting(draft, &experts);
+  const int64_t shared = config.IntegerOr("n_shared_experts", 1, 0, kMaxExperts);
+  const int64_t first = config.IntegerOr("first_k_dense_replace", 1, 0, kMaxLayers);
+  AppendMixedLayers(draft, dense, RoutedLayer(dense, experts, shared * experts.width()),
+                    [first](int64_t layer) { return layer >= first; });
+}
+
+constexpr TensorNames kTensors = [] {
+  TensorNames names = WithExperts(kQkNormTensors);
+  names.router_correction = "mlp.gate.e_score_correction_bias";
+  names.shared = "mlp.shared_experts";
+  return names;
+}();
+
+}  // namespace
+
+extern const Family kGlm4Moe = {.architecture = "Glm4MoeForCausalLM",
+                                .name = "GLM-4.5, 4.6 and 4.7",
+                                .read = Read,
+                                .tensors = kTensors,
+                                .norm_epsilon = 1e-5,
+                                .kv_heads = 8,
+                                .max_positions = 131072,
+                                .partial_rotary = 0.5};
+
+}  // namespace tessera
