@@ -30,6 +30,7 @@
 #include "absl/types/span.h"
 #include "kernels/device.h"
 #include "kernels/kv_wire.h"
+#include "kernels/offset_blocks.h"
 #include "kernels/tensor.h"
 
 namespace tessera::kernels {
@@ -43,6 +44,9 @@ struct LinearSpec {
   // f32, f16, bf16; i8 (weight-only, symmetric, f32 scales); i4 (weight-only, kernels/int4_rows.h)
   DType weight_dtype = DType::kF32;
   int64_t group_size = 128;  // i8, i4: inputs that share one scale, per output row; <= 128
+  OffsetBlocks blocks = {};  // i4 with an offset
+
+  bool operator==(const LinearSpec&) const = default;
 };
 
 // A matrix as a checkpoint has it: blocks of rows, one below the other, that cover it in order.

@@ -53,6 +53,12 @@ ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
   const bool groups = spec.weight_dtype == kI8 || spec.weight_dtype == kI4;
   check.That(!groups || (spec.group_size > 0 && spec.group_size <= 128), "weights",
              "have a group_size of 1 to 128");
+  const OffsetBlocks& blocks = spec.blocks;
+  const bool fits = spec.weight_dtype == kI4 && blocks.size > 0 && blocks.skipped >= 0 &&
+                    blocks.skipped < blocks.size && blocks.size % spec.group_size == 0 &&
+                    blocks.skipped % spec.group_size == 0;
+  if (groups)
+    check.That(blocks == OffsetBlocks{} || fits, "weights", "have blocks of whole groups");
   return check;
 }
 
@@ -145,7 +151,7 @@ absl::Status CheckPackWeightRows(const PackedWeights& weights, int64_t first_row
   ArgumentCheck check = CheckWeightRows("PackWeightRows", weights, first_row, source);
   if (!check.ok()) return std::move(check).status();
   if (spec.weight_dtype == kI4) {
-    const int64_t row_bytes = Int4RowBytes(spec.in_features, spec.group_size);
+    const int64_t row_bytes = Int4RowBytes(spec.in_features, spec.group_size, spec.blocks);
     check.Tensor("rows", source, {kI8}, {kAnySize, row_bytes}, kMayBeStrided);
   } else {
     check.Tensor("rows", source, {kF32, kF16, kBF16}, {kAnySize, spec.in_features}, kMayBeStrided);
@@ -181,11 +187,8 @@ absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace
   if (!check.ok()) return std::move(check).status();
   const LinearSpec& spec = args.experts[0].spec;
   for (const PackedWeights& expert : args.experts) {
-    check.That(expert.data != nullptr && expert.spec.in_features == spec.in_features &&
-                   expert.spec.out_features == spec.out_features &&
-                   expert.spec.weight_dtype == spec.weight_dtype &&
-                   expert.spec.group_size == spec.group_size,
-               "experts", "all have memory and the same LinearSpec");
+    check.That(expert.data != nullptr && expert.spec == spec, "experts",
+               "all have memory and the same LinearSpec");
   }
   const int64_t slots = args.out.shape[0];
   const int64_t rows = args.source_rows.empty() ? slots : kAnySize;

@@ -1,6 +1,7 @@
-// int8 and int4 weights in kernels. A weight is scale * code, or scale * (code - zero); how rows of
-// them stand in memory says device/weight_rows.h, and what a group's word of int4 holds
-// kernels/int4_rows.h. For .cu files.
+// int8 and int4 weights in kernels. A weight is scale * code, scale * (code - zero), or scale *
+// code
+// + offset; how rows of them stand in memory says device/weight_rows.h, and what a group's word,
+// pair and steps of int4 hold kernels/int4_rows.h. For .cu files.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,9 @@ __device__ __forceinline__ float CodeWeight(const char* row, int64_t i, int64_t 
   return static_cast<float>(code) * scales[i / group_size];
 }
 
-struct Nibbles {};  // the type of such weights in templates
+// The types of such weights in templates: with zeros, and with offsets.
+struct Nibbles {};
+struct OffsetNibbles {};
 
 inline constexpr uint32_t kNibbleZeroBits = 0xf;  // of a word
 
@@ -40,16 +43,50 @@ __device__ __forceinline__ float NibbleAsFloat(uint32_t bits, float base) {
   return __uint_as_float(0x4b000000u | (bits & 0xfu)) - base;
 }
 
-// Weight `i` of a row whose words are behind `words_offset_bytes`. The places of int4 are those of
-// int8, but that of each 8, a 32-bit word, the even ones stand in the lower half.
+// The word in which code `i` of a row is, which is moved to its lowest bits. The places of int4 are
+// those of int8, but that of each 8, a 32-bit word, the even ones stand in the lower half.
+__device__ __forceinline__ uint32_t NibbleAt(const char* row, int64_t i) {
+  const int64_t place = CodePlace(i);
+  const uint32_t codes = reinterpret_cast<const uint32_t*>(row)[place / 8];
+  return codes >> static_cast<int>(4 * (place % 8 / 2 + place % 2 * 4));
+}
+
+// Weight `i` of a row whose words are behind `words_offset_bytes`.
 __device__ __forceinline__ float NibbleWeight(const char* row, int64_t i,
                                               int64_t words_offset_bytes, int64_t group_size) {
   const auto* words = reinterpret_cast<const uint32_t*>(row + words_offset_bytes);
   const uint32_t word = words[i / group_size];
-  const int64_t place = CodePlace(i);
-  const uint32_t codes = reinterpret_cast<const uint32_t*>(row)[place / 8];
-  const auto shift = static_cast<int>(4 * (place % 8 / 2 + place % 2 * 4));
-  return NibbleAsFloat(codes >> shift, NibbleBase(word)) * NibbleScale(word);
+  return NibbleAsFloat(NibbleAt(row, i), NibbleBase(word)) * NibbleScale(word);
+}
+
+// Of a group with an offset.
+struct ScaleOffset {
+  float scale, offset;
+};
+
+inline constexpr uint32_t kOneStep = 0x0101;  // steps of a block that is one group
+
+__device__ __forceinline__ ScaleOffset MultiplyPair(uint32_t pair, uint32_t steps) {
+  const Float16 scale = {static_cast<uint16_t>(pair & 0xffffu)};
+  const Float16 offset = {static_cast<uint16_t>(pair >> 16)};
+  return {AsFloat(scale) * static_cast<float>(static_cast<int8_t>(steps & 0xffu)),
+          AsFloat(offset) * static_cast<float>(static_cast<int8_t>(steps >> 8))};
+}
+
+// Where steps are, those of a group; kOneStep otherwise.
+__device__ __forceinline__ uint32_t StepsAt(const char* row, int64_t steps_offset_bytes,
+                                            int64_t group) {
+  if (steps_offset_bytes == 0) return kOneStep;
+  return reinterpret_cast<const uint16_t*>(row + steps_offset_bytes)[group];
+}
+
+// Weight `i` of a row with offsets. `p`: the parameters of a launch.
+template <typename Params>
+__device__ __forceinline__ float OffsetNibbleWeight(const Params& p, const char* row, int64_t i) {
+  const auto* pairs = reinterpret_cast<const uint32_t*>(row + p.scales_offset_bytes);
+  const ScaleOffset group = MultiplyPair(pairs[(p.blocks.skipped + i) / p.blocks.size],
+                                         StepsAt(row, p.steps_offset_bytes, i / p.group_size));
+  return group.scale * NibbleAsFloat(NibbleAt(row, i), 8388608.0f) + group.offset;
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

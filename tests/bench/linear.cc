@@ -8,7 +8,7 @@
 // of pairs measured in turn. A bar is part of the exit code: ratio at 1 row, and at 512 rows, where
 // the table below has one.
 //
-//   linear [--isa=avx2|avx512|avx512_bf16|amx] [--pairs=N]
+//   linear [--isa=avx2|avx512|avx512_bf16|amx] [--pairs=N] [--only=TYPE]
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -27,6 +27,7 @@
 #include "kernels/cpu/thread_pool.h"
 #include "tests/bench/onednn_linear.h"
 #include "tests/bench/read_sum.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels {
 namespace {
@@ -58,22 +59,43 @@ std::byte* MapPages(int64_t size_bytes) {
   return static_cast<std::byte*>(memory);
 }
 
+// A type of weights, as a spec without sizes.
+struct WeightType {
+  const char* name;
+  LinearSpec form;
+};
+
+constexpr WeightType kTypes[] = {
+    {"bfloat16", {.weight_dtype = DType::kBF16}},
+    {"int8", {.weight_dtype = DType::kI8}},
+    {"int4", {.weight_dtype = DType::kI4}},
+    {"int4, groups of 32", {.weight_dtype = DType::kI4, .group_size = 32}},
+    {"int4, offsets, blocks of 32",
+     {.weight_dtype = DType::kI4, .group_size = 32, .blocks = {.size = 32}}},
+    {"int4, offsets, blocks of 256",
+     {.weight_dtype = DType::kI4, .group_size = 32, .blocks = {.size = 256}}},
+    {"float32", {.weight_dtype = DType::kF32}},
+};
+
+LinearSpec WithSizes(LinearSpec form, const LinearSpec& sizes) {
+  form.in_features = sizes.in_features;
+  form.out_features = sizes.out_features;
+  return form;
+}
+
 // All matrices of the chain, one behind the other in memory.
 class Chain {
  public:
-  Chain(Isa isa, DType dtype) : isa_(isa) {
+  Chain(Isa isa, const LinearSpec& form) : isa_(isa) {
     int64_t layer_bytes = 0;
-    for (LinearSpec spec : kLayer) {
-      spec.weight_dtype = dtype;
-      layer_bytes += PaddedBytes(spec);
-    }
+    for (const LinearSpec& sizes : kLayer) layer_bytes += PaddedBytes(WithSizes(form, sizes));
     layers_ = (kChainBytes + layer_bytes - 1) / layer_bytes;
     size_bytes_ = layers_ * layer_bytes;
     memory_ = MapPages(size_bytes_);
     std::byte* place = memory_;
     for (int64_t layer = 0; layer < layers_; ++layer) {
-      for (LinearSpec spec : kLayer) {
-        spec.weight_dtype = dtype;
+      for (const LinearSpec& sizes : kLayer) {
+        const LinearSpec spec = WithSizes(form, sizes);
         weights_.push_back({spec, place});
         place += PaddedBytes(spec);
       }
@@ -106,7 +128,12 @@ class Chain {
       const LinearSpec& spec = weights_[i].spec;
       for (int64_t row = 0; row < spec.out_features; row += 2048) {
         const int64_t rows = std::min<int64_t>(2048, spec.out_features - row);
-        const TensorView view(source.data(), DType::kF32, {rows, spec.in_features});
+        TensorView view(source.data(), DType::kF32, {rows, spec.in_features});
+        std::vector<std::byte> int4;
+        if (spec.weight_dtype == DType::kI4) {
+          int4 = RandomInt4(rows, spec.in_features, spec.group_size, 1, spec.blocks);
+          view = Int4Rows(int4, 0, rows, spec.in_features, spec.group_size, spec.blocks);
+        }
         if (!cpu::PackRows(isa_, weights_[i], row, view).ok()) std::abort();
       }
     }
@@ -167,19 +194,20 @@ Bars BarsOf(Isa isa, DType dtype) {
   switch (dtype) {
     case DType::kF32: return {.bandwidth_ratio_of_one_row = 0.6, .onednn_ratio_of_512_rows = 0.6};
     case DType::kBF16: return {.bandwidth_ratio_of_one_row = 0.6, .onednn_ratio_of_512_rows = 0.7};
-    default: return {.bandwidth_ratio_of_one_row = 0.0, .onednn_ratio_of_512_rows = 0.7};
+    case DType::kI8: return {.bandwidth_ratio_of_one_row = 0.0, .onednn_ratio_of_512_rows = 0.7};
+    default: return {};
   }
 }
 
-bool Measure(Isa isa, DType dtype, int pairs, ThreadPool& pool) {
-  const Chain chain(isa, dtype);
+bool Measure(Isa isa, const WeightType& type, int pairs, ThreadPool& pool) {
+  const Chain chain(isa, type.form);
+  DType dtype = type.form.weight_dtype;
   const auto matrices = static_cast<int64_t>(chain.weights().size());
   const Bars bars = BarsOf(isa, dtype);
   const double gigabytes = static_cast<double>(chain.size_bytes()) * 1e-9;
   bool met = true;
-  std::printf("%s weights, %.2f GB in %ld matrices; packed at %.2f GB/s\n",
-              std::string(Name(dtype)).c_str(), gigabytes, static_cast<long>(matrices),
-              gigabytes / (matrices / 4) / chain.packing_seconds());
+  std::printf("%s weights, %.2f GB in %ld matrices; packed at %.2f GB/s\n", type.name, gigabytes,
+              static_cast<long>(matrices), gigabytes / (matrices / 4) / chain.packing_seconds());
   ReadSeconds(chain, pool);
   for (int64_t rows : {1, 4, 8, 16}) {
     std::vector<double> read, ours, ratio;
@@ -194,7 +222,8 @@ bool Measure(Isa isa, DType dtype, int pairs, ThreadPool& pool) {
                 static_cast<long>(rows), gigabytes / Median(ours), gigabytes / Median(read),
                 Median(ratio), bar);
   }
-  if (dtype == DType::kI8) dtype = DType::kBF16;  // what oneDNN would compute with
+  const bool codes = dtype == DType::kI8 || dtype == DType::kI4;
+  if (codes) dtype = DType::kBF16;  // what oneDNN would compute with
   const int64_t some = std::min<int64_t>(matrices, 12);
   bench::OneDnnLinears theirs(dtype, kLayer, some, pool.threads());
   for (int64_t rows : {16, 128, 512}) {
@@ -231,6 +260,7 @@ ThreadPool::Options AllCores() {
 
 int Main(int argc, char** argv) {
   std::string isa_name = "auto";
+  std::string only;  // types whose names begin so
   int pairs = 5;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
@@ -238,8 +268,11 @@ int Main(int argc, char** argv) {
       isa_name = argument.substr(6);
     } else if (argument.substr(0, 8) == "--pairs=") {
       pairs = std::max(1, std::atoi(argv[i] + 8));
+    } else if (argument.substr(0, 7) == "--only=") {
+      only = argument.substr(7);
     } else {
-      std::fprintf(stderr, "usage: linear [--isa=avx2|avx512|avx512_bf16|amx] [--pairs=N]\n");
+      std::fprintf(stderr,
+                   "usage: linear [--isa=avx2|avx512|avx512_bf16|amx] [--pairs=N] [--only=TYPE]\n");
       return 2;
     }
   }
@@ -251,8 +284,10 @@ int Main(int argc, char** argv) {
   const auto pool = ThreadPool::Create(AllCores()).value();
   std::printf("path %s, %d threads\n", std::string(Name(*isa)).c_str(), pool->threads());
   bool met = true;
-  for (DType dtype : {DType::kBF16, DType::kI8, DType::kF32}) {
-    met &= Measure(*isa, dtype, pairs, *pool);
+  for (const WeightType& type : kTypes) {
+    if (only.empty() || std::string_view(type.name).substr(0, only.size()) == only) {
+      met &= Measure(*isa, type, pairs, *pool);
+    }
   }
   std::printf(met ? "all bars met\n" : "A BAR WAS MISSED\n");
   return met ? 0 : 1;

@@ -14,9 +14,9 @@ struct Grouped {
   bool gather;
 };
 
-void Check(const LinearPath& path, DType weight, DType activation, const Grouped& c) {
+void Check(const LinearPath& path, LinearSpec spec, DType activation, const Grouped& c) {
   std::mt19937 random(11);
-  const LinearSpec spec = {.in_features = 150, .out_features = 70, .weight_dtype = weight};
+  spec.in_features = 150, spec.out_features = 70;
   const int64_t experts = static_cast<int64_t>(c.offsets.size()) - 1;
   const int64_t slots = c.offsets.back(), padded_slots = slots + 3;
   std::vector<std::unique_ptr<TestWeights>> weights;
@@ -42,7 +42,7 @@ void Check(const LinearPath& path, DType weight, DType activation, const Grouped
   args.workspace = TensorView(workspace.data(), DType::kI8, {1});
   path.run_grouped(args, TestPool());
 
-  INFO(path.name << " weights " << Name(weight) << " activations " << Name(activation));
+  INFO(path.name << " weights " << Name(spec.weight_dtype) << " activations " << Name(activation));
   const float tolerance =
       LinearTolerance(activation, DType::kF32) * 40.0f;  // results reach some 40
   for (int64_t e = 0; e < experts; ++e) {
@@ -71,11 +71,15 @@ TEST_CASE("grouped linear: empty experts, one row, many rows, gathered and in or
       {.rows = 300, .offsets = {290, 300}, .gather = false},
   };
   for (const LinearPath& path : LinearPaths()) {
-    for (DType weight : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4}) {
-      for (const Grouped& c : cases) {
-        Check(path, weight, DType::kF32, c);
-        Check(path, weight, DType::kBF16, c);
+    for (const Grouped& c : cases) {
+      for (DType weight : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4}) {
+        Check(path, {.weight_dtype = weight}, DType::kF32, c);
+        Check(path, {.weight_dtype = weight}, DType::kBF16, c);
       }
+      const LinearSpec offsets = {
+          .weight_dtype = DType::kI4, .group_size = 32, .blocks = {.size = 64, .skipped = 32}};
+      Check(path, offsets, DType::kF32, c);
+      Check(path, offsets, DType::kBF16, c);
     }
   }
 }

@@ -94,30 +94,32 @@ TEST_CASE("linear pack: in pieces as in one go, and padding is cleared") {
 
 TEST_CASE(
     "linear pack: int4 comes back exactly, in pieces as in one go, and padding weighs nothing") {
+  std::vector<Int4Form> forms = {{128, {}}, {32, {}}, {7, {}}, {16, {.size = 256, .skipped = 240}}};
+  forms.insert(forms.end(), std::begin(kInt4Offsets), std::end(kInt4Offsets));
   for (const LinearPath& path : LinearPaths()) {
-    for (int64_t group : {128, 32, 7}) {
-      const LinearSpec spec = {
-          .in_features = 201, .out_features = 75, .weight_dtype = DType::kI4, .group_size = group};
-      const auto rows = RandomInt4(75, 201, group, 9);
+    for (const auto& [group, blocks] : forms) {
+      const LinearSpec spec = {.in_features = 201,
+                               .out_features = 75,
+                               .weight_dtype = DType::kI4,
+                               .group_size = group,
+                               .blocks = blocks};
+      const auto rows = RandomInt4(75, 201, group, 9, blocks);
       const int64_t size_bytes = path.packed_bytes(spec);
       Memory whole(size_bytes), pieces(size_bytes);
-      REQUIRE(path.pack({spec, whole.data()}, 0, Int4Rows(rows, 0, 75, 201, group)).ok());
+      REQUIRE(path.pack({spec, whole.data()}, 0, Int4Rows(rows, 0, 75, 201, group, blocks)).ok());
       constexpr int64_t kEnds[] = {1, 30, 33, 64, 75};
       int64_t begin = 0;
       for (int64_t end : kEnds) {
-        const TensorView part = Int4Rows(rows, begin, end - begin, 201, group);
+        const TensorView part = Int4Rows(rows, begin, end - begin, 201, group, blocks);
         REQUIRE(path.pack({spec, pieces.data()}, begin, part).ok());
         begin = end;
       }
       CHECK(std::memcmp(whole.data(), pieces.data(), size_bytes) == 0);
       Matrix back(DType::kF32, 75, 201);
       path.unpack({spec, whole.data()}, 0, back.view);
+      const std::vector<float> expected = Int4Weights(rows, 201, group, blocks);
       for (int64_t row = 0; row < 75; ++row) {
-        const std::byte* from = rows.data() + row * Int4RowBytes(201, group);
-        for (int64_t i = 0; i < 201; ++i) {
-          const uint32_t word = Int4WordAt(from + Int4CodeBytes(201), i / group);
-          REQUIRE(back.Get(row, i) == Int4Weight(Int4Code(from, i), word));
-        }
+        for (int64_t i = 0; i < 201; ++i) REQUIRE(back.Get(row, i) == expected[row * 201 + i]);
       }
     }
   }
@@ -147,6 +149,11 @@ TEST_CASE("linear pack: size is that of the weights plus scales and padding to 3
     LinearSpec bf16 = f32, i8 = f32, i4 = f32;
     i4.weight_dtype = DType::kI4;
     CHECK(path.packed_bytes(i4) == 2048 * 5632 / 2 + 5632 * 16 * 4);
+    LinearSpec offsets = i4;  // 5 bits a weight in blocks of a group of 32; 4 + 5/8 in ones of 8
+    offsets.group_size = offsets.blocks.size = 32;
+    CHECK(path.packed_bytes(offsets) == 2048 * 5632 / 8 * 5);
+    offsets.blocks.size = 256;
+    CHECK(path.packed_bytes(offsets) == 2048 * 5632 / 64 * 37);
     bf16.weight_dtype = DType::kBF16;
     i8.weight_dtype = DType::kI8;
     CHECK(path.packed_bytes(f32) == 2048 * 5632 * 4);

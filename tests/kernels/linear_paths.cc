@@ -153,9 +153,11 @@ TestWeights::TestWeights(const LinearPath& path, const LinearSpec& spec, std::mt
       values(DType::kF32, spec.out_features, spec.in_features) {
   absl::Status status;
   if (spec.weight_dtype == DType::kI4) {
-    const auto rows = RandomInt4(spec.out_features, spec.in_features, spec.group_size, random());
-    status = path.pack(packed, 0,
-                       Int4Rows(rows, 0, spec.out_features, spec.in_features, spec.group_size));
+    const auto rows =
+        RandomInt4(spec.out_features, spec.in_features, spec.group_size, random(), spec.blocks);
+    status = path.pack(
+        packed, 0,
+        Int4Rows(rows, 0, spec.out_features, spec.in_features, spec.group_size, spec.blocks));
   } else {
     values.FillNormal(random);
     status = path.pack(packed, 0, values.view);

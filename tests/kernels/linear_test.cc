@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tests/kernels/linear_paths.h"
+#include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels {
 namespace {
@@ -133,6 +134,29 @@ TEST_CASE("linear: int8 and int4 groups of any size") {
   }
 }
 
+TEST_CASE("linear: int4 with offsets, in blocks of a group and of several") {
+  const auto check = [](const Int4Form& form, int64_t rows, DType activation, DType products) {
+    Check({.spec = {.in_features = 1131,
+                    .out_features = 45,
+                    .weight_dtype = DType::kI4,
+                    .group_size = form.group_size,
+                    .blocks = form.blocks},
+           .rows = rows,
+           .activation = activation,
+           .products = products});
+  };
+  for (int64_t rows : {1, 2, 3, 9, 17, 35, 600}) {
+    for (const Int4Form& form : kInt4Offsets) {
+      for (const auto& [activation, products] : kActivationsAndProducts) {
+        check(form, rows, activation, products);
+      }
+    }
+  }
+  for (const Int4Form& form : {Int4Form{16, {256, 16}}, {7, {7, 0}}, {128, {256, 128}}}) {
+    check(form, 3, DType::kF32, DType::kF32);
+  }
+}
+
 TEST_CASE("linear: more rows than one chunk holds") {
   for (DType weight : kWeightTypes) {
     Check({.spec = {.in_features = 34, .out_features = 33, .weight_dtype = weight}, .rows = 1100});
@@ -172,33 +196,48 @@ void RunRows(const LinearPath& path, const TestWeights& weights, const Matrix& i
   path.run(args, pool);
 }
 
-TEST_CASE("linear: a row has the same bits whatever rows and threads it is computed with") {
+// Computes kRows rows together, and again in parts of random sizes.
+void CheckSameBits(const LinearPath& path, const LinearSpec& spec, DType activation, DType products,
+                   std::mt19937& random) {
   constexpr int64_t kRows = 75;
+  const TestWeights weights(path, spec, random);
+  Matrix in(activation, kRows, spec.in_features), together(activation, kRows, spec.out_features);
+  in.FillNormal(random);
+  RunRows(path, weights, in, together, 0, kRows, TestPool(), products);
+  for (int trial = 0; trial < 6; ++trial) {
+    Matrix split(activation, kRows, spec.out_features);
+    for (int64_t begin = 0; begin < kRows;) {
+      const int64_t most = trial == 0 ? 1 : kRows - begin;
+      const int64_t end = begin + 1 + static_cast<int64_t>(random() % most);
+      RunRows(path, weights, in, split, begin, end, trial % 2 == 0 ? OneThread() : TestPool(),
+              products);
+      begin = end;
+    }
+    INFO(path.name << " weights " << Name(spec.weight_dtype) << " blocks " << spec.blocks.size
+                   << " activations " << Name(activation) << " products " << Name(products));
+    CHECK(std::memcmp(together.memory.data(), split.memory.data(),
+                      kRows * spec.out_features * SizeInBytes(activation)) == 0);
+  }
+}
+
+TEST_CASE("linear: a row has the same bits whatever rows and threads it is computed with") {
+  // So many outputs that some calls compute several panels at once.
+  const LinearSpec shape = {.in_features = 1061, .out_features = 563};
+  std::vector<LinearSpec> specs;
+  for (DType weight : kWeightTypes) {
+    specs.push_back(shape);
+    specs.back().weight_dtype = weight;
+  }
+  for (const Int4Form& form : kInt4Offsets) {
+    specs.push_back(specs.back());
+    specs.back().group_size = form.group_size;
+    specs.back().blocks = form.blocks;
+  }
   std::mt19937 random(99);
   for (const LinearPath& path : LinearPaths()) {
-    for (DType weight : kWeightTypes) {
+    for (const LinearSpec& spec : specs) {
       for (const auto& [activation, products] : kActivationsAndProducts) {
-        // So many outputs that some calls compute several panels at once.
-        const LinearSpec spec = {.in_features = 1061, .out_features = 563, .weight_dtype = weight};
-        const TestWeights weights(path, spec, random);
-        Matrix in(activation, kRows, spec.in_features),
-            together(activation, kRows, spec.out_features);
-        in.FillNormal(random);
-        RunRows(path, weights, in, together, 0, kRows, TestPool(), products);
-        for (int trial = 0; trial < 6; ++trial) {
-          Matrix split(activation, kRows, spec.out_features);
-          for (int64_t begin = 0; begin < kRows;) {
-            const int64_t most = trial == 0 ? 1 : kRows - begin;
-            const int64_t end = begin + 1 + static_cast<int64_t>(random() % most);
-            RunRows(path, weights, in, split, begin, end, trial % 2 == 0 ? OneThread() : TestPool(),
-                    products);
-            begin = end;
-          }
-          INFO(path.name << " weights " << Name(weight) << " activations " << Name(activation)
-                         << " products " << Name(products));
-          CHECK(std::memcmp(together.memory.data(), split.memory.data(),
-                            kRows * spec.out_features * SizeInBytes(activation)) == 0);
-        }
+        CheckSameBits(path, spec, activation, products, random);
       }
     }
   }

@@ -1,6 +1,6 @@
-// AVX2 and FMA for panel_block.h: 8 columns a vector, 3 rows x 32 columns of accumulators. Weights
-// of every type are widened to f32 in registers and multiplied with f32 activations. Internal
-// linkage: see there.
+// AVX2, FMA and F16C for panel_block.h: 8 columns a vector, 3 rows x 32 columns of accumulators.
+// Weights of every type are widened to f32 in registers and multiplied with f32 activations.
+// Internal linkage: see there.
 #pragma once
 
 #include <immintrin.h>
@@ -18,6 +18,10 @@ struct Avx2Vectors {
   static constexpr int kLanes = 8;
 
   static Float Zero() { return _mm256_setzero_ps(); }
+  static Float Broadcast(float value) { return _mm256_set1_ps(value); }
+  static Float LoadF16(const std::byte* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static Float Load(const float* p) { return _mm256_loadu_ps(p); }
   static void Store(float* p, Float v) { _mm256_storeu_ps(p, v); }
   static Float MultiplyAdd(Float sum, Float a, Float b) { return _mm256_fmadd_ps(a, b, sum); }

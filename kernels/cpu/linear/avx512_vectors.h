@@ -19,6 +19,10 @@ struct Avx512Vectors {
   static constexpr int kLanes = 16;
 
   static Float Zero() { return _mm512_setzero_ps(); }
+  static Float Broadcast(float value) { return _mm512_set1_ps(value); }
+  static Float LoadF16(const std::byte* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static Float Load(const float* p) { return _mm512_loadu_ps(p); }
   static void Store(float* p, Float v) { _mm512_storeu_ps(p, v); }
   static Float MultiplyAdd(Float sum, Float a, Float b) { return _mm512_fmadd_ps(a, b, sum); }

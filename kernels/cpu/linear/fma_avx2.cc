@@ -1,4 +1,4 @@
-// Linear panels with AVX2 and FMA. Compiled with -mavx2 -mfma.
+// Linear panels with AVX2 and FMA. Compiled with -mavx2 -mfma -mf16c.
 #include "kernels/cpu/linear/avx2_vectors.h"
 #include "kernels/cpu/linear/nibble_panel.h"
 #include "kernels/cpu/linear/panel_block.h"

@@ -18,11 +18,14 @@ int64_t StepsOf(DType weight_dtype, int64_t inputs) {
   }
 }
 
-int64_t SegmentBytes(DType weight_dtype, int64_t steps) {
-  switch (weight_dtype) {
+constexpr int64_t kPairBytes = kPanelColumns * 4;
+
+int64_t SegmentBytes(const LinearSpec& spec, int64_t steps) {
+  const bool pairs = spec.blocks.size > 0, factors = spec.blocks.size > spec.group_size;
+  switch (spec.weight_dtype) {
     case DType::kF32:
     case DType::kBF16: return steps * kPanelColumns * 4;
-    case DType::kI4: return kPanelColumns * 4 + steps * kPanelColumns;
+    case DType::kI4: return kPanelColumns * (factors ? 2 : pairs ? 0 : 4) + steps * kPanelColumns;
     default: return kPanelColumns * 4 + steps * kPanelColumns * 2;
   }
 }
@@ -50,8 +53,10 @@ Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel) {
   g.segments = CeilDiv(spec.in_features, g.segment_inputs);
   g.segment_steps = StepsOf(dtype, g.segment_inputs);
   g.last_segment_steps = StepsOf(dtype, spec.in_features - (g.segments - 1) * g.segment_inputs);
-  g.segment_bytes = SegmentBytes(dtype, g.segment_steps);
-  g.panel_bytes = (g.segments - 1) * g.segment_bytes + SegmentBytes(dtype, g.last_segment_steps);
+  g.segment_bytes = SegmentBytes(spec, g.segment_steps);
+  g.pair_segments = spec.blocks.size / g.segment_inputs;
+  g.skipped_segments = spec.blocks.skipped / g.segment_inputs;
+  g.panel_bytes = SegmentOffset(g, g.segments - 1) + SegmentBytes(spec, g.last_segment_steps);
   const int64_t words_per_step = dtype == DType::kF32 || kernel.pair_words ? 1 : 2;
   g.segment_words = g.segment_steps * words_per_step;
   g.segments_per_block = std::max<int64_t>(1, kBlockWords / g.segment_words);
@@ -66,6 +71,18 @@ int64_t SegmentSteps(const Geometry& geometry, int64_t segment) {
 int64_t SegmentInputs(const Geometry& geometry, int64_t segment) {
   return std::min(geometry.segment_inputs,
                   geometry.in_features - segment * geometry.segment_inputs);
+}
+
+int64_t SegmentOffset(const Geometry& geometry, int64_t segment) {
+  const int64_t offset = segment * geometry.segment_bytes;
+  if (geometry.pair_segments == 0) return offset;
+  const int64_t pairs = (geometry.skipped_segments + segment) / geometry.pair_segments + 1;
+  return offset + pairs * kPairBytes;
+}
+
+int64_t PairsOffset(const Geometry& geometry, int64_t segment) {
+  const int64_t within = (geometry.skipped_segments + segment) % geometry.pair_segments;
+  return SegmentOffset(geometry, std::max<int64_t>(0, segment - within)) - kPairBytes;
 }
 
 int64_t PackedPanelBytes(const LinearSpec& spec, const Kernel& kernel) {

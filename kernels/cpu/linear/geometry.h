@@ -20,6 +20,11 @@ Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel);
 int64_t SegmentSteps(const Geometry& geometry, int64_t segment);
 int64_t SegmentInputs(const Geometry& geometry, int64_t segment);
 
+// Where a segment begins in its panel; i4 with offsets: at its steps, or, without, at its codes.
+int64_t SegmentOffset(const Geometry& geometry, int64_t segment);
+// i4 with offsets: where the pairs of a segment's block are.
+int64_t PairsOffset(const Geometry& geometry, int64_t segment);
+
 int64_t PackedPanelBytes(const LinearSpec& spec, const Kernel& kernel);
 // Activation words of `rows` rows.
 int64_t ActivationBytes(const Geometry& geometry, int64_t rows);

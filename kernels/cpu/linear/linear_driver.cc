@@ -32,8 +32,10 @@ struct Chunk {
   const int32_t* source_rows;  // of the chunk's rows in `in`; null: row_in + i
   int64_t row_in;
   const float* bias;
-  uint32_t* words;    // [blocks][rows][kBlockWords]
-  std::byte* turned;  // a panel for each member of the pool
+  uint32_t* words;  // [blocks][rows][kBlockWords]
+  // Behind the words. bf16: a panel for each member of the pool, where weights that are not packed
+  // yet become one; i4 with offsets: f32 sums of activations [segments][rows].
+  std::byte* behind_words;
   int64_t rows;
   absl::Span<const Group> groups;
 };
@@ -59,6 +61,28 @@ void ConvertInputs(const Chunk& chunk, int64_t row, int64_t first, int64_t count
   std::memset(reinterpret_cast<std::byte*>(to) + bytes, 0, words * 4 - bytes);
 }
 
+// Of activations as the kernel meets them; its order depends on their number alone.
+float SumOfWords(const uint32_t* words, int64_t count, bool pairs) {
+  constexpr int64_t kLanes = 8;
+  const auto as_float = [](uint32_t bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+  };
+  float lanes[kLanes] = {};
+  for (int64_t i = 0; i < count; ++i) {
+    float& lane = lanes[i % kLanes];
+    lane +=
+        pairs ? as_float(words[i] << 16) + as_float(words[i] & 0xffff0000u) : as_float(words[i]);
+  }
+  for (int64_t half = kLanes / 2; half > 0; half /= 2) {
+    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+float* InputSums(const Chunk& chunk) { return reinterpret_cast<float*>(chunk.behind_words); }
+
 bool KeepsF32(const TensorView& in, DType products) {
   return in.dtype == DType::kF32 && products != DType::kBF16;
 }
@@ -72,6 +96,10 @@ void ConvertRow(const Chunk& chunk, int64_t row) {
         chunk.words + (block * chunk.rows + row) * kBlockWords + within * g.segment_words;
     ConvertInputs(chunk, from, segment * g.segment_inputs, SegmentInputs(g, segment), to,
                   g.segment_words);
+    if (g.pair_segments > 0) {
+      InputSums(chunk)[segment * chunk.rows + row] =
+          SumOfWords(to, g.segment_words, chunk.kernel->pair_words);
+    }
   }
 }
 
@@ -90,12 +118,14 @@ void RunPanels(const Chunk& chunk, const Group& group, int64_t panel, int64_t co
       for (int64_t i = 0; i < count; ++i) RunPanels(chunk, group, panel + i, 1, member);
       return;
     }
-    std::byte* turned = chunk.turned + member * g.panel_bytes;
+    std::byte* turned = chunk.behind_words + member * g.panel_bytes;
     TurnPanel(*chunk.kernel, g, *group.weights->unpacked, panel, turned);
     args.weights = turned;
   }
   args.activations = chunk.words + group.begin * kBlockWords;
   args.block_stride_words = chunk.rows * kBlockWords;
+  args.input_sums = InputSums(chunk) + group.begin;
+  args.input_sums_stride = chunk.rows;
   args.rows = group.end - group.begin;
   args.panels = count;
   args.sums = sums;
@@ -151,10 +181,12 @@ int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, i
   int64_t bytes = 0;
   for (const bool keep_f32 : {false, true}) {
     const Geometry geometry = MakeGeometry(spec, KernelFor(kernels, spec.weight_dtype, keep_f32));
+    const int64_t chunk_rows = std::min(rows, kMaxChunkRows);
     const int64_t turned_bytes =
         spec.weight_dtype == DType::kBF16 ? threads * geometry.panel_bytes : 0;
-    bytes =
-        std::max(bytes, ActivationBytes(geometry, std::min(rows, kMaxChunkRows)) + turned_bytes);
+    const int64_t sums_bytes =
+        geometry.pair_segments > 0 ? geometry.segments * chunk_rows * sizeof(float) : 0;
+    bytes = std::max(bytes, ActivationBytes(geometry, chunk_rows) + turned_bytes + sums_bytes);
   }
   return bytes;
 }
@@ -178,7 +210,7 @@ void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& p
               .row_in = begin,
               .bias = args.bias.As<float>(),
               .words = args.workspace.As<uint32_t>(),
-              .turned = BehindWords(args.workspace, geometry, rows),
+              .behind_words = BehindWords(args.workspace, geometry, rows),
               .rows = count,
               .groups = absl::MakeConstSpan(&group, 1)},
              pool);
@@ -216,7 +248,7 @@ void DriveGroupedLinear(const KernelSet& kernels, const GroupedLinearArgs& args,
               .row_in = begin,
               .bias = nullptr,
               .words = args.workspace.As<uint32_t>(),
-              .turned = BehindWords(args.workspace, geometry, args.out.rows()),
+              .behind_words = BehindWords(args.workspace, geometry, args.out.rows()),
               .rows = end - begin,
               .groups = absl::MakeConstSpan(groups, count)},
              pool);

@@ -11,8 +11,8 @@
 
 namespace tessera::kernels::cpu::linear {
 
-// Activation words of a chunk, then a panel for each thread, where weights that are not packed yet
-// become one.
+// Activation words of a chunk; then a panel for each thread, where weights that are not packed yet
+// become one, or the chunk's sums of activations.
 int64_t DriverWorkspaceBytes(const KernelSet& kernels, const LinearSpec& spec, int64_t rows,
                              int threads);
 void DriveLinear(const KernelSet& kernels, const LinearArgs& args, ThreadPool& pool);

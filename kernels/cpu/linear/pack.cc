@@ -22,6 +22,11 @@ struct ColumnSegment {
   bool sign_magnitude;
   std::byte* segment;
   int64_t column;
+  // i4: bytes before the codes; with offsets: pairs of the segment's block, and whether the segment
+  // has steps.
+  int64_t header_bytes = kPanelColumns * sizeof(uint32_t);
+  std::byte* pairs = nullptr;
+  bool has_steps = false;
 
   float& F32(int64_t input) const {
     return reinterpret_cast<float*>(segment)[input * kPanelColumns + column];
@@ -38,13 +43,30 @@ struct ColumnSegment {
     return codes[input / 2 * (2 * kPanelColumns) + within];
   }
   uint32_t& Word() const { return reinterpret_cast<uint32_t*>(segment)[column]; }
+  Float16& PairScale() const { return reinterpret_cast<Float16*>(pairs)[column]; }
+  Float16& PairOffset() const { return reinterpret_cast<Float16*>(pairs)[kPanelColumns + column]; }
+  int8_t& ScaleStep() const { return reinterpret_cast<int8_t*>(segment)[column]; }
+  int8_t& OffsetStep() const { return reinterpret_cast<int8_t*>(segment)[kPanelColumns + column]; }
   // Of both inputs of the pair.
   uint8_t& Nibbles(int64_t input) const {
     const int64_t within = sign_magnitude ? SignMagnitudeByte(column, 0) / 2 : column;
-    uint8_t* pairs = reinterpret_cast<uint8_t*>(segment) + kPanelColumns * sizeof(uint32_t);
-    return pairs[input / 2 * kPanelColumns + within];
+    uint8_t* codes = reinterpret_cast<uint8_t*>(segment) + header_bytes;
+    return codes[input / 2 * kPanelColumns + within];
   }
 };
+
+ColumnSegment ColumnOf(const Kernel& kernel, const Geometry& g, const PackedWeights& weights,
+                       int64_t row, int64_t segment) {
+  std::byte* const panel = weights.data + row / kPanelColumns * g.panel_bytes;
+  ColumnSegment column = {weights.spec.weight_dtype, kernel.sign_magnitude,
+                          panel + SegmentOffset(g, segment), row % kPanelColumns};
+  if (g.pair_segments > 0) {
+    column.pairs = panel + PairsOffset(g, segment);
+    column.has_steps = g.pair_segments > 1;
+    column.header_bytes = column.has_steps ? 2 * kPanelColumns : 0;
+  }
+  return column;
+}
 
 void WriteF32(const ColumnSegment& to, const float* weights, int64_t count) {
   float* place = &to.F32(0);
@@ -95,18 +117,46 @@ bool WriteColumn(const ColumnSegment& to, const float* weights, int64_t count, i
   return true;
 }
 
-// Codes [first, first + count) of an int4 row. An input that fills the last pair gets a code equal
-// to the zero: it weighs nothing.
+// Codes [first, first + count) of an int4 row. An input that fills the last pair gets the code
+// `filler`.
 void WriteNibbles(const ColumnSegment& to, const std::byte* row, int64_t first, int64_t count,
-                  uint32_t word) {
-  to.Word() = word;
+                  uint32_t filler) {
   uint8_t* place = &to.Nibbles(0);
   for (int64_t i = 0; i < count; i += 2) {
     const uint32_t even = Int4Code(row, first + i);
-    const uint32_t odd = i + 1 < count ? Int4Code(row, first + i + 1) : Int4Zero(word);
+    const uint32_t odd = i + 1 < count ? Int4Code(row, first + i + 1) : filler;
     *place = static_cast<uint8_t>(even | odd << 4);
     place += kPanelColumns;
   }
+}
+
+// Scale and zero, or scale and offset, of an int4 row's group number `segment`. Returns the code of
+// an input that is not there: it weighs nothing.
+uint32_t WriteScales(const ColumnSegment& to, const LinearSpec& spec, const std::byte* row,
+                     int64_t segment) {
+  const std::byte* const words = row + Int4CodeBytes(spec.in_features);
+  if (to.pairs == nullptr) {
+    to.Word() = Int4WordAt(words, segment);
+    return Int4Zero(to.Word());
+  }
+  const int64_t first_input = segment * spec.group_size;
+  const Int4Place place =
+      Int4PlaceOf(words, spec.in_features, spec.group_size, spec.blocks, first_input);
+  to.PairScale() = place.pair.scale;
+  to.PairOffset() = place.pair.offset;
+  if (to.has_steps) {
+    to.ScaleStep() = place.steps.scale;
+    to.OffsetStep() = place.steps.offset;
+  }
+  return 0;  // activations there are zero
+}
+
+float NibbleWeight(const ColumnSegment& from, int64_t input) {
+  const uint32_t code = from.Nibbles(input) >> (input % 2 * 4) & 0xfu;
+  if (from.pairs == nullptr) return Int4Weight(code, from.Word());
+  Int4Place place = {{from.PairScale(), from.PairOffset()}, {}};
+  if (from.has_steps) place.steps = {from.ScaleStep(), from.OffsetStep()};
+  return place.Weight(code);
 }
 
 void ReadColumn(const ColumnSegment& from, float* out, int64_t count) {
@@ -116,7 +166,7 @@ void ReadColumn(const ColumnSegment& from, float* out, int64_t count) {
     } else if (from.dtype == DType::kBF16) {
       out[i] = ToFloat(from.Bf16(i));
     } else if (from.dtype == DType::kI4) {
-      out[i] = Int4Weight(from.Nibbles(i) >> (i % 2 * 4) & 0xfu, from.Word());
+      out[i] = NibbleWeight(from, i);
     } else {
       const uint8_t code = from.Code(i);
       const int8_t value =
@@ -183,26 +233,22 @@ const UnpackedRows::Block& BlockOf(const UnpackedRows& rows, int64_t row) {
   return *block;
 }
 
-std::byte* SegmentOf(const PackedWeights& weights, const Geometry& g, int64_t row,
-                     int64_t segment) {
-  return weights.data + row / kPanelColumns * g.panel_bytes + segment * g.segment_bytes;
-}
-
-// Rows that are int4 already. Behind the matrix's last row all is 0: scales and codes.
+// Rows that are int4 already. Behind the matrix's last row all is 0.
 void PackNibbles(const Kernel& kernel, const Geometry& g, const PackedWeights& weights,
                  int64_t first_row, const TensorView& source) {
   const int64_t end = first_row + source.rows();
   const int64_t padded_end = end == g.out_features ? g.panels * kPanelColumns : end;
-  const std::vector<std::byte> nothing(Int4RowBytes(g.in_features, g.segment_inputs));
+  const LinearSpec& spec = weights.spec;
+  const std::vector<std::byte> nothing(
+      Int4RowBytes(spec.in_features, spec.group_size, spec.blocks));
   for (int64_t begin = first_row; begin < padded_end;) {
     const int64_t stop = std::min(padded_end, (begin / kPanelColumns + 1) * kPanelColumns);
     for (int64_t segment = 0; segment < g.segments; ++segment) {
       for (int64_t row = begin; row < stop; ++row) {
         const std::byte* from = row < end ? source.Row<std::byte>(row - first_row) : nothing.data();
-        const ColumnSegment to = {DType::kI4, kernel.sign_magnitude,
-                                  SegmentOf(weights, g, row, segment), row % kPanelColumns};
-        WriteNibbles(to, from, segment * g.segment_inputs, SegmentInputs(g, segment),
-                     Int4WordAt(from + Int4CodeBytes(g.in_features), segment));
+        const ColumnSegment to = ColumnOf(kernel, g, weights, row, segment);
+        const uint32_t filler = WriteScales(to, spec, from, segment);
+        WriteNibbles(to, from, segment * g.segment_inputs, SegmentInputs(g, segment), filler);
       }
     }
     begin = stop;
@@ -229,7 +275,8 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
   for (int64_t begin = first_row; begin < padded_end;) {
     const int64_t stop = std::min(padded_end, (begin / kPanelColumns + 1) * kPanelColumns);
     if (turns && stop - begin == kPanelColumns && stop <= end) {
-      TurnRows(kernel, g, source, begin - first_row, SegmentOf(weights, g, begin, 0), false);
+      TurnRows(kernel, g, source, begin - first_row,
+               weights.data + begin / kPanelColumns * g.panel_bytes, false);
       begin = stop;
       continue;
     }
@@ -243,8 +290,7 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
           std::fill(values, values + count, 0.0f);
         }
         std::fill(values + count, values + padded, 0.0f);
-        const ColumnSegment to = {dtype, kernel.sign_magnitude, SegmentOf(weights, g, row, segment),
-                                  row % kPanelColumns};
+        const ColumnSegment to = ColumnOf(kernel, g, weights, row, segment);
         if (!WriteColumn(to, values, count, padded))
           return NotFinite(row, segment * g.segment_inputs);
       }
@@ -292,8 +338,7 @@ void UnpackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t fi
       continue;
     }
     for (int64_t segment = 0; segment < g.segments; ++segment) {
-      const ColumnSegment from = {weights.spec.weight_dtype, kernel.sign_magnitude,
-                                  SegmentOf(weights, g, row, segment), row % kPanelColumns};
+      const ColumnSegment from = ColumnOf(kernel, g, weights, row, segment);
       ReadColumn(from, out_f32.Row<float>(i) + segment * g.segment_inputs,
                  SegmentInputs(g, segment));
     }

@@ -11,11 +11,15 @@
 //   i4    per segment: word of int4_rows.h [column], then [pair of inputs] of 32 bytes: a column's
 //         two codes, the first input's in the lower half; with Kernel::sign_magnitude the columns
 //         are in the order of sign_magnitude.h. Kernels make i8 of a segment and compute with that.
+//         With offsets there are no words: before the first segment of a block stand its pairs, f16
+//         scale [column] and f16 offset [column]; where blocks have several segments, each of these
+//         begins with its steps, i8 of the scale [column] and i8 of the offset [column].
 // Activations: words of 4 bytes (an f32 or two bf16), [block][row][kBlockWords]: a row stands at a
 // fixed distance from the next, so kernels address it by displacement. Padding is zero.
 //
 // Sums: every output is one chain of multiply-adds in the order of the inputs (i8, i4: one chain
-// per segment, scaled and added to the sum of the segments before), whatever the number of rows.
+// per segment, scaled and added to the sum of the segments before; an offset times the sum of the
+// segment's activations is added before that), whatever the number of rows.
 // That gives the f32 invariance of kernels/ops.h, and the same for bf16, i8 and i4.
 #pragma once
 
@@ -45,6 +49,10 @@ struct Geometry {
   int64_t segment_words = 0;  // activations in a row
   int64_t segments_per_block = 0;
   int64_t blocks = 0;
+  // i4 with offsets: segments that share a pair, and how many of the first ones are not here. 0:
+  // weights have no offsets.
+  int64_t pair_segments = 0;
+  int64_t skipped_segments = 0;
 };
 
 struct PanelArgs {
@@ -52,12 +60,14 @@ struct PanelArgs {
   const std::byte* weights;     // the panels, one behind the other
   const uint32_t* activations;  // row 0 in block 0
   int64_t block_stride_words;
-  int64_t rows;            // 1..kMaxChunkRows
-  int64_t panels;          // 1..Kernel::max_panels
-  float* sums;             // scratch [panels][rows][kPanelColumns], 64-byte aligned
-  std::byte* scratch;      // kScratchBytes, 64-byte aligned
-  std::byte* out;          // row 0, the first panel's first column
-  int64_t out_row_stride;  // elements
+  const float* input_sums;    // i4 with offsets: of row 0 in segment 0
+  int64_t input_sums_stride;  // from segment to segment; rows follow each other
+  int64_t rows;               // 1..kMaxChunkRows
+  int64_t panels;             // 1..Kernel::max_panels
+  float* sums;                // scratch [panels][rows][kPanelColumns], 64-byte aligned
+  std::byte* scratch;         // kScratchBytes, 64-byte aligned
+  std::byte* out;             // row 0, the first panel's first column
+  int64_t out_row_stride;     // elements
   bool out_bf16;
   int64_t columns;    // real ones: only of the last panel some may be missing, not all
   const float* bias;  // of the first panel's first column, or null

@@ -19,7 +19,9 @@ int64_t Groups(const LinearSpec& spec) {
 }
 
 int64_t RowBytes(const LinearSpec& spec) {
-  if (spec.weight_dtype == DType::kI4) return Int4RowBytes(spec.in_features, spec.group_size);
+  if (spec.weight_dtype == DType::kI4) {
+    return Int4RowBytes(spec.in_features, spec.group_size, spec.blocks);
+  }
   if (spec.weight_dtype != DType::kI8) return spec.in_features * SizeInBytes(spec.weight_dtype);
   const int64_t padded = (spec.in_features + 3) / 4 * 4;  // scales stand on 4-byte boundaries
   return padded + Groups(spec) * static_cast<int64_t>(sizeof(float));
@@ -30,12 +32,11 @@ struct WeightRow {
       : spec(weights.spec), data(weights.data + row * RowBytes(weights.spec)) {}
 
   float* scales() const { return reinterpret_cast<float*>(data + RowBytes(spec)) - Groups(spec); }
-  uint32_t Word(int64_t group) const {
-    return Int4WordAt(data + Int4CodeBytes(spec.in_features), group);
-  }
   float Get(int64_t i) const {
     switch (spec.weight_dtype) {
-      case DType::kI4: return Int4Weight(Int4Code(data, i), Word(i / spec.group_size));
+      case DType::kI4:
+        return Int4WeightAt(data + Int4CodeBytes(spec.in_features), Int4Code(data, i),
+                            spec.in_features, spec.group_size, spec.blocks, i);
       case DType::kI8:
         return static_cast<float>(reinterpret_cast<int8_t*>(data)[i]) *
                scales()[i / spec.group_size];

@@ -76,7 +76,9 @@ Params ParamsOf(const PackedWeights& weights, const TensorView& out, const Tenso
   params.in_stride = in.row_stride;
   params.weight_row_bytes = WeightRowBytes(spec);
   params.scales_offset_bytes = ScalesOffsetBytes(spec);
+  params.steps_offset_bytes = StepsOffsetBytes(spec);
   params.group_size = spec.group_size;
+  params.blocks = spec.blocks;
   params.weight_dtype = spec.weight_dtype;
   params.in_dtype = in.dtype;
   params.out_dtype = out.dtype;

@@ -80,7 +80,9 @@ absl::Status CudaOps::Embedding(const EmbeddingArgs& args, Stream& stream) {
     params.vocabulary_rows = spec.out_features;
     params.table_row_bytes = WeightRowBytes(spec);
     params.scales_offset_bytes = ScalesOffsetBytes(spec);
+    params.steps_offset_bytes = StepsOffsetBytes(spec);
     params.group_size = spec.group_size;
+    params.blocks = spec.blocks;
     params.table_dtype = spec.weight_dtype;
   }
   return Enqueue("Embedding", &LaunchEmbedding, params, stream);

@@ -19,6 +19,14 @@ int64_t Groups(const LinearSpec& spec) {
   return (spec.in_features + spec.group_size - 1) / spec.group_size;
 }
 
+// What stands behind codes.
+int64_t ScaleBytes(const LinearSpec& spec) {
+  if (spec.weight_dtype == DType::kI4) {
+    return Int4ScaleBytes(spec.in_features, spec.group_size, spec.blocks);
+  }
+  return spec.weight_dtype == DType::kI8 ? Groups(spec) * static_cast<int64_t>(sizeof(float)) : 0;
+}
+
 constexpr int64_t kBlockCodes = 32;  // whose order is the tensor cores'
 
 // Where the code of an input stands.
@@ -47,10 +55,10 @@ __m128i OrderInt4Block(__m128i codes) {
   // Words c = 0, 2 and c = 1, 3; a byte t of each has the even code in its lower half.
   const __m128i first = _mm_shuffle_epi32(codes, 0x88), second = _mm_shuffle_epi32(codes, 0xdd);
   const __m128i lower = _mm_set1_epi8(0x0f);
-  const __m128i even = _mm_or_si128(_mm_and_si128(first, lower),
-                                    _mm_slli_epi16(_mm_and_si128(second, lower), 4));
-  const __m128i odd = _mm_or_si128(_mm_and_si128(_mm_srli_epi16(first, 4), lower),
-                                   _mm_andnot_si128(lower, second));
+  const __m128i even =
+      _mm_or_si128(_mm_and_si128(first, lower), _mm_slli_epi16(_mm_and_si128(second, lower), 4));
+  const __m128i odd =
+      _mm_or_si128(_mm_and_si128(_mm_srli_epi16(first, 4), lower), _mm_andnot_si128(lower, second));
   // Four words, byte t of each: the words of t one after the other.
   __m128i words = _mm_unpacklo_epi64(even, odd);
   words = _mm_unpacklo_epi8(words, _mm_srli_si128(words, 8));
@@ -116,10 +124,13 @@ int64_t ScalesOffsetBytes(const LinearSpec& spec) {
   return Aligned(spec.in_features * SizeInBytes(spec.weight_dtype));
 }
 
+int64_t StepsOffsetBytes(const LinearSpec& spec) {
+  if (!HasSteps(spec.group_size, spec.blocks)) return 0;
+  return ScalesOffsetBytes(spec) + Int4Words(spec.in_features, spec.group_size, spec.blocks) * 4;
+}
+
 int64_t WeightRowBytes(const LinearSpec& spec) {
-  const bool groups = spec.weight_dtype == DType::kI8 || spec.weight_dtype == DType::kI4;
-  const int64_t scales = groups ? Groups(spec) : 0;
-  return ScalesOffsetBytes(spec) + Aligned(scales * static_cast<int64_t>(sizeof(float)));
+  return ScalesOffsetBytes(spec) + Aligned(ScaleBytes(spec));
 }
 
 absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorView& source,
@@ -134,7 +145,7 @@ absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorVie
       const auto* from = source.Row<std::byte>(r);
       const int64_t code_bytes = Int4CodeBytes(spec.in_features);
       CopyInt4Codes(from, code_bytes, row);
-      std::memcpy(row + ScalesOffsetBytes(spec), from + code_bytes, Groups(spec) * 4);
+      std::memcpy(row + ScalesOffsetBytes(spec), from + code_bytes, ScaleBytes(spec));
       continue;
     }
     if (source.dtype == spec.weight_dtype) {
@@ -157,8 +168,8 @@ void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorVie
     for (int64_t i = 0; i < spec.in_features; ++i) {
       switch (spec.weight_dtype) {
         case DType::kI4:
-          out[i] = Int4Weight(PackedInt4Code(row, i),
-                              Int4WordAt(row + ScalesOffsetBytes(spec), i / spec.group_size));
+          out[i] = Int4WeightAt(row + ScalesOffsetBytes(spec), PackedInt4Code(row, i),
+                                spec.in_features, spec.group_size, spec.blocks, i);
           break;
         case DType::kI8:
           out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[CodePlace(i)]) *

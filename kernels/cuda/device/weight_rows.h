@@ -21,8 +21,10 @@
 namespace tessera::kernels::cuda {
 
 int64_t WeightRowBytes(const LinearSpec& spec);
-// From a row's start to its scales, or words; only int8 and int4 have them.
+// From a row's start to its scales, words or pairs; only int8 and int4 have them.
 int64_t ScalesOffsetBytes(const LinearSpec& spec);
+// To the steps of int4 with offsets; 0: there are none.
+int64_t StepsOffsetBytes(const LinearSpec& spec);
 
 // Writes the rows of `source` (f32|f16|bf16; int4: bytes, see Ops::PackWeightRows), converted, to
 // `packed`, WeightRowBytes each. `first_row` is for errors: InvalidArgument where a weight that is

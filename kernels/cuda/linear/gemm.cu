@@ -1,8 +1,9 @@
 // Many rows on tensor cores. A block computes a tile of outputs; tiles of inputs and weights pass
 // through shared memory in stages, which asynchronous copies fill ahead. int8 and int4 weights stay
-// codes until they are fragments; the sums of a group of them are scaled together, so that no
-// weight is rounded. Where columns alone make too few blocks for a few rows, blocks also split the
-// depth, and a second kernel adds their sums in order.
+// codes until they are fragments; the sums of a group of them are scaled together, and an offset is
+// multiplied by the sum of the group's inputs, so that no weight is rounded. Where columns alone
+// make too few blocks for a few rows, blocks also split the depth, and a second kernel adds their
+// sums in order.
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/gemm_stage.h"
 #include "kernels/cuda/linear/linear_kernels.h"
@@ -43,6 +44,12 @@ __device__ __forceinline__ void WaitForStage(int stages) {
 
 template <int kRowTiles>
 using Sums = float[kRowTiles][kFragments][4];
+template <int kRowTiles>
+using Totals = float[kRowTiles][4];
+
+// A pair of ones: a fragment of them sums inputs.
+template <typename T>
+constexpr uint32_t kOnePair = std::is_same_v<T, BFloat16> ? 0x3f803f80u : 0x3c003c00u;
 
 // The scales of a lane's columns, group after group. A lane reads ahead the words of columns
 // lane / 4 of each fragment, as they stand in memory.
@@ -56,14 +63,28 @@ struct Groups {
   int windows;  // that are left of the group
   uint32_t code_base = CodePairBase<T>();
   uint32_t words[kFragments], ahead[kFragments];
+  // With offsets: steps of the same groups, where they are read next (null: there are none), and
+  // groups that are left of the block whose pair is read next.
+  static constexpr bool kOffsets = std::is_same_v<W, OffsetNibbles>;
+  uint32_t steps[kOffsets ? kFragments : 1], steps_ahead[kOffsets ? kFragments : 1];
+  const char* steps_at = nullptr;
+  int block_groups = 1, left_of_block = 1;
 
   __device__ __forceinline__ Groups(const LinearParams& p, const char* weights, int64_t column,
                                     int64_t first_input)
       : fragment_bytes(8 * p.weight_row_bytes),
         group_windows(static_cast<int>(p.group_size / kGemmWindow)) {
     const int64_t group = first_input / p.group_size;
-    ahead_at = weights + column * p.weight_row_bytes + p.scales_offset_bytes +
-               group * static_cast<int64_t>(sizeof(uint32_t));
+    const char* const row = weights + column * p.weight_row_bytes;
+    int64_t word = group;
+    if constexpr (kOffsets) {
+      block_groups = static_cast<int>(p.blocks.size / p.group_size);
+      const int64_t from_block = group + p.blocks.skipped / p.group_size;
+      word = from_block / block_groups;
+      left_of_block = block_groups - static_cast<int>(from_block % block_groups);
+      if (p.steps_offset_bytes > 0) steps_at = row + p.steps_offset_bytes + 2 * group;
+    }
+    ahead_at = row + p.scales_offset_bytes + word * static_cast<int64_t>(sizeof(uint32_t));
     fragments = static_cast<int>(min((p.columns - column + 7) / 8, int64_t{kFragments}));
     left = static_cast<int>((p.depth + p.group_size - 1) / p.group_size - group);
     ReadAhead();
@@ -79,37 +100,70 @@ struct Groups {
       ahead[n] = n < count ? *reinterpret_cast<const uint32_t*>(at) : 0;
       at += fragment_bytes;
     }
-    ahead_at += sizeof(uint32_t);
+    if constexpr (kOffsets) {
+      at = steps_at;
+#pragma unroll
+      for (int n = 0; n < kFragments; ++n) {
+        steps_ahead[n] = kOneStep;
+        if (at == nullptr) continue;
+        if (n < count) steps_ahead[n] = *reinterpret_cast<const uint16_t*>(at);
+        at += fragment_bytes;
+      }
+      if (steps_at != nullptr) steps_at += 2;
+      if (--left_of_block == 0) {
+        left_of_block = block_groups;
+        ahead_at += sizeof(uint32_t);
+      }
+    } else {
+      ahead_at += sizeof(uint32_t);
+    }
     --left;
   }
   __device__ __forceinline__ void Advance() {
 #pragma unroll
-    for (int n = 0; n < kFragments; ++n) words[n] = ahead[n];
+    for (int n = 0; n < kFragments; ++n) {
+      words[n] = ahead[n];
+      if constexpr (kOffsets) steps[n] = steps_ahead[n];
+    }
     ReadAhead();
     windows = group_windows;
   }
   __device__ __forceinline__ uint32_t Base(int n) const {
+    if constexpr (kOffsets) return NibblePairBase<T>(0);
     return std::is_same_v<W, Nibbles> ? NibblePairBase<T>(words[n]) : code_base;
   }
 
-  // sums += scale of the column * parts, and parts = 0.
+  // sums += scale of the column * parts + its offset * totals, and these become 0. `totals`: of the
+  // group's inputs, in the places of a fragment's sums; only with offsets.
   template <int kRowTiles>
   __device__ __forceinline__ void AddScaled(int lane, Sums<kRowTiles>& parts,
+                                            Totals<kRowTiles>& totals,
                                             Sums<kRowTiles>& sums) const {
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const uint32_t word = __shfl_sync(kAllLanes, words[n], (lane % 4 * 2 + j) * 4);
-        const float scale = std::is_same_v<W, Nibbles> ? NibbleScale(word) : __uint_as_float(word);
+        const int from = (lane % 4 * 2 + j) * 4;
+        const uint32_t word = __shfl_sync(kAllLanes, words[n], from);
+        ScaleOffset by = {std::is_same_v<W, Nibbles> ? NibbleScale(word) : __uint_as_float(word),
+                          0};
+        if constexpr (kOffsets) by = MultiplyPair(word, __shfl_sync(kAllLanes, steps[n], from));
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
           for (int i = j; i < 4; i += 2) {
-            sums[m][n][i] += scale * parts[m][n][i];
+            sums[m][n][i] += by.scale * parts[m][n][i];
+            if constexpr (kOffsets) sums[m][n][i] += by.offset * totals[m][i];
             parts[m][n][i] = 0;
           }
         }
+      }
+    }
+    if constexpr (kOffsets) {
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+        for (float& total : totals[m]) total = 0;
       }
     }
   }
@@ -209,6 +263,8 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
   Sums<kRowTiles> sums = {};
   if constexpr (Staged::kCodes) {
     Sums<kRowTiles> parts = {};  // of the group
+    Totals<kRowTiles> totals = {};
+    constexpr uint32_t kOnes[2] = {kOnePair<T>, kOnePair<T>};
     Groups<T, W> groups(p, weights, block_column + warp_column + lane / 4,
                         int64_t{first} * Staged::kDepth);
     const int windows = static_cast<int>((p.depth + kGemmWindow - 1) / kGemmWindow);
@@ -232,16 +288,17 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
             Staged::LoadIn(stage, warp_row + 16 * m, 2 * window + product, lane, a);
 #pragma unroll
             for (int n = 0; n < kFragments; ++n) Mma16x8x16<T>(parts[m][n], a, b[n][product]);
+            if constexpr (Groups<T, W>::kOffsets) Mma16x8x16<T>(totals[m], a, kOnes);
           }
         }
         if (--groups.windows == 0) {
-          groups.template AddScaled<kRowTiles>(lane, parts, sums);
+          groups.template AddScaled<kRowTiles>(lane, parts, totals, sums);
           groups.Advance();
         }
       }
     };
     ForEachStage<Staged>(copies, p.stages, first, end, ring, multiply);
-    groups.template AddScaled<kRowTiles>(lane, parts, sums);
+    groups.template AddScaled<kRowTiles>(lane, parts, totals, sums);
   } else {
     const auto multiply = [&](int, const unsigned char* stage) {
 #pragma unroll
@@ -310,7 +367,10 @@ cudaError_t LaunchOf(const LinearParams& p, DType type, cudaStream_t stream) {
   if (p.weight_dtype == type) return LaunchTile<T, T>(p, stream);
   const bool groups = p.group_size > 0 && p.group_size % kGemmWindow == 0;
   if (!groups) return cudaErrorInvalidValue;
-  if (p.weight_dtype == DType::kI4) return LaunchTile<T, Nibbles>(p, stream);
+  if (p.weight_dtype == DType::kI4) {
+    return p.blocks.size > 0 ? LaunchTile<T, OffsetNibbles>(p, stream)
+                             : LaunchTile<T, Nibbles>(p, stream);
+  }
   return p.weight_dtype == DType::kI8 ? LaunchTile<T, int8_t>(p, stream) : cudaErrorInvalidValue;
 }
 
@@ -318,11 +378,10 @@ cudaError_t LaunchOf(const LinearParams& p, DType type, cudaStream_t stream) {
 
 cudaError_t LaunchGemm(const LinearParams& params, cudaStream_t stream) {
   if (params.rows == 0 || params.columns == 0) return cudaSuccess;
-  const bool aligned = reinterpret_cast<uintptr_t>(params.weights) % 16 == 0 &&
-                       params.weight_row_bytes % 16 == 0 && params.expert_bytes % 16 == 0 &&
-                       reinterpret_cast<uintptr_t>(params.in) % 16 == 0 &&
-                       params.in_stride % 8 == 0 &&
-                       reinterpret_cast<uintptr_t>(params.part_sums) % 16 == 0;
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(params.weights) % 16 == 0 && params.weight_row_bytes % 16 == 0 &&
+      params.expert_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(params.in) % 16 == 0 &&
+      params.in_stride % 8 == 0 && reinterpret_cast<uintptr_t>(params.part_sums) % 16 == 0;
   const bool split = params.part_sums == nullptr ||
                      (params.rows <= kMaxSplitRows && params.expert_offsets == nullptr);
   if (!aligned || !split) return cudaErrorInvalidValue;

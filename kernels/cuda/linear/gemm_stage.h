@@ -25,10 +25,13 @@ struct RowTile {
   int64_t expert, first, end;
 };
 
+template <typename W>
+constexpr bool kIsInt4 = std::is_same_v<W, Nibbles> || std::is_same_v<W, OffsetNibbles>;
+
 // A tile of kRows rows and kGemmColumns columns, by kThreads threads.
 template <typename W, int kTileRows, int kTileThreads>
 struct Stage {
-  static constexpr int kBits = std::is_same_v<W, Nibbles> ? 4 : 8 * static_cast<int>(sizeof(W));
+  static constexpr int kBits = kIsInt4<W> ? 4 : 8 * static_cast<int>(sizeof(W));
   static constexpr bool kCodes = kBits < 16;
   static constexpr int kDepth = GemmDepth(kBits);
   static constexpr int kInRowBytes = 2 * kDepth, kWeightRowBytes = kDepth * kBits / 8;

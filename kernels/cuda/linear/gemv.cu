@@ -80,9 +80,9 @@ __device__ __forceinline__ int SumOverLanes(float (&values)[count], int lane) {
   return first;
 }
 
-// How factors become weights: weight = scale * (factor - zero).
-struct Scale {
-  float scale, zero;
+// What is known of a group's scale: its scale, its word, or pair and steps.
+struct GroupWord {
+  uint32_t word = 0, steps = kOneStep;
 };
 
 // What a lane loads at once of a row's weights, and its factors in the order of LoadInputs. Weights
@@ -90,7 +90,7 @@ struct Scale {
 template <typename W>
 struct Chunk {
   static constexpr int kWeights = 8, kBits = 16;
-  static constexpr bool kCodes = false, kZeros = false;
+  static constexpr bool kCodes = false, kTotals = false;
   uint4 packed;
 
   __device__ __forceinline__ void Load(const char* row, int k) {
@@ -102,7 +102,7 @@ struct Chunk {
 template <>
 struct Chunk<int8_t> {
   static constexpr int kWeights = 16, kBits = 8;
-  static constexpr bool kCodes = true, kZeros = false;
+  static constexpr bool kCodes = true, kTotals = false;
   uint4 packed;
 
   __device__ __forceinline__ void Load(const char* row, int k) {
@@ -117,15 +117,16 @@ struct Chunk<int8_t> {
       out[i] = BiasedAsFloat(words[place / 4], place % 4);
     }
   }
-  static __device__ __forceinline__ Scale ScaleOf(uint32_t word) {
-    return {__uint_as_float(word), 0};
+  static __device__ __forceinline__ float AddScaled(float sum, float part, float,
+                                                    const GroupWord& group) {
+    return sum + part * __uint_as_float(group.word);
   }
 };
 
 template <>
 struct Chunk<Nibbles> {
   static constexpr int kWeights = 16, kBits = 4;
-  static constexpr bool kCodes = true, kZeros = true;
+  static constexpr bool kCodes = true, kTotals = true;
   uint2 packed;
 
   __device__ __forceinline__ void Load(const char* row, int k) {
@@ -146,8 +147,10 @@ struct Chunk<Nibbles> {
   static __device__ __forceinline__ constexpr float InputScale(int i) {
     return 1.0f / static_cast<float>(1 << PlaceOf(i));
   }
-  static __device__ __forceinline__ Scale ScaleOf(uint32_t word) {
-    return {NibbleScale(word), static_cast<float>(word & kNibbleZeroBits)};
+  static __device__ __forceinline__ float AddScaled(float sum, float part, float total,
+                                                    const GroupWord& group) {
+    part -= static_cast<float>(group.word & kNibbleZeroBits) * total;
+    return sum + part * NibbleScale(group.word);
   }
 
  private:
@@ -155,6 +158,15 @@ struct Chunk<Nibbles> {
   static __device__ __forceinline__ constexpr int BitsOf(int i) { return i / 4 * 4 + i % 2 * 16; }
   static __device__ __forceinline__ constexpr int PlaceOf(int i) {
     return BitsOf(i) < kMantissaBits - 3 ? BitsOf(i) : BitsOf(i) - kMoved;
+  }
+};
+
+template <>
+struct Chunk<OffsetNibbles> : Chunk<Nibbles> {
+  static __device__ __forceinline__ float AddScaled(float sum, float part, float total,
+                                                    const GroupWord& group) {
+    const ScaleOffset by = MultiplyPair(group.word, group.steps);
+    return (sum + by.offset * total) + part * by.scale;
   }
 };
 
@@ -192,14 +204,14 @@ constexpr int MinBlocks(int rows, int weight_bits) {
 template <typename W, int kColumns>
 struct Loaded {
   Chunk<W> chunks[kColumns];
-  uint32_t words[kColumns];
+  GroupWord groups[kColumns];
 };
 
 // What a lane sums: kRows rows and kColumns columns, of every so many weights.
 template <typename T, typename W, int kRows>
 struct LaneSums {
   static constexpr int kChunk = Chunk<W>::kWeights, kColumns = GemvColumns(kRows, Chunk<W>::kBits);
-  static constexpr bool kCodes = Chunk<W>::kCodes, kZeros = Chunk<W>::kZeros;
+  static constexpr bool kCodes = Chunk<W>::kCodes, kTotals = Chunk<W>::kTotals;
   // Whether the next weights are under way while some are summed: few rows leave registers for it.
   static constexpr bool kAhead = kRows <= 2;
   static constexpr int kStep = kGemvWarps * kWarpThreads * kChunk;
@@ -210,12 +222,12 @@ struct LaneSums {
   const T* rows[kRows];
   float sums[kRows * kColumns];
 
-  // The inputs of row `r`; returns their sum where zeros are to be taken off.
+  // The inputs of row `r`; returns their sum where zeros or offsets need it.
   template <bool whole>
   __device__ __forceinline__ float Read(int r, int k, int depth, float* inputs) const {
     LoadInputs<T, kCodes, whole, kChunk>(rows[r], k, depth, inputs);
     float total = 0;
-    if constexpr (kZeros) {
+    if constexpr (kTotals) {
 #pragma unroll
       for (int i = 0; i < kChunk; ++i) {
         total += inputs[i];
@@ -232,11 +244,19 @@ struct LaneSums {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) loaded.chunks[c].Load(weights + to_column[c], k);
     if constexpr (kCodes) {
+      constexpr bool kOffsets = std::is_same_v<W, OffsetNibbles>;
       const uint32_t group = static_cast<uint32_t>(k) / static_cast<uint32_t>(p.group_size);
-      const char* const first = weights + p.scales_offset_bytes + group * sizeof(uint32_t);
+      uint32_t word = group;
+      if constexpr (kOffsets) {
+        word = static_cast<uint32_t>(p.blocks.skipped + k) / static_cast<uint32_t>(p.blocks.size);
+      }
+      const char* const first = weights + p.scales_offset_bytes + word * sizeof(uint32_t);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
-        loaded.words[c] = *reinterpret_cast<const uint32_t*>(first + to_column[c]);
+        loaded.groups[c].word = *reinterpret_cast<const uint32_t*>(first + to_column[c]);
+        if constexpr (kOffsets) {
+          loaded.groups[c].steps = StepsAt(weights + to_column[c], p.steps_offset_bytes, group);
+        }
       }
     }
   }
@@ -270,9 +290,7 @@ struct LaneSums {
 #pragma unroll
         for (int i = 0; i < kChunk; ++i) part += inputs[held_row][i] * factors[held_column][i];
         if constexpr (kCodes) {
-          const Scale scale = Chunk<W>::ScaleOf(loaded.words[c]);
-          if constexpr (kZeros) part -= scale.zero * totals[held_row];
-          part = sum + part * scale.scale;
+          part = Chunk<W>::AddScaled(sum, part, totals[held_row], loaded.groups[c]);
         }
         sum = part;
       }
@@ -369,11 +387,17 @@ cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
   }
 }
 
+template <typename T>
+cudaError_t LaunchNibbles(const LinearParams& p, cudaStream_t stream) {
+  return p.blocks.size > 0 ? LaunchRows<T, OffsetNibbles>(p, stream)
+                           : LaunchRows<T, Nibbles>(p, stream);
+}
+
 // Inputs of 16 bits meet weights of the same type, int8 or int4.
 template <typename T>
 cudaError_t LaunchHalf(const LinearParams& p, DType type, cudaStream_t stream) {
   if (p.weight_dtype == type) return LaunchRows<T, T>(p, stream);
-  if (p.weight_dtype == DType::kI4) return LaunchRows<T, Nibbles>(p, stream);
+  if (p.weight_dtype == DType::kI4) return LaunchNibbles<T>(p, stream);
   return p.weight_dtype == DType::kI8 ? LaunchRows<T, int8_t>(p, stream) : cudaErrorInvalidValue;
 }
 
@@ -382,7 +406,7 @@ cudaError_t LaunchFloat(const LinearParams& p, cudaStream_t stream) {
     case DType::kBF16: return LaunchRows<float, BFloat16>(p, stream);
     case DType::kF16: return LaunchRows<float, Float16>(p, stream);
     case DType::kI8: return LaunchRows<float, int8_t>(p, stream);
-    case DType::kI4: return LaunchRows<float, Nibbles>(p, stream);
+    case DType::kI4: return LaunchNibbles<float>(p, stream);
     default: return cudaErrorInvalidValue;
   }
 }

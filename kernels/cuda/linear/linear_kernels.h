@@ -10,6 +10,7 @@
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/dtype.h"
+#include "kernels/offset_blocks.h"
 
 namespace tessera::kernels::cuda {
 
@@ -31,6 +32,8 @@ struct LinearParams {
   int64_t rows = 0, columns = 0, depth = 0;
   int64_t out_stride = 0, in_stride = 0;  // elements
   int64_t weight_row_bytes = 0, scales_offset_bytes = 0, group_size = 0;
+  int64_t steps_offset_bytes = 0;  // i4 with offsets in blocks of several groups; else 0
+  OffsetBlocks blocks = {};
   int64_t experts = 1, expert_bytes = 0;  // from one expert's weights to the next one's
   DType weight_dtype = DType::kBF16, in_dtype = DType::kF32, out_dtype = DType::kF32;
   // GEMM of at most kMaxSplitRows rows: room for GemmPartBytes, from a multiple of 16 bytes on, or

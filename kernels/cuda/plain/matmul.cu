@@ -1,5 +1,5 @@
-#include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/codes.h"
+#include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/platform.h"
@@ -22,6 +22,11 @@ template <>
 __device__ __forceinline__ float Weight<Nibbles>(const MatmulParams& p, const char* row,
                                                  int64_t k) {
   return NibbleWeight(row, k, p.scales_offset_bytes, p.group_size);
+}
+template <>
+__device__ __forceinline__ float Weight<OffsetNibbles>(const MatmulParams& p, const char* row,
+                                                       int64_t k) {
+  return OffsetNibbleWeight(p, row, k);
 }
 
 // A tile of outputs; tiles of both factors pass through shared memory along k.
@@ -67,7 +72,9 @@ cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
     case DType::kBF16: return Launch(MatmulKernel<T, BFloat16>, shape, stream, p);
     case DType::kF16: return Launch(MatmulKernel<T, Float16>, shape, stream, p);
     case DType::kI8: return Launch(MatmulKernel<T, int8_t>, shape, stream, p);
-    case DType::kI4: return Launch(MatmulKernel<T, Nibbles>, shape, stream, p);
+    case DType::kI4:
+      return p.blocks.size > 0 ? Launch(MatmulKernel<T, OffsetNibbles>, shape, stream, p)
+                               : Launch(MatmulKernel<T, Nibbles>, shape, stream, p);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -12,6 +12,7 @@
 
 #include "kernels/cuda/runtime.h"
 #include "kernels/dtype.h"
+#include "kernels/offset_blocks.h"
 
 namespace tessera::kernels::cuda {
 
@@ -37,7 +38,8 @@ struct EmbeddingParams {
   const int32_t* ids = nullptr;  // [tokens]; outside of [begin, begin + rows): zeros
   int64_t tokens = 0, hidden = 0, vocabulary_rows = 0, vocabulary_begin = 0;
   int64_t out_stride = 0, table_row_bytes = 0;
-  int64_t scales_offset_bytes = 0, group_size = 0;  // i8, i4
+  int64_t scales_offset_bytes = 0, steps_offset_bytes = 0, group_size = 0;  // i8, i4
+  OffsetBlocks blocks = {};
   DType table_dtype = DType::kF32, dtype = DType::kF32;
   bool accumulate = false;  // out += row
 };
@@ -124,8 +126,10 @@ struct MatmulParams {
   int64_t rows = 0, columns = 0, depth = 0;
   int64_t out_stride = 0, in_stride = 0, weight_row_bytes = 0;
   // i8, i4: group_size values of a row share the scale (i4: word) at scales_offset_bytes + 4 *
-  // group of the row.
-  int64_t scales_offset_bytes = 0, group_size = 0;
+  // group of the row. i4 with offsets: a pair of each block there, and, unless 0, steps of each
+  // group at steps_offset_bytes.
+  int64_t scales_offset_bytes = 0, steps_offset_bytes = 0, group_size = 0;
+  OffsetBlocks blocks = {};
   DType weight_dtype = DType::kF32, in_dtype = DType::kF32, out_dtype = DType::kF32;
 };
 

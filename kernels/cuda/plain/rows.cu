@@ -25,6 +25,11 @@ __device__ __forceinline__ float TableValue<Nibbles>(const EmbeddingParams& p, c
                                                      int64_t i) {
   return NibbleWeight(row, i, p.scales_offset_bytes, p.group_size);
 }
+template <>
+__device__ __forceinline__ float TableValue<OffsetNibbles>(const EmbeddingParams& p,
+                                                           const char* row, int64_t i) {
+  return OffsetNibbleWeight(p, row, i);
+}
 
 template <typename Table, typename T>
 __global__ void EmbeddingKernel(EmbeddingParams p) {
@@ -121,7 +126,9 @@ cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
     case DType::kF16: return LaunchEarly(EmbeddingKernel<Float16, T>, shape, stream, p);
     case DType::kBF16: return LaunchEarly(EmbeddingKernel<BFloat16, T>, shape, stream, p);
     case DType::kI8: return LaunchEarly(EmbeddingKernel<int8_t, T>, shape, stream, p);
-    case DType::kI4: return LaunchEarly(EmbeddingKernel<Nibbles, T>, shape, stream, p);
+    case DType::kI4:
+      return p.blocks.size > 0 ? LaunchEarly(EmbeddingKernel<OffsetNibbles, T>, shape, stream, p)
+                               : LaunchEarly(EmbeddingKernel<Nibbles, T>, shape, stream, p);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -28,8 +28,9 @@ struct Packed {
   void Pack(int64_t first, int64_t rows, DType source_type, uint64_t seed) {
     const LinearSpec& spec = weights.spec;
     if (spec.weight_dtype == DType::kI4) {
-      const auto made = RandomInt4(rows, spec.in_features, spec.group_size, seed);
-      const TensorView source = Int4Rows(made, 0, rows, spec.in_features, spec.group_size);
+      const auto made = RandomInt4(rows, spec.in_features, spec.group_size, seed, spec.blocks);
+      const TensorView source =
+          Int4Rows(made, 0, rows, spec.in_features, spec.group_size, spec.blocks);
       REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
       return;
     }
@@ -79,6 +80,28 @@ std::vector<Path*> AllPaths(const std::string& op) {
   return all;
 }
 
+// One linear of `rows` rows on a path, against products in double.
+void CheckLinear(Path& path, const LinearSpec& spec, DType activation, DType products,
+                 int64_t rows) {
+  INFO("path " << path.name());
+  CAPTURE(Name(spec.weight_dtype), spec.group_size, spec.blocks.size, spec.blocks.skipped,
+          Name(activation), Name(products), spec.in_features, spec.out_features, rows);
+  const Packed packed(path, spec, DType::kF32, 1);
+  const Tensor in = Random(path, activation, {rows, spec.in_features}, 5, 3);
+  const Tensor bias = Random(path, DType::kF32, {spec.out_features}, 6);
+  const Tensor out = Zeros(path, activation, {rows, spec.out_features}, 2);
+  LinearArgs args = {.out = out, .in = in, .weights = &packed.weights};
+  args.products = products;
+  const bool biased = rows % 2 == 1;
+  if (biased) args.bias = bias;
+  args.workspace = path.Workspace(path.ops().LinearWorkspaceBytes(spec, rows, activation));
+  REQUIRE(path.ops().Linear(args, path.stream()).ok());
+  const std::vector<float> expected = Product(
+      in.Read(), packed.Unpack(), biased ? bias.Read() : std::vector<float>(), spec.in_features);
+  CHECK(Difference(out.Read(), expected, LinearTolerance(activation, products)) == "");
+  CHECK(out.PaddingIntact());
+}
+
 TEST_CASE("Linear: shapes, weight and activation types, bias") {
   const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8, DType::kI4);
   const DType activation = GENERATE(DType::kF32, DType::kBF16);
@@ -86,27 +109,34 @@ TEST_CASE("Linear: shapes, weight and activation types, bias") {
   const auto [in_features, out_features] =
       GENERATE(table<int64_t, int64_t>({{1, 1}, {64, 96}, {130, 33}, {257, 64}, {512, 100}}));
   const int64_t rows = GENERATE(0, 1, 2, 7, 40);
-  CAPTURE(Name(weight), Name(activation), Name(products), in_features, out_features, rows);
   for (Path* path : AllPaths("Linear")) {
-    INFO("path " << path->name());
-    const LinearSpec spec = {.in_features = in_features,
-                             .out_features = out_features,
-                             .weight_dtype = weight,
-                             .group_size = 64};
-    const Packed packed(*path, spec, DType::kF32, 1);
-    const Tensor in = Random(*path, activation, {rows, in_features}, 5, 3);
-    const Tensor bias = Random(*path, DType::kF32, {out_features}, 6);
-    const Tensor out = Zeros(*path, activation, {rows, out_features}, 2);
-    LinearArgs args = {.out = out, .in = in, .weights = &packed.weights};
-    args.products = products;
-    const bool biased = rows % 2 == 1;
-    if (biased) args.bias = bias;
-    args.workspace = path->Workspace(path->ops().LinearWorkspaceBytes(spec, rows, activation));
-    REQUIRE(path->ops().Linear(args, path->stream()).ok());
-    const std::vector<float> expected = Product(
-        in.Read(), packed.Unpack(), biased ? bias.Read() : std::vector<float>(), in_features);
-    CHECK(Difference(out.Read(), expected, LinearTolerance(activation, products)) == "");
-    CHECK(out.PaddingIntact());
+    CheckLinear(*path,
+                {.in_features = in_features,
+                 .out_features = out_features,
+                 .weight_dtype = weight,
+                 .group_size = 64},
+                activation, products, rows);
+  }
+}
+
+TEST_CASE("Linear: int4 with offsets, in blocks of a group and of several") {
+  const DType activation = GENERATE(DType::kF32, DType::kBF16);
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  const auto [in_features, out_features] =
+      GENERATE(table<int64_t, int64_t>({{1, 1}, {330, 33}, {1088, 100}}));
+  const int64_t rows = GENERATE(1, 2, 7, 70);
+  std::vector<Int4Form> forms(std::begin(kInt4Offsets), std::end(kInt4Offsets));
+  forms.push_back({16, {.size = 256, .skipped = 16}});  // no tensor cores
+  for (const auto& [group, blocks] : forms) {
+    for (Path* path : AllPaths("Linear")) {
+      CheckLinear(*path,
+                  {.in_features = in_features,
+                   .out_features = out_features,
+                   .weight_dtype = DType::kI4,
+                   .group_size = group,
+                   .blocks = blocks},
+                  activation, products, rows);
+    }
   }
 }
 
@@ -134,37 +164,63 @@ TEST_CASE("packing: what comes back is the conversion asked for, from every sour
   }
 }
 
-TEST_CASE("packing int4: what comes back is scale * (code - zero), and floats are refused") {
-  const LinearSpec spec = {
-      .in_features = 100, .out_features = 40, .weight_dtype = DType::kI4, .group_size = 32};
-  const auto rows = RandomInt4(20, 100, 32, 1), more = RandomInt4(20, 100, 32, 2);
-  std::vector<float> given;
-  for (const auto* half : {&rows, &more}) {
-    for (int64_t row = 0; row < 20; ++row) {
-      const std::byte* from = half->data() + row * Int4RowBytes(100, 32);
-      for (int64_t i = 0; i < 100; ++i) {
-        const uint32_t word = Int4WordAt(from + Int4CodeBytes(100), i / 32);
-        given.push_back(Int4Weight(Int4Code(from, i), word));
-      }
+TEST_CASE("packing int4: what comes back is what the codes say, and floats are refused") {
+  std::vector<Int4Form> forms(std::begin(kInt4Offsets), std::end(kInt4Offsets));
+  forms.push_back({32, {}});
+  for (const auto& [group, blocks] : forms) {
+    const LinearSpec spec = {.in_features = 100,
+                             .out_features = 40,
+                             .weight_dtype = DType::kI4,
+                             .group_size = group,
+                             .blocks = blocks};
+    std::vector<float> given;
+    for (const uint64_t seed : {1, 2}) {
+      const auto half = Int4Weights(RandomInt4(20, 100, group, seed, blocks), 100, group, blocks);
+      given.insert(given.end(), half.begin(), half.end());
+    }
+    for (Path* path : AllPaths("Linear")) {
+      INFO("path " << path->name());
+      const Packed packed(*path, spec, DType::kF32, 1);
+      CHECK(packed.Unpack() == given);
+      const Tensor floats = Random(Reference(), DType::kF32, {20, 100}, 1);
+      const absl::Status refused = path->ops().PackWeightRows(packed.weights, 0, floats);
+      CHECK(refused.code() == absl::StatusCode::kInvalidArgument);
+      // Looked up as an embedding.
+      const Tensor ids(*path, {3}, std::vector<int32_t>{39, 0, 40});
+      const Tensor out = Zeros(*path, DType::kF32, {3, 100});
+      EmbeddingArgs args = {.out = out, .packed = &packed.weights, .ids = ids};
+      REQUIRE(path->ops().Embedding(args, path->stream()).ok());
+      std::vector<float> expected(given.end() - 100, given.end());
+      expected.insert(expected.end(), given.begin(), given.begin() + 100);
+      expected.resize(300);
+      CHECK(out.Read() == expected);
     }
   }
-  for (Path* path : AllPaths("Linear")) {
-    INFO("path " << path->name());
-    const Packed packed(*path, spec, DType::kF32, 1);
-    CHECK(packed.Unpack() == given);
-    const Tensor floats = Random(Reference(), DType::kF32, {20, 100}, 1);
-    const absl::Status refused = path->ops().PackWeightRows(packed.weights, 0, floats);
-    CHECK(refused.code() == absl::StatusCode::kInvalidArgument);
-    // Looked up as an embedding.
-    const Tensor ids(*path, {3}, std::vector<int32_t>{39, 0, 40});
-    const Tensor out = Zeros(*path, DType::kF32, {3, 100});
-    EmbeddingArgs args = {.out = out, .packed = &packed.weights, .ids = ids};
-    REQUIRE(path->ops().Embedding(args, path->stream()).ok());
-    std::vector<float> expected(given.end() - 100, given.end());
-    expected.insert(expected.end(), given.begin(), given.begin() + 100);
-    expected.resize(300);
-    CHECK(out.Read() == expected);
-  }
+}
+
+TEST_CASE("Linear: offsets that no kernel has are refused") {
+  Path& path = Reference();
+  const auto refusal = [&](LinearSpec spec) {
+    const Tensor bytes = Zeros(path, DType::kF32, {64, 64});
+    const PackedWeights weights = {.spec = spec, .data = bytes.view().data};
+    return std::string(path.ops().PackWeightRows(weights, 0, bytes).message());
+  };
+  const LinearSpec good = {.in_features = 64,
+                           .out_features = 64,
+                           .weight_dtype = DType::kI4,
+                           .group_size = 32,
+                           .blocks = {.size = 64, .skipped = 32}};
+  CHECK_THAT(refusal(good), !Catch::Contains("blocks"));
+  LinearSpec bad = good;
+  bad.blocks.size = 48;
+  CHECK_THAT(refusal(bad), Catch::Contains("have blocks of whole groups"));
+  bad.blocks = {.size = 64, .skipped = 64};
+  CHECK_THAT(refusal(bad), Catch::Contains("have blocks of whole groups"));
+  bad.blocks = {.size = 64, .skipped = 16};
+  CHECK_THAT(refusal(bad), Catch::Contains("have blocks of whole groups"));
+  bad = good;
+  bad.weight_dtype = DType::kI8;
+  CHECK_THAT(refusal(bad), Catch::Contains("have blocks of whole groups"));
 }
 
 struct ExpertRows {
@@ -187,14 +243,17 @@ TEST_CASE("GroupedLinear: rows by expert, empty experts, rows read by index") {
   const bool indexed = GENERATE(false, true);
   // Many rows; and experts whose weights lie at equal distances, as a model's do.
   const bool many = GENERATE(false, true);
-  CAPTURE(Name(weight), Name(activation), Name(products), indexed, many);
+  // int4 twice, with zeros and with offsets.
+  const bool offsets_of_codes = weight == DType::kI4 && GENERATE(false, true);
+  CAPTURE(Name(weight), offsets_of_codes, Name(activation), Name(products), indexed, many);
   const int64_t width = 96, columns = 70;
   const auto [offsets, sources, in_rows] = FewOrMany(many);
   const auto slots = static_cast<int64_t>(sources.size());
   for (Path* path : AllPaths("GroupedLinear")) {
     INFO("path " << path->name());
-    const LinearSpec spec = {
+    LinearSpec spec = {
         .in_features = width, .out_features = columns, .weight_dtype = weight, .group_size = 32};
+    if (offsets_of_codes) spec.blocks = {.size = 64, .skipped = 32};
     const int64_t distance = (path->ops().PackedWeightBytes(spec) + 191) / 64 * 64;
     auto together = path->device().Allocate(4 * distance);
     REQUIRE(together.ok());

@@ -58,6 +58,7 @@ struct Problem {
   int64_t rows = 1, columns = 1, depth = 8;
   int64_t in_stride = 0;    // 0: dense
   int64_t group_size = 64;  // of int8, int4
+  OffsetBlocks blocks = {};
   std::vector<int32_t> expert_offsets = {};
   std::vector<int32_t> source_rows = {};
   bool with_bias = false;
@@ -71,7 +72,8 @@ struct Problem {
     return {.in_features = depth,
             .out_features = columns,
             .weight_dtype = weights,
-            .group_size = group_size};
+            .group_size = group_size,
+            .blocks = blocks};
   }
   std::vector<float> inputs() const { return RandomFloats(rows * stride(), 1); }
   std::vector<float> bias() const { return RandomFloats(columns, 3); }
@@ -79,9 +81,10 @@ struct Problem {
   std::vector<std::byte> packed() const {
     const int64_t all = experts() * columns;
     if (weights == DType::kI4) {
-      const auto rows = RandomInt4(all, depth, group_size, 2);
+      const auto rows = RandomInt4(all, depth, group_size, 2, blocks);
+      const TensorView view = Int4Rows(rows, 0, all, depth, group_size, blocks);
       std::vector<std::byte> bytes(all * WeightRowBytes(spec()));
-      REQUIRE(PackRows(spec(), 0, Int4Rows(rows, 0, all, depth, group_size), bytes.data()).ok());
+      REQUIRE(PackRows(spec(), 0, view, bytes.data()).ok());
       return bytes;
     }
     const std::vector<float> values = RandomFloats(experts() * columns * depth, 2);
@@ -134,6 +137,8 @@ LinearParams ParamsOf(const Problem& p, TestDevice& device, std::byte* out) {
                          .weight_row_bytes = WeightRowBytes(p.spec()),
                          .scales_offset_bytes = ScalesOffsetBytes(p.spec()),
                          .group_size = p.group_size,
+                         .steps_offset_bytes = StepsOffsetBytes(p.spec()),
+                         .blocks = p.blocks,
                          .experts = p.experts(),
                          .expert_bytes = p.columns * WeightRowBytes(p.spec()),
                          .weight_dtype = p.weights,
@@ -160,7 +165,7 @@ std::vector<float> Run(Launcher launch, const Problem& p, TestDevice& device) {
 
 void CheckProblem(Launcher launch, const Problem& p) {
   CAPTURE(Name(p.in), Name(p.weights), Name(p.out), p.rows, p.columns, p.depth, p.stride(),
-          p.group_size, p.with_bias, p.split);
+          p.group_size, p.blocks.size, p.blocks.skipped, p.with_bias, p.split);
   const double tolerance = std::max(2e-6, p.out == DType::kF32 ? 0 : Tolerance(p.out));
   CHECK(Difference(
             RunEverySchedule<float>([&](TestDevice& device) { return Run(launch, p, device); }),
@@ -233,6 +238,29 @@ TEST_CASE("GEMM: the depth in parts, with groups that end within them or not") {
                              .split = true});
 }
 
+TEST_CASE("int4 with offsets: GEMV, GEMM, and GEMM with the depth in parts") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const DType in = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const auto [group_size, blocks] = GENERATE(from_range(kInt4Offsets));
+  Problem p = {.in = in, .weights = DType::kI4, .rows = 2, .columns = 35, .depth = 1096};
+  p.in_stride = 1104;
+  p.group_size = group_size;
+  p.blocks = blocks;
+  for (const int64_t rows : {1, 2, 3}) {
+    p.rows = rows;
+    CheckProblem(&LaunchGemv, p);
+  }
+  if (in == DType::kF32) return;
+  for (const auto& [rows, columns] : {std::pair{1, 10}, {17, 130}, {40, 9}, {130, 9}}) {
+    p.rows = rows;
+    p.columns = columns;
+    CheckProblem(&LaunchGemm, p);
+  }
+  p.rows = 17;
+  p.split = true;
+  CheckProblem(&LaunchGemm, p);
+}
+
 TEST_CASE("experts: rows between offsets, empty experts, rows read by index") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType weights = GENERATE(DType::kBF16, DType::kI8, DType::kI4);
@@ -265,6 +293,7 @@ TEST_CASE("experts: more of them than rows") {
 TEST_CASE("a row has the same bits in every tile and beside any other rows") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType weights = GENERATE(DType::kF16, DType::kI8, DType::kI4);
+  const bool offsets = weights == DType::kI4 && GENERATE(false, true);
   TestDevice device;
   const auto first_row = [&](Launcher launch, int64_t rows, bool split = false) {
     const Problem p = {.in = DType::kF16,
@@ -272,6 +301,8 @@ TEST_CASE("a row has the same bits in every tile and beside any other rows") {
                        .rows = rows,
                        .columns = 33,
                        .depth = split ? 1320 : 320,
+                       .group_size = offsets ? 32 : 64,
+                       .blocks = {.size = offsets ? 256 : 0},
                        .split = split};
     std::vector<float> out = Run(launch, p, device);
     out.resize(p.columns);
