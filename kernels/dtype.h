@@ -7,7 +7,8 @@
 namespace tessera::kernels {
 
 // kI4 is of weights only, two to a byte: rows of them are tensors of bytes (kernels/int4_rows.h).
-enum class DType : uint8_t { kF32, kF16, kBF16, kI4, kI8, kI32, kU64 };
+// So is kF8, e4m3: rows of bytes with scales (kernels/byte_rows.h).
+enum class DType : uint8_t { kF32, kF16, kBF16, kF8, kI4, kI8, kI32, kU64 };
 
 // 0 for kI4.
 constexpr int64_t SizeInBytes(DType dtype) {
@@ -17,6 +18,7 @@ constexpr int64_t SizeInBytes(DType dtype) {
     case DType::kF16:
     case DType::kBF16: return 2;
     case DType::kI4: return 0;
+    case DType::kF8:
     case DType::kI8: return 1;
     case DType::kU64: return 8;
   }
@@ -28,6 +30,7 @@ constexpr std::string_view Name(DType dtype) {
     case DType::kF32: return "float32";
     case DType::kF16: return "float16";
     case DType::kBF16: return "bfloat16";
+    case DType::kF8: return "float8";
     case DType::kI4: return "int4";
     case DType::kI8: return "int8";
     case DType::kI32: return "int32";

@@ -41,9 +41,9 @@ namespace tessera::kernels {
 struct LinearSpec {
   int64_t in_features = 0;
   int64_t out_features = 0;
-  // f32, f16, bf16; i8 (weight-only, symmetric, f32 scales); i4 (weight-only, kernels/int4_rows.h)
+  // f32, f16, bf16; f8, i8 (weight-only, f32 scales); i4 (weight-only, kernels/int4_rows.h)
   DType weight_dtype = DType::kF32;
-  int64_t group_size = 128;  // i8, i4: inputs that share one scale, per output row; <= 128
+  int64_t group_size = 128;  // f8, i8, i4: inputs that share one scale, per output row; <= 128
   OffsetBlocks blocks = {};  // i4 with an offset
 
   bool operator==(const LinearSpec&) const = default;
@@ -139,7 +139,7 @@ struct LinearArgs {
 };                               // f32 invariance
 
 // LinearArgs::products: f32 keeps f32 activations as they are, whatever the weights. With bf16, f32
-// activations may be rounded to bf16 before bf16, i8 or i4 weights meet them, which is several
+// activations may be rounded to bf16 before bf16, f8, i8 or i4 weights meet them, which is several
 // times faster where the processor multiplies bf16 pairs; the same with f16, on GPUs alone. Sums
 // are f32 in any case.
 
@@ -369,9 +369,10 @@ class Ops {
   virtual bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) const = 0;
   // Load time only, synchronous, host memory in: rows [first_row, first_row + source.rows()) of the
   // weight matrix [out_features, in_features] as f32|f16|bf16, converted (i8: quantised, round to
-  // nearest, scale = max|w| / 127 per row and group). Of i4 weights the source is rows of bytes,
-  // i8 [rows, Int4RowBytes] (kernels/int4_rows.h). `source` may be released on return. Several
-  // threads may pack rows of which none is the same.
+  // nearest, scale = max|w| / 127 per row and group). Of i4 and f8 weights the source is rows of
+  // bytes, of i8 weights it may be: i8 [rows, Int4RowBytes] (kernels/int4_rows.h) or i8 [rows,
+  // ByteRowBytes] (kernels/byte_rows.h), kept as they are. `source` may be released on return.
+  // Several threads may pack rows of which none is the same.
   virtual absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
                                       const TensorView& source) = 0;
   // The inverse, for tests and for the oracle: rows as f32 after conversion or quantisation.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/argument_check.h"
+#include "kernels/byte_rows.h"
 #include "kernels/int4_rows.h"
 
 namespace tessera::kernels {
@@ -41,7 +42,7 @@ ArgumentCheck CheckNorm(const char* op, const NormArgs& args) {
 }
 
 bool IsWeightType(DType type) {
-  return type == kF32 || type == kF16 || type == kBF16 || type == kI8 || type == kI4;
+  return type == kF32 || type == kF16 || type == kBF16 || type == kF8 || type == kI8 || type == kI4;
 }
 
 ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
@@ -49,8 +50,9 @@ ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
   check.That(spec.in_features > 0 && spec.out_features > 0, "weights",
              "have in_features and out_features above 0");
   check.That(IsWeightType(spec.weight_dtype), "weights",
-             "be float32, float16, bfloat16, int8 or int4");
-  const bool groups = spec.weight_dtype == kI8 || spec.weight_dtype == kI4;
+             "be float32, float16, bfloat16, float8, int8 or int4");
+  const bool groups =
+      spec.weight_dtype == kF8 || spec.weight_dtype == kI8 || spec.weight_dtype == kI4;
   check.That(!groups || (spec.group_size > 0 && spec.group_size <= 128), "weights",
              "have a group_size of 1 to 128");
   const OffsetBlocks& blocks = spec.blocks;
@@ -152,6 +154,9 @@ absl::Status CheckPackWeightRows(const PackedWeights& weights, int64_t first_row
   if (!check.ok()) return std::move(check).status();
   if (spec.weight_dtype == kI4) {
     const int64_t row_bytes = Int4RowBytes(spec.in_features, spec.group_size, spec.blocks);
+    check.Tensor("rows", source, {kI8}, {kAnySize, row_bytes}, kMayBeStrided);
+  } else if (spec.weight_dtype == kF8 || (spec.weight_dtype == kI8 && source.dtype == kI8)) {
+    const int64_t row_bytes = ByteRowBytes(spec.in_features, spec.group_size);
     check.Tensor("rows", source, {kI8}, {kAnySize, row_bytes}, kMayBeStrided);
   } else {
     check.Tensor("rows", source, {kF32, kF16, kBF16}, {kAnySize, spec.in_features}, kMayBeStrided);

@@ -1,10 +1,11 @@
-// int8 and int4 weights in kernels. A weight is scale * code, scale * (code - zero), or scale *
-// code
+// float8, int8 and int4 weights in kernels. A weight is scale * code, scale * (code - zero), or
+// scale * code
 // + offset; how rows of them stand in memory says device/weight_rows.h, and what a group's word,
 // pair and steps of int4 hold kernels/int4_rows.h. For .cu files.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/platform.h"
 
@@ -16,11 +17,30 @@ __device__ __forceinline__ constexpr int64_t CodePlace(int64_t i) {
   return i / 32 * 32 + i % 8 / 2 * 8 + i % 32 / 8 * 2 + i % 2;
 }
 
+struct Float8 {  // e4m3, see kernels/byte_rows.h
+  uint8_t bits;
+};
+
+// What a scale is multiplied by where codes of Float8 are taken as f16: its exponent has a bias
+// that is 8 higher, and the rest stands alike.
+template <typename W>
+constexpr float kCodeUnit = std::is_same_v<W, Float8> ? 256.0f : 1.0f;
+
+__device__ __forceinline__ Float16 CodeAsHalf(uint32_t code) {
+  return {static_cast<uint16_t>((code & 0x80u) << 8 | (code & 0x7fu) << 7)};
+}
+
+__device__ __forceinline__ float CodeValue(int8_t code) { return static_cast<float>(code); }
+__device__ __forceinline__ float CodeValue(Float8 code) {
+  return AsFloat(CodeAsHalf(code.bits)) * kCodeUnit<Float8>;
+}
+
+// Of a row of `W`, int8_t or Float8; the places of both are the same.
+template <typename W>
 __device__ __forceinline__ float CodeWeight(const char* row, int64_t i, int64_t scales_offset_bytes,
                                             int64_t group_size) {
   const auto* scales = reinterpret_cast<const float*>(row + scales_offset_bytes);
-  const int8_t code = reinterpret_cast<const int8_t*>(row)[CodePlace(i)];
-  return static_cast<float>(code) * scales[i / group_size];
+  return CodeValue(reinterpret_cast<const W*>(row)[CodePlace(i)]) * scales[i / group_size];
 }
 
 // The types of such weights in templates: with zeros, and with offsets.

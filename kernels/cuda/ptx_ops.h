@@ -77,10 +77,10 @@ __device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&r)[4], const v
 __device__ __forceinline__ void CopyAsync16(void* shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 800
   // What follows in memory is wanted soon, as a rule.
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
-                   SharedAddress(shared)),
-               "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+      "l"(__cvta_generic_to_global(global)), "r"(valid ? 16 : 0)
+      : "memory");
 #else
   const uint4 zeros = {0, 0, 0, 0};
   *static_cast<uint4*>(shared) = valid ? *static_cast<const uint4*>(global) : zeros;
@@ -143,6 +143,21 @@ __device__ __forceinline__ uint32_t AddPairs(uint32_t a, uint32_t b) {
     asm("add.rn.f16x2 %0, %1, %2;" : "=r"(sums) : "r"(a), "r"(b));
   }
   return sums;
+}
+
+// Of bf16.
+template <typename T>
+__device__ __forceinline__ uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
+  static_assert(std::is_same_v<T, BFloat16>);
+  uint32_t products;
+#if __CUDA_ARCH__ >= 800
+  // A product of bf16 is there from 9.0 on, a product and a sum with -0 before.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(products) : "r"(a), "r"(b), "r"(0x80008000u));
+#else
+  products = 0;
+  __trap();
+#endif
+  return products;
 }
 
 __device__ __forceinline__ uint32_t MaskAndOr(uint32_t value, uint32_t mask, uint32_t bits) {

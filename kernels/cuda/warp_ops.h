@@ -35,6 +35,8 @@
 //     take registers.
 //   template <typename T> uint32_t AddPairs(uint32_t a, uint32_t b);
 //     The sums of the lower and of the upper halves, rounded to nearest even.
+//   template <typename T> uint32_t MultiplyPairs(uint32_t a, uint32_t b);  T is BFloat16
+//     The products of the lower and of the upper halves, rounded to nearest even.
 //   uint32_t MaskAndOr(uint32_t value, uint32_t mask, uint32_t bits);
 //     (value & mask) | bits. Of two constants compilers make two instructions.
 //   void SyncNamedBarrier(int id, int threads);    ids 1 to 15; threads: a multiple of 32

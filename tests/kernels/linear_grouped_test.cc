@@ -72,7 +72,7 @@ TEST_CASE("grouped linear: empty experts, one row, many rows, gathered and in or
   };
   for (const LinearPath& path : LinearPaths()) {
     for (const Grouped& c : cases) {
-      for (DType weight : {DType::kF32, DType::kBF16, DType::kI8, DType::kI4}) {
+      for (DType weight : {DType::kF32, DType::kBF16, DType::kI8, DType::kF8, DType::kI4}) {
         Check(path, {.weight_dtype = weight}, DType::kF32, c);
         Check(path, {.weight_dtype = weight}, DType::kBF16, c);
       }

@@ -5,6 +5,7 @@
 
 #include "kernels/half_floats.h"
 #include "tests/kernels/linear_paths.h"
+#include "tests/kernels/random_bytes.h"
 #include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels {
@@ -120,6 +121,73 @@ TEST_CASE(
       const std::vector<float> expected = Int4Weights(rows, 201, group, blocks);
       for (int64_t row = 0; row < 75; ++row) {
         for (int64_t i = 0; i < 201; ++i) REQUIRE(back.Get(row, i) == expected[row * 201 + i]);
+      }
+    }
+  }
+}
+
+TEST_CASE("linear pack: rows of int8 and float8 codes come back exactly, every code") {
+  for (const LinearPath& path : LinearPaths()) {
+    for (const DType type : {DType::kI8, DType::kF8}) {
+      for (int64_t group : {128, 16, 7}) {
+        const LinearSpec spec = {
+            .in_features = 201, .out_features = 75, .weight_dtype = type, .group_size = group};
+        auto rows = RandomBytes(type, 75, 201, group, 9);
+        for (int code = 0; code < 127; ++code) {  // in the first row, with both signs
+          rows[code] = static_cast<std::byte>(code % 2 == 0 ? code : code | 0x80);
+        }
+        const int64_t size_bytes = path.packed_bytes(spec);
+        Memory whole(size_bytes), pieces(size_bytes);
+        REQUIRE(path.pack({spec, whole.data()}, 0, ByteRows(rows, 0, 75, 201, group)).ok());
+        for (int64_t begin = 0; begin < 75; begin += 25) {
+          const TensorView part = ByteRows(rows, begin, 25, 201, group);
+          REQUIRE(path.pack({spec, pieces.data()}, begin, part).ok());
+        }
+        CHECK(std::memcmp(whole.data(), pieces.data(), size_bytes) == 0);
+        Matrix back(DType::kF32, 75, 201);
+        path.unpack({spec, whole.data()}, 0, back.view);
+        const std::vector<float> expected = ByteWeights(type, rows, 201, group);
+        for (int64_t row = 0; row < 75; ++row) {
+          for (int64_t i = 0; i < 201; ++i) REQUIRE(back.Get(row, i) == expected[row * 201 + i]);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("linear: every float8 code is multiplied as the number that it is") {
+  // Each code is one column's weight of an input of its own.
+  const LinearSpec spec = {
+      .in_features = 256, .out_features = 32, .weight_dtype = DType::kF8, .group_size = 128};
+  std::vector<std::byte> rows(32 * ByteRowBytes(256, 128));
+  for (int64_t row = 0; row < 32; ++row) {
+    std::byte* codes = rows.data() + row * ByteRowBytes(256, 128);
+    for (int code = 0; code < 256; ++code) {
+      const bool number = (code & 0x7f) != kF8NotANumber;
+      codes[code] = static_cast<std::byte>(number && code % 32 == row ? code : 0);
+    }
+    const float one[2] = {1, 1};
+    std::memcpy(codes + ByteCodeBytes(256), one, sizeof(one));
+  }
+  for (const LinearPath& path : LinearPaths()) {
+    Memory memory(path.packed_bytes(spec)), workspace(path.workspace_bytes(spec, 256));
+    const PackedWeights packed = {spec, memory.data()};
+    REQUIRE(path.pack(packed, 0, ByteRows(rows, 0, 32, 256, 128)).ok());
+    for (const DType activation : {DType::kF32, DType::kBF16}) {
+      Matrix in(activation, 256, 256), out(activation, 256, 32);
+      for (int64_t i = 0; i < 256; ++i) {
+        for (int64_t j = 0; j < 256; ++j) in.Set(i, j, i == j ? 1 : 0);
+      }
+      LinearArgs args;
+      args.out = out.view;
+      args.in = in.view;
+      args.weights = &packed;
+      args.workspace = TensorView(workspace.data(), DType::kI8, {1});
+      path.run(args, TestPool());
+      for (int code = 0; code < 256; ++code) {
+        if ((code & 0x7f) == kF8NotANumber) continue;
+        CAPTURE(path.name, Name(activation), code);
+        REQUIRE(out.Get(code, code % 32) == F8ToFloat(static_cast<uint8_t>(code)));
       }
     }
   }

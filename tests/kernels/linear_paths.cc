@@ -14,6 +14,7 @@
 #include "kernels/cpu/linear/packed_linear.h"
 #include "kernels/half_floats.h"
 #include "tests/kernels/linear_emulated_tiles.h"
+#include "tests/kernels/random_bytes.h"
 #include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels {
@@ -158,6 +159,11 @@ TestWeights::TestWeights(const LinearPath& path, const LinearSpec& spec, std::mt
     status = path.pack(
         packed, 0,
         Int4Rows(rows, 0, spec.out_features, spec.in_features, spec.group_size, spec.blocks));
+  } else if (spec.weight_dtype == DType::kF8) {
+    const auto rows =
+        RandomBytes(DType::kF8, spec.out_features, spec.in_features, spec.group_size, random());
+    status = path.pack(packed, 0,
+                       ByteRows(rows, 0, spec.out_features, spec.in_features, spec.group_size));
   } else {
     values.FillNormal(random);
     status = path.pack(packed, 0, values.view);

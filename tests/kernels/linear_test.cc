@@ -76,7 +76,7 @@ void Check(const Case& c) {
   }
 }
 
-constexpr DType kWeightTypes[] = {DType::kF32, DType::kBF16, DType::kI8, DType::kI4};
+constexpr DType kWeightTypes[] = {DType::kF32, DType::kBF16, DType::kI8, DType::kF8, DType::kI4};
 constexpr DType kActivationTypes[] = {DType::kF32, DType::kBF16};
 constexpr std::pair<DType, DType> kActivationsAndProducts[] = {
     {DType::kF32, DType::kF32}, {DType::kF32, DType::kBF16}, {DType::kBF16, DType::kF32}};
@@ -117,11 +117,11 @@ TEST_CASE("linear: odd sizes, strides and bias") {
   }
 }
 
-TEST_CASE("linear: int8 and int4 groups of any size") {
+TEST_CASE("linear: float8, int8 and int4 groups of any size") {
   for (int64_t group : {1, 2, 7, 16, 32, 50, 63, 64, 100, 127, 128}) {
     for (int64_t rows : {1, 9, 35}) {
       for (DType activation : kActivationTypes) {
-        for (DType weight : {DType::kI8, DType::kI4}) {
+        for (DType weight : {DType::kF8, DType::kI8, DType::kI4}) {
           Check({.spec = {.in_features = 331,
                           .out_features = 45,
                           .weight_dtype = weight,

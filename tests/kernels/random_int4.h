@@ -1,6 +1,7 @@
 // Random rows of int4 weights in the layout of kernels/int4_rows.h, for tests of what packs them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <random>
@@ -87,7 +88,7 @@ struct Int4Form {
   int64_t group_size;
   OffsetBlocks blocks;
 };
-inline constexpr Int4Form kInt4Offsets[] = {
-    {32, {.size = 32}}, {32, {.size = 256}}, {32, {.size = 256, .skipped = 96}}};
+inline constexpr std::array kInt4Offsets = {Int4Form{32, {.size = 32}}, Int4Form{32, {.size = 256}},
+                                            Int4Form{32, {.size = 256, .skipped = 96}}};
 
 }  // namespace tessera::kernels

@@ -50,6 +50,18 @@ struct Avx2Step {
   static __m256 MultiplyAdd(__m256 sum, Operand w, Operand a) { return _mm256_fmadd_ps(w, a, sum); }
 };
 
+// Steps of one byte a weight to [input][column] f32.
+template <typename Step>
+void WidenSteps(std::byte* out, const std::byte* weights, int64_t steps) {
+  float* p = reinterpret_cast<float*>(out);
+  for (int64_t input = 0; input < steps * Step::kWords; ++input) {
+    typename Step::Operand row[Step::kVectors];
+    Step::Load(weights + input * kPanelColumns, 0, row);
+    for (int v = 0; v < Step::kVectors; ++v) _mm256_store_ps(p + v * 8, row[v]);
+    p += kPanelColumns;
+  }
+}
+
 struct Avx2F32 : Avx2Step {
   static constexpr int kBytes = 128, kWords = 1;
   static void Load(const std::byte* weights, int, Operand (&out)[kVectors]) {
@@ -86,13 +98,26 @@ struct Avx2I8 : Avx2Step {
   }
   // To [input][column] f32.
   static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
-    float* p = reinterpret_cast<float*>(out);
-    for (int64_t input = 0; input < steps * 2; ++input) {
-      Operand row[kVectors];
-      Load(weights + input * kPanelColumns, 0, row);
-      for (int v = 0; v < kVectors; ++v) _mm256_store_ps(p + v * 8, row[v]);
-      p += kPanelColumns;
+    WidenSteps<Avx2I8>(out, weights, steps);
+  }
+};
+
+// e4m3: exponent and mantissa move to their place in an f32, whose bias is 120 higher.
+struct Avx2F8 : Avx2Step {
+  static constexpr int kMaxRows = 2;  // widening needs registers too
+  static constexpr int kBytes = 64, kWords = 2;
+  static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
+    const std::byte* p = weights + word * kPanelColumns;
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + v * 8));
+      const __m256i moved = _mm256_slli_epi32(_mm256_cvtepi8_epi32(bytes), 20);
+      const __m256i bits = _mm256_and_si256(moved, _mm256_set1_epi32(static_cast<int>(0x87f00000)));
+      out[v] = _mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0x1p120f));
     }
+  }
+  static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
+    WidenSteps<Avx2F8>(out, weights, steps);
   }
 };
 

@@ -51,6 +51,21 @@ struct Avx512Step {
   static __m512 MultiplyAdd(__m512 sum, Operand w, Operand a) { return _mm512_fmadd_ps(w, a, sum); }
 };
 
+// Steps of one byte a weight to [input][column] f32.
+template <typename Step>
+void WidenSteps512(std::byte* out, const std::byte* weights, int64_t steps) {
+  float* p = reinterpret_cast<float*>(out);
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int word = 0; word < Step::kWords; ++word) {
+      typename Step::Operand row[Step::kVectors];
+      Step::Load(weights + step * Step::kBytes, word, row);
+      _mm512_store_ps(p, row[0]);
+      _mm512_store_ps(p + 16, row[1]);
+      p += kPanelColumns;
+    }
+  }
+}
+
 struct Avx512F32 : Avx512Step {
   static constexpr int kBytes = 128, kWords = 1;
   static void Load(const std::byte* weights, int, Operand (&out)[kVectors]) {
@@ -82,16 +97,25 @@ struct Avx512I8 : Avx512Step {
       out[v] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p + v)));
     }
   }
-  // To [input][column] f32.
   static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
-    float* p = reinterpret_cast<float*>(out);
-    for (int64_t input = 0; input < steps * 2; ++input) {
-      Operand row[kVectors];
-      Load(weights + input * kPanelColumns, 0, row);
-      _mm512_store_ps(p, row[0]);
-      _mm512_store_ps(p + 16, row[1]);
-      p += kPanelColumns;
+    WidenSteps512<Avx512I8>(out, weights, steps);
+  }
+};
+
+// e4m3: exponent and mantissa move to their place in an f32, whose bias is 120 higher.
+struct Avx512F8 : Avx512Step {
+  static constexpr int kBytes = 64, kWords = 2;
+  static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
+    const __m128i* p = reinterpret_cast<const __m128i*>(weights + word * kPanelColumns);
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const __m512i moved = _mm512_slli_epi32(_mm512_cvtepi8_epi32(_mm_loadu_si128(p + v)), 20);
+      const __m512i bits = _mm512_and_si512(moved, _mm512_set1_epi32(static_cast<int>(0x87f00000)));
+      out[v] = _mm512_mul_ps(_mm512_castsi512_ps(bits), _mm512_set1_ps(0x1p120f));
     }
+  }
+  static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
+    WidenSteps512<Avx512F8>(out, weights, steps);
   }
 };
 

@@ -1,6 +1,7 @@
 // AVX512_BF16 for panel_block.h: a step multiplies pairs of bf16 (vdpbf16ps: even and odd product
-// added to an f32 sum; subnormals count as zero). i8 weights become bf16 exactly, through two
-// tables of 128 bytes that AVX512_VBMI looks up 64 at a time. Internal linkage: see panel_block.h.
+// added to an f32 sum; subnormals count as zero). i8 and f8 weights become bf16 exactly, through
+// two tables of 128 bytes that AVX512_VBMI looks up 64 at a time. Internal linkage: see
+// panel_block.h.
 #pragma once
 
 #include <immintrin.h>
@@ -55,15 +56,37 @@ constexpr MagnitudeTable MakeTable(int shift) {
 alignas(64) constexpr MagnitudeTable kHighBytes = MakeTable(8);
 alignas(64) constexpr MagnitudeTable kLowBytes = MakeTable(0);
 
-struct DotI8 : DotStep {
+// High or low bytes of the bf16 numbers that e4m3 magnitudes are.
+constexpr MagnitudeTable MakeF8Table(int shift) {
+  MagnitudeTable table{};
+  for (unsigned value = 1; value < 128; ++value) {
+    const unsigned exponent = value >> 3, mantissa = value & 7;
+    if (exponent > 0) {
+      table.bytes[value] =
+          static_cast<uint8_t>((((120 + exponent) << 7) | (mantissa << 4)) >> shift);
+      continue;
+    }
+    const unsigned top = mantissa >= 4 ? 2 : mantissa >= 2 ? 1 : 0;  // mantissa * 2^-9
+    const unsigned rest = (mantissa << (7 - top)) & 0x7f;
+    table.bytes[value] = static_cast<uint8_t>((((118 + top) << 7) | rest) >> shift);
+  }
+  return table;
+}
+
+alignas(64) constexpr MagnitudeTable kF8HighBytes = MakeF8Table(8);
+alignas(64) constexpr MagnitudeTable kF8LowBytes = MakeF8Table(0);
+
+// Codes of sign and magnitude.
+template <const MagnitudeTable& kHigh, const MagnitudeTable& kLow>
+struct DotCodes : DotStep {
   static constexpr int kMaxRows = 8;  // the tables need registers too
   static constexpr int kBytes = 64;
   static void Load(const std::byte* weights, int, Operand (&out)[kVectors]) {
     const __m512i codes = _mm512_loadu_si512(weights);
-    const __m512i magnitude_high = _mm512_permutex2var_epi8(
-        _mm512_load_si512(kHighBytes.bytes), codes, _mm512_load_si512(kHighBytes.bytes + 64));
-    const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kLowBytes.bytes), codes,
-                                                 _mm512_load_si512(kLowBytes.bytes + 64));
+    const __m512i magnitude_high = _mm512_permutex2var_epi8(_mm512_load_si512(kHigh.bytes), codes,
+                                                            _mm512_load_si512(kHigh.bytes + 64));
+    const __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kLow.bytes), codes,
+                                                 _mm512_load_si512(kLow.bytes + 64));
     constexpr int kFirstOrBoth = 0xf8;  // a | (b & c)
     const __m512i high =
         _mm512_ternarylogic_epi32(magnitude_high, codes, _mm512_set1_epi8(-128), kFirstOrBoth);
@@ -80,14 +103,17 @@ struct DotI8 : DotStep {
     }
   }
 };
+using DotI8 = DotCodes<kHighBytes, kLowBytes>;
+using DotF8 = DotCodes<kF8HighBytes, kF8LowBytes>;
 
-// The weights of DotI8 with f32 activations: its bf16 numbers, exact, are the upper halves of f32.
-struct SplitI8 : Avx512Step {
+// The weights of `Dot` with f32 activations: its bf16 numbers, exact, are the upper halves of f32.
+template <typename Dot>
+struct SplitCodes : Avx512Step {
   static constexpr int kMaxRows = 8;
   static constexpr int kBytes = 64, kWords = 2;
   static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
     __m512i pairs[kVectors];
-    DotI8::Load(weights, 0, pairs);
+    Dot::Load(weights, 0, pairs);
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
@@ -95,20 +121,12 @@ struct SplitI8 : Avx512Step {
                                              : _mm512_and_si512(pairs[v], high));
     }
   }
-  // To [input][column] f32.
   static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
-    float* p = reinterpret_cast<float*>(out);
-    for (int64_t step = 0; step < steps; ++step) {
-      for (int word = 0; word < kWords; ++word) {
-        Operand row[kVectors];
-        Load(weights + step * kBytes, word, row);
-        _mm512_store_ps(p, row[0]);
-        _mm512_store_ps(p + 16, row[1]);
-        p += kPanelColumns;
-      }
-    }
+    WidenSteps512<SplitCodes>(out, weights, steps);
   }
 };
+using SplitI8 = SplitCodes<DotI8>;
+using SplitF8 = SplitCodes<DotF8>;
 
 }  // namespace
 }  // namespace tessera::kernels::cpu::linear

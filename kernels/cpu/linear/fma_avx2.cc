@@ -47,6 +47,10 @@ const KernelSet kAvx2Kernels = {
     .i4_keeping_f32 = {.run = &RunNibblePanel<Avx2I8, Avx2F32, false>,
                        .pair_words = false,
                        .sign_magnitude = false},
+    .f8 = {.run = &RunScaledPanel<Avx2F8, Avx2F32>, .pair_words = false, .sign_magnitude = false},
+    .f8_keeping_f32 = {.run = &RunScaledPanel<Avx2F8, Avx2F32>,
+                       .pair_words = false,
+                       .sign_magnitude = false},
     .widen = &Widen,
     .narrow = &Narrow,
 };

@@ -29,6 +29,12 @@ const KernelSet kAvx512Kernels = {
     .i4_keeping_f32 = {.run = &RunNibblePanel<Avx512I8, Avx512F32, false>,
                        .pair_words = false,
                        .sign_magnitude = false},
+    .f8 = {.run = &RunScaledPanel<Avx512F8, Avx512F32>,
+           .pair_words = false,
+           .sign_magnitude = false},
+    .f8_keeping_f32 = {.run = &RunScaledPanel<Avx512F8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = false},
     .widen = &Widen512,
     .narrow = &Narrow512,
 };

@@ -31,7 +31,7 @@ int64_t SegmentBytes(const LinearSpec& spec, int64_t steps) {
 }
 
 bool HasGroups(DType weight_dtype) {
-  return weight_dtype == DType::kI8 || weight_dtype == DType::kI4;
+  return weight_dtype == DType::kF8 || weight_dtype == DType::kI8 || weight_dtype == DType::kI4;
 }
 
 }  // namespace
@@ -40,6 +40,7 @@ const Kernel& KernelFor(const KernelSet& kernels, DType weight_dtype, bool keep_
   if (weight_dtype == DType::kF32) return kernels.f32;
   if (weight_dtype == DType::kBF16) return keep_f32 ? kernels.bf16_keeping_f32 : kernels.bf16;
   if (weight_dtype == DType::kI4) return keep_f32 ? kernels.i4_keeping_f32 : kernels.i4;
+  if (weight_dtype == DType::kF8) return keep_f32 ? kernels.f8_keeping_f32 : kernels.f8;
   return keep_f32 ? kernels.i8_keeping_f32 : kernels.i8;
 }
 

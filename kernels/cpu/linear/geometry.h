@@ -12,8 +12,8 @@ namespace tessera::kernels::cpu::linear {
 // `keep_f32`: activations are f32 and may not be rounded. Packing is the same either way.
 const Kernel& KernelFor(const KernelSet& kernels, DType weight_dtype, bool keep_f32 = false);
 
-// The spec is valid: features >= 1, weight_dtype f32, bf16, i8 or i4, for the last two group_size
-// 1..128.
+// The spec is valid: features >= 1, weight_dtype f32, bf16, f8, i8 or i4, for the last three
+// group_size 1..128.
 Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel);
 
 // Steps and inputs of one segment, the last one shorter.

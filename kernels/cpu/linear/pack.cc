@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/byte_rows.h"
 #include "kernels/cpu/linear/geometry.h"
 #include "kernels/cpu/linear/sign_magnitude.h"
 #include "kernels/cpu/linear/weight_rows.h"
@@ -85,7 +86,7 @@ void WriteBf16(const ColumnSegment& to, const float* weights, int64_t padded) {
 
 void WriteCodes(const ColumnSegment& to, const int8_t* codes, int64_t padded) {
   uint8_t coded[kMaxSegmentInputs];
-  if (to.sign_magnitude) {
+  if (to.sign_magnitude && to.dtype == DType::kI8) {
     for (int64_t i = 0; i < padded; ++i) coded[i] = ToSignMagnitude(codes[i]);
   } else {
     std::memcpy(coded, codes, padded);
@@ -167,6 +168,8 @@ void ReadColumn(const ColumnSegment& from, float* out, int64_t count) {
       out[i] = ToFloat(from.Bf16(i));
     } else if (from.dtype == DType::kI4) {
       out[i] = NibbleWeight(from, i);
+    } else if (from.dtype == DType::kF8) {
+      out[i] = from.Scale() * F8ToFloat(from.Code(i));
     } else {
       const uint8_t code = from.Code(i);
       const int8_t value =
@@ -233,20 +236,38 @@ const UnpackedRows::Block& BlockOf(const UnpackedRows& rows, int64_t row) {
   return *block;
 }
 
-// Rows that are int4 already. Behind the matrix's last row all is 0.
-void PackNibbles(const Kernel& kernel, const Geometry& g, const PackedWeights& weights,
-                 int64_t first_row, const TensorView& source) {
+// Segment `segment` of a row of bytes (byte_rows.h).
+void WriteByteSegment(const ColumnSegment& to, const Geometry& g, const std::byte* row,
+                      int64_t segment) {
+  int8_t codes[kMaxSegmentInputs] = {};
+  std::memcpy(codes, row + segment * g.segment_inputs, SegmentInputs(g, segment));
+  to.Scale() = ByteScaleAt(row + ByteCodeBytes(g.in_features), segment);
+  WriteCodes(to, codes, SegmentSteps(g, segment) * 2);
+}
+
+int64_t CodedRowBytes(const LinearSpec& spec) {
+  return spec.weight_dtype == DType::kI4
+             ? Int4RowBytes(spec.in_features, spec.group_size, spec.blocks)
+             : ByteRowBytes(spec.in_features, spec.group_size);
+}
+
+// Rows that are codes already. Behind the matrix's last row all is 0.
+void PackCodes(const Kernel& kernel, const Geometry& g, const PackedWeights& weights,
+               int64_t first_row, const TensorView& source) {
   const int64_t end = first_row + source.rows();
   const int64_t padded_end = end == g.out_features ? g.panels * kPanelColumns : end;
   const LinearSpec& spec = weights.spec;
-  const std::vector<std::byte> nothing(
-      Int4RowBytes(spec.in_features, spec.group_size, spec.blocks));
+  const std::vector<std::byte> nothing(CodedRowBytes(spec));
   for (int64_t begin = first_row; begin < padded_end;) {
     const int64_t stop = std::min(padded_end, (begin / kPanelColumns + 1) * kPanelColumns);
     for (int64_t segment = 0; segment < g.segments; ++segment) {
       for (int64_t row = begin; row < stop; ++row) {
         const std::byte* from = row < end ? source.Row<std::byte>(row - first_row) : nothing.data();
         const ColumnSegment to = ColumnOf(kernel, g, weights, row, segment);
+        if (spec.weight_dtype != DType::kI4) {
+          WriteByteSegment(to, g, from, segment);
+          continue;
+        }
         const uint32_t filler = WriteScales(to, spec, from, segment);
         WriteNibbles(to, from, segment * g.segment_inputs, SegmentInputs(g, segment), filler);
       }
@@ -261,8 +282,8 @@ absl::Status PackPanels(const Kernel& kernel, const PackedWeights& weights, int6
                         const TensorView& source) {
   const Geometry g = MakeGeometry(weights.spec, kernel);
   const DType dtype = weights.spec.weight_dtype;
-  if (dtype == DType::kI4) {
-    PackNibbles(kernel, g, weights, first_row, source);
+  if (source.dtype == DType::kI8) {
+    PackCodes(kernel, g, weights, first_row, source);
     return absl::OkStatus();
   }
   const int64_t inputs_per_step = dtype == DType::kF32 ? 1 : 2;

@@ -8,6 +8,7 @@
 //   bf16  [pair of inputs][column][2]
 //   i8    per segment: f32 scale [column], then [pair of inputs] of 64 bytes: [2][column] in two's
 //         complement; with Kernel::sign_magnitude in the order and coding of sign_magnitude.h
+//   f8    as i8; the codes are e4m3 in either order
 //   i4    per segment: word of int4_rows.h [column], then [pair of inputs] of 32 bytes: a column's
 //         two codes, the first input's in the lower half; with Kernel::sign_magnitude the columns
 //         are in the order of sign_magnitude.h. Kernels make i8 of a segment and compute with that.
@@ -17,10 +18,10 @@
 // Activations: words of 4 bytes (an f32 or two bf16), [block][row][kBlockWords]: a row stands at a
 // fixed distance from the next, so kernels address it by displacement. Padding is zero.
 //
-// Sums: every output is one chain of multiply-adds in the order of the inputs (i8, i4: one chain
-// per segment, scaled and added to the sum of the segments before; an offset times the sum of the
-// segment's activations is added before that), whatever the number of rows.
-// That gives the f32 invariance of kernels/ops.h, and the same for bf16, i8 and i4.
+// Sums: every output is one chain of multiply-adds in the order of the inputs (f8, i8, i4: one
+// chain per segment, scaled and added to the sum of the segments before; an offset times the sum of
+// the segment's activations is added before that), whatever the number of rows. That gives the f32
+// invariance of kernels/ops.h, and the same for bf16, f8, i8 and i4.
 #pragma once
 
 #include <cstddef>
@@ -77,7 +78,7 @@ struct PanelArgs {
 struct Kernel {
   void (*run)(const PanelArgs& args);
   bool pair_words;      // an activation word is a pair of bf16, else one f32
-  bool sign_magnitude;  // i8 and i4 only
+  bool sign_magnitude;  // f8, i8 and i4 only
   // bf16 only, may be null: packs a panel's rows of bf16 as they are, `inputs` of them, a multiple
   // of 32. Rows stand `row_stride` numbers apart, the panel on a cache line; it goes past the
   // caches unless it is read soon. Loading time is spent here.
@@ -87,8 +88,8 @@ struct Kernel {
   int max_panels = 1;
 };
 
-// bf16, i8 and i4 weights have two kernels over the same packed bytes (equal sign_magnitude): one
-// for bf16 activations, or f32 ones that may be rounded to bf16, and one that keeps f32
+// bf16, f8, i8 and i4 weights have two kernels over the same packed bytes (equal sign_magnitude):
+// one for bf16 activations, or f32 ones that may be rounded to bf16, and one that keeps f32
 // activations. Where the first does not multiply pairs, they are the same.
 struct KernelSet {
   const char* name;
@@ -99,6 +100,8 @@ struct KernelSet {
   Kernel i8_keeping_f32;
   Kernel i4;
   Kernel i4_keeping_f32;
+  Kernel f8;
+  Kernel f8_keeping_f32;
   void (*widen)(float* out, const uint16_t* in_bf16, int64_t count);
   void (*narrow)(uint16_t* out_bf16, const float* in, int64_t count);  // to nearest even
 };

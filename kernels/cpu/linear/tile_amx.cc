@@ -30,6 +30,10 @@ const KernelSet kAmxKernels = {
     .i4_keeping_f32 = {.run = &RunNibblePanel<SplitI8, Avx512F32, true>,
                        .pair_words = false,
                        .sign_magnitude = true},
+    .f8 = {.run = &RunScaledPanel<DotF8, DotBf16>, .pair_words = true, .sign_magnitude = true},
+    .f8_keeping_f32 = {.run = &RunScaledPanel<SplitF8, Avx512F32>,
+                       .pair_words = false,
+                       .sign_magnitude = true},
     .widen = &Widen512,
     .narrow = &Narrow512,
 };

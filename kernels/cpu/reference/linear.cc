@@ -1,9 +1,10 @@
-// Linear over a trivial layout: row-major weights as they are, int8 rows followed by their f32
-// scales, int4 rows as PackWeightRows takes them.
+// Linear over a trivial layout: row-major weights as they are, float8, int8 and int4 rows as
+// PackWeightRows takes them.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "kernels/byte_rows.h"
 #include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/cpu/packed_embedding.h"
 #include "kernels/cpu/reference/element.h"
@@ -22,9 +23,9 @@ int64_t RowBytes(const LinearSpec& spec) {
   if (spec.weight_dtype == DType::kI4) {
     return Int4RowBytes(spec.in_features, spec.group_size, spec.blocks);
   }
-  if (spec.weight_dtype != DType::kI8) return spec.in_features * SizeInBytes(spec.weight_dtype);
-  const int64_t padded = (spec.in_features + 3) / 4 * 4;  // scales stand on 4-byte boundaries
-  return padded + Groups(spec) * static_cast<int64_t>(sizeof(float));
+  const bool bytes = spec.weight_dtype == DType::kI8 || spec.weight_dtype == DType::kF8;
+  return bytes ? ByteRowBytes(spec.in_features, spec.group_size)
+               : spec.in_features * SizeInBytes(spec.weight_dtype);
 }
 
 struct WeightRow {
@@ -40,6 +41,8 @@ struct WeightRow {
       case DType::kI8:
         return static_cast<float>(reinterpret_cast<int8_t*>(data)[i]) *
                scales()[i / spec.group_size];
+      case DType::kF8:
+        return F8ToFloat(std::to_integer<uint8_t>(data[i])) * scales()[i / spec.group_size];
       case DType::kBF16: return ToFloat(reinterpret_cast<BFloat16*>(data)[i]);
       case DType::kF16: return ToFloat(reinterpret_cast<Float16*>(data)[i]);
       default: return reinterpret_cast<float*>(data)[i];
@@ -79,7 +82,7 @@ absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
                             const TensorView& source) {
   for (int64_t r = 0; r < source.rows(); ++r) {
     const WeightRow row(weights, first_row + r);
-    if (weights.spec.weight_dtype == DType::kI4) {
+    if (source.dtype == DType::kI8) {
       std::memcpy(row.data, source.Row<std::byte>(r), RowBytes(weights.spec));
       continue;
     }

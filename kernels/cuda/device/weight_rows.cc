@@ -6,6 +6,7 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/byte_rows.h"
 #include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/half_floats.h"
 #include "kernels/int4_rows.h"
@@ -19,12 +20,16 @@ int64_t Groups(const LinearSpec& spec) {
   return (spec.in_features + spec.group_size - 1) / spec.group_size;
 }
 
+bool HasByteCodes(const LinearSpec& spec) {
+  return spec.weight_dtype == DType::kF8 || spec.weight_dtype == DType::kI8;
+}
+
 // What stands behind codes.
 int64_t ScaleBytes(const LinearSpec& spec) {
   if (spec.weight_dtype == DType::kI4) {
     return Int4ScaleBytes(spec.in_features, spec.group_size, spec.blocks);
   }
-  return spec.weight_dtype == DType::kI8 ? Groups(spec) * static_cast<int64_t>(sizeof(float)) : 0;
+  return HasByteCodes(spec) ? Groups(spec) * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
 constexpr int64_t kBlockCodes = 32;  // whose order is the tensor cores'
@@ -118,7 +123,7 @@ absl::Status ConvertRow(const LinearSpec& spec, int64_t number, const std::vecto
 
 int64_t ScalesOffsetBytes(const LinearSpec& spec) {
   if (spec.weight_dtype == DType::kI4) return Aligned(Int4CodeBytes(spec.in_features));
-  if (spec.weight_dtype == DType::kI8) {
+  if (HasByteCodes(spec)) {
     return (spec.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes;
   }
   return Aligned(spec.in_features * SizeInBytes(spec.weight_dtype));
@@ -148,6 +153,14 @@ absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorVie
       std::memcpy(row + ScalesOffsetBytes(spec), from + code_bytes, ScaleBytes(spec));
       continue;
     }
+    if (source.dtype == DType::kI8) {
+      const auto* from = source.Row<std::byte>(r);
+      std::memcpy(row, from, spec.in_features);
+      OrderCodes(row, spec.in_features);
+      std::memcpy(row + ScalesOffsetBytes(spec), from + ByteCodeBytes(spec.in_features),
+                  ScaleBytes(spec));
+      continue;
+    }
     if (source.dtype == spec.weight_dtype) {
       std::memcpy(row, source.Row<std::byte>(0) + r * source.row_stride * SizeInBytes(source.dtype),
                   source_bytes);
@@ -174,6 +187,10 @@ void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorVie
         case DType::kI8:
           out[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[CodePlace(i)]) *
                    scales[i / spec.group_size];
+          break;
+        case DType::kF8:
+          out[i] =
+              F8ToFloat(std::to_integer<uint8_t>(row[CodePlace(i)])) * scales[i / spec.group_size];
           break;
         case DType::kBF16: out[i] = ToFloat(reinterpret_cast<const BFloat16*>(row)[i]); break;
         case DType::kF16: out[i] = ToFloat(reinterpret_cast<const Float16*>(row)[i]); break;

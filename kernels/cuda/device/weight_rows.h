@@ -1,7 +1,7 @@
 // How the weights of a linear stand in a GPU's memory, once for all kernels: row below row as the
-// checkpoint has them, in f32, f16, bf16, int8 or int4. Each row begins at a multiple of 16 bytes,
-// and so do the f32 scales behind an int8 row and the words behind the codes of an int4 row
-// (kernels/int4_rows.h); what lies between is zero.
+// checkpoint has them, in f32, f16, bf16, float8, int8 or int4. Each row begins at a multiple of 16
+// bytes, and so do the f32 scales behind a float8 or int8 row and the words behind the codes of an
+// int4 row (kernels/int4_rows.h); what lies between is zero.
 //
 // Codes stand as a lane of tensor cores takes them, 32 inputs, that is 32 or 16 bytes, after
 // another: of inputs 8c + 2t + e (c and t of 0 to 3, e of 0 and 1) those of t = 0 come first, with
@@ -21,12 +21,12 @@
 namespace tessera::kernels::cuda {
 
 int64_t WeightRowBytes(const LinearSpec& spec);
-// From a row's start to its scales, words or pairs; only int8 and int4 have them.
+// From a row's start to its scales, words or pairs; only codes have them.
 int64_t ScalesOffsetBytes(const LinearSpec& spec);
 // To the steps of int4 with offsets; 0: there are none.
 int64_t StepsOffsetBytes(const LinearSpec& spec);
 
-// Writes the rows of `source` (f32|f16|bf16; int4: bytes, see Ops::PackWeightRows), converted, to
+// Writes the rows of `source` (f32|f16|bf16, or bytes, see Ops::PackWeightRows), converted, to
 // `packed`, WeightRowBytes each. `first_row` is for errors: InvalidArgument where a weight that is
 // not finite cannot be quantised, or one is beyond f16.
 absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorView& source,

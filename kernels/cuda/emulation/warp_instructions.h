@@ -86,11 +86,21 @@ uint32_t RoundPair(float low, float high) {
 }
 
 template <typename T>
+float HalfOfPair(uint32_t pair, int i) {
+  return HalfToFloat<T>(static_cast<uint16_t>(pair >> 16 * i));
+}
+
+template <typename T>
 uint32_t AddPairs(uint32_t a, uint32_t b) {
-  const auto half = [](uint32_t pair, int i) {
-    return HalfToFloat<T>(static_cast<uint16_t>(pair >> 16 * i));
-  };
-  return RoundPair<T>(half(a, 0) + half(b, 0), half(a, 1) + half(b, 1));
+  return RoundPair<T>(HalfOfPair<T>(a, 0) + HalfOfPair<T>(b, 0),
+                      HalfOfPair<T>(a, 1) + HalfOfPair<T>(b, 1));
+}
+
+template <typename T>
+uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
+  static_assert(std::is_same_v<T, BFloat16>);
+  return RoundPair<T>(HalfOfPair<T>(a, 0) * HalfOfPair<T>(b, 0),
+                      HalfOfPair<T>(a, 1) * HalfOfPair<T>(b, 1));
 }
 
 inline uint32_t MaskAndOr(uint32_t value, uint32_t mask, uint32_t bits) {

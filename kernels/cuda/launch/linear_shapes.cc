@@ -18,10 +18,9 @@ int64_t Ceil(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
 bool IsHalf(DType type) { return type == DType::kF16 || type == DType::kBF16; }
 
-// Weights of 16 bits must be of the type that they are multiplied in; int8 and int4 become any.
+// Weights of 16 bits must be of the type that they are multiplied in; codes become any.
 bool Fits(const LinearProblem& problem, DType type) {
-  const bool codes = problem.weights == DType::kI8 || problem.weights == DType::kI4;
-  if (codes) return problem.group_size % kGroup == 0;
+  if (IsCodes(problem.weights)) return problem.group_size % kGroup == 0;
   return IsHalf(problem.weights) && (type == problem.weights || type == DType::kF32);
 }
 
@@ -89,8 +88,8 @@ GemmTile ChooseGemmTile(const GemmProblem& problem) {
   const bool may_split = problem.experts == 1 && problem.rows <= kMaxSplitRows;
   const int bits = WeightBits(problem.weights);
   for (const GemmTile& tile : kTiles) {
-    const bool fits = kMinStages * GemmStageBytes(tile.rows(), bits) <=
-                      SharedBytesOfBlock(problem.capability, 1);
+    const bool fits =
+        kMinStages * GemmStageBytes(tile.rows(), bits) <= SharedBytesOfBlock(problem.capability, 1);
     const bool half_empty = 2 * of_expert <= tile.rows();
     const bool idle =
         !may_split && 2 * Ceil(of_expert, tile.rows()) * wide < problem.multiprocessors;

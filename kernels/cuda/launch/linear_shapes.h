@@ -17,7 +17,7 @@ struct LinearProblem {
   DType in = DType::kF32;
   DType weights = DType::kF32;
   DType products = DType::kF32;  // what f32 activations may be rounded to: LinearArgs::products
-  int64_t group_size = 0;        // of i8, i4: inputs that share a scale
+  int64_t group_size = 0;        // of codes: inputs that share a scale
   int64_t rows = 0;              // of all experts together
   int64_t experts = 1;
 };
@@ -34,18 +34,20 @@ DType TensorCoreType(const LinearProblem& problem, int capability);
 // that a row keeps its bits.
 LinearKernel ChooseLinear(const LinearProblem& problem, int capability);
 
+// float8, int8 and int4.
+constexpr bool IsCodes(DType weights) {
+  return weights == DType::kF8 || weights == DType::kI8 || weights == DType::kI4;
+}
 // Of the weights that GEMV and GEMM take.
 constexpr int WeightBits(DType weights) {
-  return weights == DType::kI4 ? 4 : weights == DType::kI8 ? 8 : 16;
+  return weights == DType::kI4 ? 4 : IsCodes(weights) ? 8 : 16;
 }
 
 // ---- GEMV
 
 // Rows that GEMV computes where tensor cores might: with more its sums take longer than the bytes
-// of the weights, which are fewer with int8 and int4.
-constexpr int MaxGemvRows(DType weights) {
-  return weights == DType::kI8 || weights == DType::kI4 ? 2 : 4;
-}
+// of the weights, which are fewer with codes.
+constexpr int MaxGemvRows(DType weights) { return IsCodes(weights) ? 2 : 4; }
 inline constexpr int kGemvWarps = 4;  // of a block; they share the depth
 // Columns of a block, which meet inputs that are read once: 8 of int4, of which a lane loads half
 // as many bytes, where registers are left for it.
@@ -61,7 +63,7 @@ LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weig
 // ---- GEMM on tensor cores
 
 inline constexpr int kGemmColumns = 128;  // of a block: four warps beside each other
-// Of int8 and int4 weights groups are a multiple of so many inputs, or the plain kernel has them.
+// Of codes groups are a multiple of so many inputs, or the plain kernel has them.
 inline constexpr int kGemmWindow = 32;
 // Products of so many rows and fewer may split their depth over blocks.
 inline constexpr int64_t kMaxSplitRows = 64;

@@ -1,9 +1,9 @@
 // Many rows on tensor cores. A block computes a tile of outputs; tiles of inputs and weights pass
-// through shared memory in stages, which asynchronous copies fill ahead. int8 and int4 weights stay
-// codes until they are fragments; the sums of a group of them are scaled together, and an offset is
-// multiplied by the sum of the group's inputs, so that no weight is rounded. Where columns alone
-// make too few blocks for a few rows, blocks also split the depth, and a second kernel adds their
-// sums in order.
+// through shared memory in stages, which asynchronous copies fill ahead. float8, int8 and int4
+// weights stay codes until they are fragments; the sums of a group of them are scaled together, and
+// an offset is multiplied by the sum of the group's inputs, so that no weight is rounded. Where
+// columns alone make too few blocks for a few rows, blocks also split the depth, and a second
+// kernel adds their sums in order.
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/gemm_stage.h"
 #include "kernels/cuda/linear/linear_kernels.h"
@@ -145,8 +145,8 @@ struct Groups {
       for (int j = 0; j < 2; ++j) {
         const int from = (lane % 4 * 2 + j) * 4;
         const uint32_t word = __shfl_sync(kAllLanes, words[n], from);
-        ScaleOffset by = {std::is_same_v<W, Nibbles> ? NibbleScale(word) : __uint_as_float(word),
-                          0};
+        const float scale = __uint_as_float(word) * kCodeUnit<W>;
+        ScaleOffset by = {std::is_same_v<W, Nibbles> ? NibbleScale(word) : scale, 0};
         if constexpr (kOffsets) by = MultiplyPair(word, __shfl_sync(kAllLanes, steps[n], from));
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
@@ -371,6 +371,7 @@ cudaError_t LaunchOf(const LinearParams& p, DType type, cudaStream_t stream) {
     return p.blocks.size > 0 ? LaunchTile<T, OffsetNibbles>(p, stream)
                              : LaunchTile<T, Nibbles>(p, stream);
   }
+  if (p.weight_dtype == DType::kF8) return LaunchTile<T, Float8>(p, stream);
   return p.weight_dtype == DType::kI8 ? LaunchTile<T, int8_t>(p, stream) : cudaErrorInvalidValue;
 }
 

@@ -2,9 +2,9 @@
 // For .cu files.
 //
 // A stage holds rows of 16-bit inputs and, per column, weights as they stand in memory. Inputs and
-// 16-bit weights become fragments by matrix loads. int8 and int4 codes stand in the order of
-// fragments (device/weight_rows.h): a lane reads the 8 codes that it has in a window of 32 inputs,
-// two products, at once.
+// 16-bit weights become fragments by matrix loads. float8, int8 and int4 codes stand in the order
+// of fragments (device/weight_rows.h): a lane reads the 8 codes that it has in a window of 32
+// inputs, two products, at once.
 #pragma once
 
 #include <type_traits>
@@ -150,8 +150,13 @@ struct Stage {
       const unsigned char* at =
           columns + WeightOffset(column, 2 * window + part / 2) + part % 2 * 8;
       const uint2 codes = *reinterpret_cast<const uint2*>(at);
-      CodesAsPairs<T>(codes.x, base, pairs);
-      CodesAsPairs<T>(codes.y, base, pairs + 2);
+      if constexpr (std::is_same_v<W, Float8>) {
+        Float8sAsPairs<T>(codes.x, pairs);
+        Float8sAsPairs<T>(codes.y, pairs + 2);
+      } else {
+        CodesAsPairs<T>(codes.x, base, pairs);
+        CodesAsPairs<T>(codes.y, base, pairs + 2);
+      }
     }
     b[0][0] = pairs[0], b[0][1] = pairs[1], b[1][0] = pairs[2], b[1][1] = pairs[3];
   }

@@ -80,6 +80,9 @@ __device__ __forceinline__ int SumOverLanes(float (&values)[count], int lane) {
   return first;
 }
 
+template <typename W>
+constexpr bool kHasOffsets = std::is_same_v<W, OffsetNibbles>;
+
 // What is known of a group's scale: its scale, its word, or pair and steps.
 struct GroupWord {
   uint32_t word = 0, steps = kOneStep;
@@ -113,13 +116,31 @@ struct Chunk<int8_t> {
                                packed.z ^ 0x80808080u, packed.w ^ 0x80808080u};
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
-      const int place = i % 4 / 2 * 8 + i / 4 * 2 + i % 2;
-      out[i] = BiasedAsFloat(words[place / 4], place % 4);
+      out[i] = BiasedAsFloat(words[PlaceOf(i) / 4], PlaceOf(i) % 4);
     }
+  }
+  static __device__ __forceinline__ constexpr int PlaceOf(int i) {
+    return i % 4 / 2 * 8 + i / 4 * 2 + i % 2;
   }
   static __device__ __forceinline__ float AddScaled(float sum, float part, float,
                                                     const GroupWord& group) {
     return sum + part * __uint_as_float(group.word);
+  }
+};
+
+template <>
+struct Chunk<Float8> : Chunk<int8_t> {
+  // Over kCodeUnit.
+  __device__ __forceinline__ void Read(float* out) const {
+    const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      out[i] = AsFloat(CodeAsHalf(words[PlaceOf(i) / 4] >> 8 * (PlaceOf(i) % 4)));
+    }
+  }
+  static __device__ __forceinline__ float AddScaled(float sum, float part, float,
+                                                    const GroupWord& group) {
+    return sum + part * (__uint_as_float(group.word) * kCodeUnit<Float8>);
   }
 };
 
@@ -195,9 +216,9 @@ __device__ __forceinline__ ExpertRows FindExpert(const LinearParams& p, int inde
 }
 
 // Blocks that a multiprocessor should hold, which bounds registers.
-constexpr int MinBlocks(int rows, int weight_bits) {
+constexpr int MinBlocks(int rows, int weight_bits, bool offsets) {
   if (rows >= 4) return weight_bits == 16 ? 3 : 2;
-  return (rows == 1 ? 5 : 4) - (weight_bits == 4 ? 1 : 0);
+  return (rows == 1 ? 5 : 4) - (weight_bits == 4 ? 1 : 0) - (offsets ? 1 : 0);
 }
 
 // Of some columns: what a lane loads at once, with the words of their groups.
@@ -244,17 +265,16 @@ struct LaneSums {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) loaded.chunks[c].Load(weights + to_column[c], k);
     if constexpr (kCodes) {
-      constexpr bool kOffsets = std::is_same_v<W, OffsetNibbles>;
       const uint32_t group = static_cast<uint32_t>(k) / static_cast<uint32_t>(p.group_size);
       uint32_t word = group;
-      if constexpr (kOffsets) {
+      if constexpr (kHasOffsets<W>) {
         word = static_cast<uint32_t>(p.blocks.skipped + k) / static_cast<uint32_t>(p.blocks.size);
       }
       const char* const first = weights + p.scales_offset_bytes + word * sizeof(uint32_t);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) {
         loaded.groups[c].word = *reinterpret_cast<const uint32_t*>(first + to_column[c]);
-        if constexpr (kOffsets) {
+        if constexpr (kHasOffsets<W>) {
           loaded.groups[c].steps = StepsAt(weights + to_column[c], p.steps_offset_bytes, group);
         }
       }
@@ -319,7 +339,8 @@ struct LaneSums {
 };
 
 template <typename T, typename W, int kRows>
-__global__ void __launch_bounds__(kWarpThreads* kGemvWarps, MinBlocks(kRows, Chunk<W>::kBits))
+__global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
+                                  MinBlocks(kRows, Chunk<W>::kBits, kHasOffsets<W>))
     GemvKernel(LinearParams p) {
   using Sums = LaneSums<T, W, kRows>;
   constexpr int kColumns = Sums::kColumns, kValues = kRows * kColumns;
@@ -393,11 +414,12 @@ cudaError_t LaunchNibbles(const LinearParams& p, cudaStream_t stream) {
                            : LaunchRows<T, Nibbles>(p, stream);
 }
 
-// Inputs of 16 bits meet weights of the same type, int8 or int4.
+// Inputs of 16 bits meet weights of the same type, or codes.
 template <typename T>
 cudaError_t LaunchHalf(const LinearParams& p, DType type, cudaStream_t stream) {
   if (p.weight_dtype == type) return LaunchRows<T, T>(p, stream);
   if (p.weight_dtype == DType::kI4) return LaunchNibbles<T>(p, stream);
+  if (p.weight_dtype == DType::kF8) return LaunchRows<T, Float8>(p, stream);
   return p.weight_dtype == DType::kI8 ? LaunchRows<T, int8_t>(p, stream) : cudaErrorInvalidValue;
 }
 
@@ -405,6 +427,7 @@ cudaError_t LaunchFloat(const LinearParams& p, cudaStream_t stream) {
   switch (p.weight_dtype) {
     case DType::kBF16: return LaunchRows<float, BFloat16>(p, stream);
     case DType::kF16: return LaunchRows<float, Float16>(p, stream);
+    case DType::kF8: return LaunchRows<float, Float8>(p, stream);
     case DType::kI8: return LaunchRows<float, int8_t>(p, stream);
     case DType::kI4: return LaunchNibbles<float>(p, stream);
     default: return cudaErrorInvalidValue;

@@ -44,6 +44,21 @@ __device__ __forceinline__ void CodesAsPairs(uint32_t codes, uint32_t base, uint
   }
 }
 
+// Four codes of Float8 as two registers of two T, the lowest byte first, over kCodeUnit.
+template <typename T>
+__device__ __forceinline__ void Float8sAsPairs(uint32_t codes, uint32_t* pairs) {
+  const uint32_t both[2] = {__byte_perm(codes, 0, 0x4140), __byte_perm(codes, 0, 0x4342)};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t sign = (both[i] & 0x00800080u) << 8, rest = both[i] & 0x007f007fu;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      pairs[i] = MultiplyPairs<T>(sign | rest << 4, 0x77807780u);  // by 2^112, exactly
+    } else {
+      pairs[i] = sign | rest << 7;
+    }
+  }
+}
+
 // What NibblesAsPairs takes off a group's codes, from the group's word.
 template <typename T>
 __device__ __forceinline__ uint32_t NibblePairBase(uint32_t word) {

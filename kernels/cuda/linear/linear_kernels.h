@@ -17,14 +17,14 @@ namespace tessera::kernels::cuda {
 // A linear, or, with `expert_offsets`, one per expert over rows sorted by expert: out = in *
 // weights^T + bias.
 //
-// Rows of weights begin at multiples of 16 bytes, and are zero from their end to the next one; int8
-// and int4 codes are followed by their scales or words, see device/weight_rows.h. `in` may be
-// anything for GEMV; for tensor cores its rows, too, begin at multiples of 16 bytes and are zero up
-// to the next one.
+// Rows of weights begin at multiples of 16 bytes, and are zero from their end to the next one;
+// float8, int8 and int4 codes are followed by their scales or words, see device/weight_rows.h. `in`
+// may be anything for GEMV; for tensor cores its rows, too, begin at multiples of 16 bytes and are
+// zero up to the next one.
 struct LinearParams {
   void* out = nullptr;            // [rows, columns] of out_dtype: f32, f16 or bf16
   const void* in = nullptr;       // [rows, depth] of in_dtype
-  const void* weights = nullptr;  // [columns, depth] of weight_dtype: f16, bf16, i8, i4
+  const void* weights = nullptr;  // [columns, depth] of weight_dtype: f16, bf16, f8, i8, i4
   const float* bias = nullptr;    // [columns] or null
   // [experts + 1] or null: rows [offsets[e], offsets[e + 1]) meet expert e; others are left alone.
   const int32_t* expert_offsets = nullptr;

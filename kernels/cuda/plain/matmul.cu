@@ -16,7 +16,11 @@ __device__ __forceinline__ float Weight(const MatmulParams&, const char* row, in
 }
 template <>
 __device__ __forceinline__ float Weight<int8_t>(const MatmulParams& p, const char* row, int64_t k) {
-  return CodeWeight(row, k, p.scales_offset_bytes, p.group_size);
+  return CodeWeight<int8_t>(row, k, p.scales_offset_bytes, p.group_size);
+}
+template <>
+__device__ __forceinline__ float Weight<Float8>(const MatmulParams& p, const char* row, int64_t k) {
+  return CodeWeight<Float8>(row, k, p.scales_offset_bytes, p.group_size);
 }
 template <>
 __device__ __forceinline__ float Weight<Nibbles>(const MatmulParams& p, const char* row,
@@ -71,6 +75,7 @@ cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
     case DType::kF32: return Launch(MatmulKernel<T, float>, shape, stream, p);
     case DType::kBF16: return Launch(MatmulKernel<T, BFloat16>, shape, stream, p);
     case DType::kF16: return Launch(MatmulKernel<T, Float16>, shape, stream, p);
+    case DType::kF8: return Launch(MatmulKernel<T, Float8>, shape, stream, p);
     case DType::kI8: return Launch(MatmulKernel<T, int8_t>, shape, stream, p);
     case DType::kI4:
       return p.blocks.size > 0 ? Launch(MatmulKernel<T, OffsetNibbles>, shape, stream, p)

@@ -34,11 +34,11 @@ struct NormParams {
 // Embedding of ops.h. The table's rows may be those of a linear's weights, see MatmulParams.
 struct EmbeddingParams {
   void* out = nullptr;           // [tokens, hidden]
-  const void* table = nullptr;   // [vocabulary_rows, hidden] of table_dtype: f32, f16, bf16, i8, i4
+  const void* table = nullptr;   // [vocabulary_rows, hidden] of table_dtype: any of weights
   const int32_t* ids = nullptr;  // [tokens]; outside of [begin, begin + rows): zeros
   int64_t tokens = 0, hidden = 0, vocabulary_rows = 0, vocabulary_begin = 0;
   int64_t out_stride = 0, table_row_bytes = 0;
-  int64_t scales_offset_bytes = 0, steps_offset_bytes = 0, group_size = 0;  // i8, i4
+  int64_t scales_offset_bytes = 0, steps_offset_bytes = 0, group_size = 0;  // f8, i8, i4
   OffsetBlocks blocks = {};
   DType table_dtype = DType::kF32, dtype = DType::kF32;
   bool accumulate = false;  // out += row
@@ -117,15 +117,15 @@ struct RopeParams {
 // Linear of ops.h: out = in * weights^T + bias; k ascends in each sum. With `row_range`, one expert
 // of GroupedLinear: only output rows [row_range[0], row_range[1]), of at most `rows`.
 struct MatmulParams {
-  void* out = nullptr;                 // [rows, columns] of out_dtype
-  const void* in = nullptr;            // [rows, depth]
-  const void* weights = nullptr;       // [columns, depth] of weight_dtype: f32, f16, bf16, i8 or i4
-  const float* bias = nullptr;         // [columns] or null
-  const int32_t* row_range = nullptr;  // [2] or null
+  void* out = nullptr;                   // [rows, columns] of out_dtype
+  const void* in = nullptr;              // [rows, depth]
+  const void* weights = nullptr;         // [columns, depth] of weight_dtype
+  const float* bias = nullptr;           // [columns] or null
+  const int32_t* row_range = nullptr;    // [2] or null
   const int32_t* source_rows = nullptr;  // [rows] or null: the row of `in` that an output row reads
   int64_t rows = 0, columns = 0, depth = 0;
   int64_t out_stride = 0, in_stride = 0, weight_row_bytes = 0;
-  // i8, i4: group_size values of a row share the scale (i4: word) at scales_offset_bytes + 4 *
+  // f8, i8, i4: group_size values of a row share the scale (i4: word) at scales_offset_bytes + 4 *
   // group of the row. i4 with offsets: a pair of each block there, and, unless 0, steps of each
   // group at steps_offset_bytes.
   int64_t scales_offset_bytes = 0, steps_offset_bytes = 0, group_size = 0;

@@ -18,7 +18,12 @@ __device__ __forceinline__ float TableValue(const EmbeddingParams&, const char* 
 template <>
 __device__ __forceinline__ float TableValue<int8_t>(const EmbeddingParams& p, const char* row,
                                                     int64_t i) {
-  return CodeWeight(row, i, p.scales_offset_bytes, p.group_size);
+  return CodeWeight<int8_t>(row, i, p.scales_offset_bytes, p.group_size);
+}
+template <>
+__device__ __forceinline__ float TableValue<Float8>(const EmbeddingParams& p, const char* row,
+                                                    int64_t i) {
+  return CodeWeight<Float8>(row, i, p.scales_offset_bytes, p.group_size);
 }
 template <>
 __device__ __forceinline__ float TableValue<Nibbles>(const EmbeddingParams& p, const char* row,
@@ -125,6 +130,7 @@ cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
     case DType::kF32: return LaunchEarly(EmbeddingKernel<float, T>, shape, stream, p);
     case DType::kF16: return LaunchEarly(EmbeddingKernel<Float16, T>, shape, stream, p);
     case DType::kBF16: return LaunchEarly(EmbeddingKernel<BFloat16, T>, shape, stream, p);
+    case DType::kF8: return LaunchEarly(EmbeddingKernel<Float8, T>, shape, stream, p);
     case DType::kI8: return LaunchEarly(EmbeddingKernel<int8_t, T>, shape, stream, p);
     case DType::kI4:
       return p.blocks.size > 0 ? LaunchEarly(EmbeddingKernel<OffsetNibbles, T>, shape, stream, p)

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "tests/kernels/conformance/path.h"
+#include "tests/kernels/random_bytes.h"
 #include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels::conformance {
@@ -31,6 +32,13 @@ struct Packed {
       const auto made = RandomInt4(rows, spec.in_features, spec.group_size, seed, spec.blocks);
       const TensorView source =
           Int4Rows(made, 0, rows, spec.in_features, spec.group_size, spec.blocks);
+      REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
+      return;
+    }
+    if (source_type == DType::kI8 || spec.weight_dtype == DType::kF8) {
+      const auto made =
+          RandomBytes(spec.weight_dtype, rows, spec.in_features, spec.group_size, seed);
+      const TensorView source = ByteRows(made, 0, rows, spec.in_features, spec.group_size);
       REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
       return;
     }
@@ -103,7 +111,7 @@ void CheckLinear(Path& path, const LinearSpec& spec, DType activation, DType pro
 }
 
 TEST_CASE("Linear: shapes, weight and activation types, bias") {
-  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8, DType::kI4);
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8, DType::kF8, DType::kI4);
   const DType activation = GENERATE(DType::kF32, DType::kBF16);
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   const auto [in_features, out_features] =
@@ -198,6 +206,29 @@ TEST_CASE("packing int4: what comes back is what the codes say, and floats are r
   }
 }
 
+TEST_CASE("packing int8 and float8 codes: what comes back is scale * code") {
+  const DType type = GENERATE(DType::kI8, DType::kF8);
+  const LinearSpec spec = {
+      .in_features = 100, .out_features = 40, .weight_dtype = type, .group_size = 16};
+  std::vector<float> given;
+  for (const uint64_t seed : {1, 2}) {
+    const auto half = ByteWeights(type, RandomBytes(type, 20, 100, 16, seed), 100, 16);
+    given.insert(given.end(), half.begin(), half.end());
+  }
+  for (Path* path : AllPaths("Linear")) {
+    INFO("path " << path->name());
+    const Packed packed(*path, spec, DType::kI8, 1);
+    CHECK(packed.Unpack() == given);
+    const Tensor ids(*path, {2}, std::vector<int32_t>{39, 40});
+    const Tensor out = Zeros(*path, DType::kF32, {2, 100});
+    EmbeddingArgs args = {.out = out, .packed = &packed.weights, .ids = ids};
+    REQUIRE(path->ops().Embedding(args, path->stream()).ok());
+    std::vector<float> expected(given.end() - 100, given.end());
+    expected.resize(200);
+    CHECK(out.Read() == expected);
+  }
+}
+
 TEST_CASE("Linear: offsets that no kernel has are refused") {
   Path& path = Reference();
   const auto refusal = [&](LinearSpec spec) {
@@ -237,7 +268,7 @@ ExpertRows FewOrMany(bool many) {
 }
 
 TEST_CASE("GroupedLinear: rows by expert, empty experts, rows read by index") {
-  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8, DType::kI4);
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8, DType::kF8, DType::kI4);
   const DType activation = GENERATE(DType::kF32, DType::kBF16);
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   const bool indexed = GENERATE(false, true);

@@ -11,6 +11,7 @@
 #include "kernels/half_floats.h"
 #include "tests/kernels/conformance/path.h"
 #include "tests/kernels/cuda/test_device.h"
+#include "tests/kernels/random_bytes.h"
 #include "tests/kernels/random_int4.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
@@ -85,6 +86,12 @@ struct Problem {
       const TensorView view = Int4Rows(rows, 0, all, depth, group_size, blocks);
       std::vector<std::byte> bytes(all * WeightRowBytes(spec()));
       REQUIRE(PackRows(spec(), 0, view, bytes.data()).ok());
+      return bytes;
+    }
+    if (weights == DType::kF8) {
+      const auto rows = RandomBytes(weights, all, depth, group_size, 2);
+      std::vector<std::byte> bytes(all * WeightRowBytes(spec()));
+      REQUIRE(PackRows(spec(), 0, ByteRows(rows, 0, all, depth, group_size), bytes.data()).ok());
       return bytes;
     }
     const std::vector<float> values = RandomFloats(experts() * columns * depth, 2);
@@ -175,7 +182,7 @@ void CheckProblem(Launcher launch, const Problem& p) {
 TEST_CASE("GEMV: every type, number of rows and remainder of columns and depth") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType in = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
-  const DType weights = GENERATE(DType::kBF16, DType::kF16, DType::kI8, DType::kI4);
+  const DType weights = GENERATE(DType::kBF16, DType::kF16, DType::kI8, DType::kF8, DType::kI4);
   const bool half = weights == DType::kBF16 || weights == DType::kF16;
   if (in != DType::kF32 && half && weights != in) return;
   const int64_t rows = GENERATE(1, 2, 3, 8);
@@ -192,7 +199,7 @@ TEST_CASE("GEMV: every type, number of rows and remainder of columns and depth")
 TEST_CASE("GEMV: inputs that are not aligned, and scales of small groups") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   for (const int64_t stride : {203, 208}) {
-    for (const DType weights : {DType::kI8, DType::kI4}) {
+    for (const DType weights : {DType::kI8, DType::kF8, DType::kI4}) {
       CheckProblem(&LaunchGemv, {.in = DType::kBF16,
                                  .weights = weights,
                                  .rows = 5,
@@ -207,7 +214,7 @@ TEST_CASE("GEMV: inputs that are not aligned, and scales of small groups") {
 TEST_CASE("GEMM: every type, tile of rows, remainder of columns and depth") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType in = GENERATE(DType::kBF16, DType::kF16);
-  const DType codes = GENERATE(DType::kF32, DType::kI8, DType::kI4);  // f32: none
+  const DType codes = GENERATE(DType::kF32, DType::kI8, DType::kF8, DType::kI4);  // f32: none
   const auto [rows, columns, depth] = GENERATE(
       table<int64_t, int64_t, int64_t>({{1, 1, 8}, {17, 130, 40}, {65, 40, 96}, {130, 9, 200}}));
   CheckProblem(&LaunchGemm, {.in = in,
@@ -223,7 +230,7 @@ TEST_CASE("GEMM: every type, tile of rows, remainder of columns and depth") {
 TEST_CASE("GEMM: the depth in parts, with groups that end within them or not") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType in = GENERATE(DType::kBF16, DType::kF16);
-  const DType codes = GENERATE(DType::kF32, DType::kI8, DType::kI4);  // f32: none
+  const DType codes = GENERATE(DType::kF32, DType::kI8, DType::kF8, DType::kI4);  // f32: none
   const auto [rows, columns, group_size] =
       GENERATE(table<int64_t, int64_t, int64_t>({{9, 10, 32}, {17, 130, 1120}, {64, 9, 96}}));
   CheckProblem(&LaunchGemm, {.in = in,
@@ -263,7 +270,7 @@ TEST_CASE("int4 with offsets: GEMV, GEMM, and GEMM with the depth in parts") {
 
 TEST_CASE("experts: rows between offsets, empty experts, rows read by index") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  const DType weights = GENERATE(DType::kBF16, DType::kI8, DType::kI4);
+  const DType weights = GENERATE(DType::kBF16, DType::kI8, DType::kF8, DType::kI4);
   const bool indexed = GENERATE(false, true);
   // Rows 0 to 2 and from 25 on belong to other ranks' experts.
   Problem p = {.weights = weights,
@@ -292,7 +299,7 @@ TEST_CASE("experts: more of them than rows") {
 
 TEST_CASE("a row has the same bits in every tile and beside any other rows") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  const DType weights = GENERATE(DType::kF16, DType::kI8, DType::kI4);
+  const DType weights = GENERATE(DType::kF16, DType::kI8, DType::kF8, DType::kI4);
   const bool offsets = weights == DType::kI4 && GENERATE(false, true);
   TestDevice device;
   const auto first_row = [&](Launcher launch, int64_t rows, bool split = false) {
@@ -378,7 +385,7 @@ TEST_CASE("what is not aligned, and types of other kernels, are refused before t
     bad.part_sums = parts;
     bad.expert_offsets = reinterpret_cast<const int32_t*>(out);
   }));
-  for (const DType codes : {DType::kI8, DType::kI4}) {  // half a window
+  for (const DType codes : {DType::kI8, DType::kF8, DType::kI4}) {  // half a window
     CHECK(refused(&LaunchGemm, [&](LinearParams& bad) {
       bad.weight_dtype = codes;
       bad.group_size = 16;
