@@ -109,6 +109,12 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "Plan for --cluster so that every replica only prefills or only decodes; "
                 "--no-split: so that every one does both; default: the better of both")
       .Needs(*app.FindFlag("--cluster"));
+  app.AddOption("--prefer", o.prefer,
+                "Which plan for --cluster to take: latency (the soonest answer for one user "
+                "alone), balanced, throughput (the most requests); default: balanced")
+      .OneOf({"latency", "balanced", "throughput"})
+      .Needs(*app.FindFlag("--cluster"))
+      .Excludes(*app.FindFlag("--split"));
   app.AddOption("--plan-wait", o.plan_wait_seconds,
                 "Seconds to wait for workers that --cluster names before planning without them")
       .Check(NonNegative())

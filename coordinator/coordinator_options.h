@@ -33,6 +33,7 @@ struct CoordinatorOptions {
   double plan_wait_seconds = 30;
   double replan_after_seconds = 60;  // 0: never
   std::optional<bool> split;   // every replica only prefills or only decodes; false: none does
+  std::string prefer;          // latency, balanced, throughput; empty: balanced
   std::string dtype = "auto";  // auto, float32, float16, bfloat16
   std::string kv_cache_dtype = "auto";
   std::string quantization;          // "" or int8

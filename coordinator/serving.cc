@@ -296,7 +296,7 @@ class Coordinator {
     if (!options_.cluster_file.empty()) {
       auto planner =
           PlannerAtStart(options_.cluster_file, options_.workload_file, options_.plan_wait_seconds,
-                         options_.split, deployment.configure, MonotonicSeconds);
+                         options_.split, options_.prefer, deployment.configure, MonotonicSeconds);
       if (!planner.ok()) return planner.status();
       deployment.planner = *std::move(planner);
       deployment.replan_after_seconds = options_.replan_after_seconds;

@@ -166,6 +166,13 @@ void PlanCli::AddPlan() {
       "limits), price (cheapest for --rate), budget (most requests within the cluster's "
       "budget); default: most requests, counted less for long latencies");
   plan_
+      .AddOption("--prefer", f.prefer,
+                 "Which of three plans to take: latency (the soonest answer for one user alone), "
+                 "balanced, throughput (the most requests); with --rate, latency and balanced take "
+                 "a plan that serves it with 20 % to spare, balanced the one that answers soonest "
+                 "at it; default: balanced")
+      .OneOf({"latency", "balanced", "throughput"});
+  plan_
       .AddOption("--search", f.options.search,
                  "Search: best, exact, hexgen, hexgen2, thunderserve, cost")
       .ShowDefault();
@@ -222,7 +229,7 @@ void PlanCli::AddPlan() {
                   "seeds, and print the rate that all attain");
   plan_.AddSwitch("--explain", explain_,
                   "Print memory, routing, links, other choices, sensitivity and every assumption; "
-                  "default: about 20 lines and one for each replica");
+                  "default: about 25 lines and one for each replica");
   plan_.AddOption("--out", out_, "File for plan.json");
   plan_.AddOption("--picture", picture_, "SVG file for a drawing of the plan");
   plan_.AddSwitch(

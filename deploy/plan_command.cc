@@ -178,7 +178,22 @@ scheduler::Preference PreferenceOf(const PlanFlags& flags) {
   if (most || !flags.max_tpot.empty()) preference.full_tpot_seconds = 0;
   if (most || !flags.max_ttft.empty()) preference.full_ttft_seconds = 0;
   if (most) preference.simpler_within = 0;
+  preference.prefer = scheduler::PreferenceNamed(flags.prefer);
   return preference;
+}
+
+// A choice between plans is one between those of the usual search.
+absl::Status CheckPrefer(const PlanFlags& flags) {
+  if (flags.prefer.empty()) return absl::OkStatus();
+  const std::string other = !flags.goal.empty()                  ? "--objective " + flags.goal
+                            : !flags.layout.empty()              ? "--layout"
+                            : flags.options.require_split        ? "--split"
+                            : flags.options.survive_machine_loss ? "--survive-machine-loss"
+                            : flags.options.spot.share > 0       ? "--spot-share"
+                                                                 : "";
+  if (other.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("--prefer: not together with ", other,
+                                           ", which says what is planned for: leave out one"));
 }
 
 }  // namespace
@@ -206,6 +221,7 @@ absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name) {
 }
 
 absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
+  if (absl::Status s = CheckPrefer(flags); !s.ok()) return s;
   PlanQuestion question;
   scheduler::PlannerInput& input = question.input;
   input.cluster_file = flags.cluster;
@@ -256,6 +272,10 @@ absl::StatusOr<std::vector<PlanQuestion>> ReadSharedQuestions(
   if (rates.size() > 1 && rates.size() != models.size()) {
     return absl::InvalidArgumentError(StrCat("--rate: ", rates.size(), " for ", models.size(),
                                              " models; give one for each, in their order"));
+  }
+  if (!flags.prefer.empty() && models.size() > 1) {
+    return absl::InvalidArgumentError(
+        "--prefer: is for one model; models that share a cluster get as much of their rates each");
   }
   if (!flags.running.empty())
     return absl::InvalidArgumentError("--from: is for one model; plan the models one by one");

@@ -31,6 +31,7 @@ struct PlanFlags {
   double attainment = 0;           // 0: the workload's
   double arrival_variation = 0;    // 0: the workload's
   std::string goal;                // empty: throughput, weighed by latency
+  std::string prefer;              // latency, balanced, throughput; empty: balanced
   std::string weight_dtype;        // empty: as stored
   std::string kv_dtype;
   std::string runtime_reserve;  // "1 GiB"; empty: that, or nothing where all devices are CPUs

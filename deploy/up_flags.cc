@@ -127,7 +127,8 @@ absl::Status TakeDevicesOfKinds(UpOptions& o) {
 
 // Whether the coordinator is to plan, and nothing says for which devices but those that start.
 bool PlansForStarted(const UpOptions& o) {
-  const bool plans = !HandedOn(o, "--split").empty() || !HandedOn(o, "--workload").empty();
+  const bool plans = !HandedOn(o, "--split").empty() || !HandedOn(o, "--prefer").empty() ||
+                     !HandedOn(o, "--workload").empty();
   return plans && HandedOn(o, "--cluster").empty() && HandedOn(o, "--plan").empty();
 }
 

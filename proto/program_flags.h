@@ -14,6 +14,7 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "plan",
     "cluster",
     "workload",
+    "prefer",
     "plan-wait",
     "replan-after",
     "dtype",

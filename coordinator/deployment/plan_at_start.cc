@@ -87,12 +87,13 @@ class Planner {
 absl::StatusOr<
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
 PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
-               double wait_seconds, std::optional<bool> split,
+               double wait_seconds, std::optional<bool> split, const std::string& prefer,
                const v1::ConfigureRequest& configure, std::function<double()> now_seconds) {
   PlanAtStart start;
   start.cluster_file = cluster_file;
   start.wait_seconds = wait_seconds;
   start.split = split;
+  start.prefer = prefer;
   start.weight_dtype = configure.weight_dtype();
   start.kv_dtype = configure.kv_dtype();
   if (configure.max_batched_tokens() > 0) start.max_step_tokens = configure.max_batched_tokens();

@@ -18,11 +18,12 @@ namespace tessera::coordinator {
 
 // For the model and with the types of weights and KV that `configure` names. Errors name the file
 // and the reason. `workload_file`, a description or a trace, may be empty: prompts of 1155 and
-// answers of 211 tokens, the means of the Azure conversation trace. `split`: PlanAtStart::split.
+// answers of 211 tokens, the means of the Azure conversation trace. `split`, `prefer`: as in
+// PlanAtStart.
 absl::StatusOr<
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
 PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
-               double wait_seconds, std::optional<bool> split,
+               double wait_seconds, std::optional<bool> split, const std::string& prefer,
                const v1::ConfigureRequest& configure, std::function<double()> now_seconds);
 
 }  // namespace tessera::coordinator

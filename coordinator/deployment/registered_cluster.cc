@@ -175,6 +175,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   input.workload_file = start.workload_file;
   scheduler::PlannerOptions options;
   options.preference = scheduler::UsualPreference();  // as `tessera plan`
+  options.preference.prefer = scheduler::PreferenceNamed(start.prefer);
   options.allow_split = start.split.value_or(true);
   options.require_split = start.split.value_or(false);
   if (NoneHasRuntime(names, workers)) options.runtime_reserve_bytes = 0;

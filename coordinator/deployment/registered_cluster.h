@@ -33,6 +33,7 @@ struct PlanAtStart {
   int64_t context_tokens = 0;  // of the longest request that is served; 0: the model's
   int64_t block_tokens = kDefaultBlockTokens;  // of KV
   std::optional<bool> split;  // every replica only prefills or only decodes; false: none does
+  std::string prefer;         // latency, balanced or throughput; empty: balanced
   double wait_seconds = 30;   // for devices that are described and have not registered
 };
 

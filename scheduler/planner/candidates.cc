@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,6 +14,7 @@
 #include "scheduler/planner/part_search.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/report/plan_attainment.h"
+#include "scheduler/planner/single_user.h"
 #include "scheduler/search/best/plain_placements.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/goodput.h"
@@ -27,6 +29,7 @@ constexpr double kServesOn = 0.01;   // of the rate: less is no service
 constexpr double kMinTtftRatio = 2;  // of T to the best TTFT of idle replicas
 constexpr double kRoomForSteps = 1.011;  // above a TPOT, for chunks that fill a step
 constexpr double kNear = 0.9;            // of the best value, for placements that are simpler
+constexpr int kFastestUpTo = 1024;       // devices: nobody has more for one user
 
 // By devices: searches beside the first, the ratio of the limits that layouts are judged under
 // again, how many layouts are, placements that get latencies, and up to how many devices what is
@@ -43,20 +46,6 @@ Effort EffortFor(int devices) {
   if (devices <= kFew) return {5, 1.12, 16, 24, true};
   if (devices <= kSome) return {3, 1.19, 8, 16, false};
   return {1, 1.41, 3, 8, false};
-}
-
-// Replicas in any order.
-std::string LayoutKey(const Placement& placement) {
-  std::vector<std::string> replicas;
-  for (const PlacedReplica& one : placement.replicas) {
-    std::string& key = replicas.emplace_back(absl::StrFormat("%d", static_cast<int>(one.role)));
-    for (const LayoutStage& stage : one.stages)
-      absl::StrAppendFormat(&key, ",%d:%d:%d", stage.pool, stage.width, stage.layers);
-  }
-  std::sort(replicas.begin(), replicas.end());
-  std::string all;
-  for (const std::string& one : replicas) all += one + "|";
-  return all;
 }
 
 // While all decode that may, mean over what replicas decode.
@@ -126,6 +115,7 @@ class Finder {
       Explore(full > 0 ? full : top / kTighter, top, false);
     }
     if (!unlimited && options_.tell_most && !preference_.only_tpot_seconds) SearchMost();
+    if (options_.fastest && problem_.graph->devices() <= kFastestUpTo) AddFastest();
     return Evaluated();
   }
 
@@ -165,6 +155,16 @@ class Finder {
     if (problem_.watch.Stopped() || problem_.graph->devices() > kUpTo) return;
     absl::StatusOr<Placement> found = SearchUnder(kUnlimited);
     if (found.ok()) most_ = CandidatePlacement{*std::move(found), kUnlimited, {}};
+  }
+
+  // Where a rate is asked for, all of them are candidates.
+  void AddFastest() {
+    if (problem_.watch.Stopped()) return;
+    std::vector<Placement> found = FastestPlacements(UnderTpot(problem_, kUnlimited));
+    if (found.empty()) return;
+    fastest_ = CandidatePlacement{found.front(), kUnlimited, {}};
+    if (preference_.asked_requests_per_second <= 0) return;
+    for (Placement& one : found) Add(std::move(one), limit_);
   }
 
   void Add(Placement placement, double limit) {
@@ -255,6 +255,24 @@ class Finder {
     return listed;
   }
 
+  // Into the list, where a rate is asked for: of those that sustain it the soonest alone.
+  void ListSoonest(std::vector<size_t>* listed) const {
+    if (preference_.asked_requests_per_second <= 0) return;
+    std::vector<std::pair<double, size_t>> soonest;
+    std::map<std::string, int> seen;
+    for (size_t i = 0; i < pool_.size(); ++i) {
+      PlanFigures figures;
+      figures.requests_per_second = pool_[i].placement.requests_per_second;
+      if (!Sustains(figures, preference_) || ++seen[LayoutKey(pool_[i].placement)] > 1) continue;
+      soonest.emplace_back(TimesAlone(problem_, pool_[i].placement).answer_seconds, i);
+    }
+    std::sort(soonest.begin(), soonest.end());
+    if (soonest.size() > effort_.predicted) soonest.resize(effort_.predicted);
+    for (const auto& [seconds, i] : soonest) {
+      if (std::find(listed->begin(), listed->end(), i) == listed->end()) listed->push_back(i);
+    }
+  }
+
   void Predict(CandidatePlacement* one) const {
     one->predicted =
         PredictedFigures(UnderTpot(problem_, one->max_tpot_seconds), one->placement, limit_);
@@ -263,7 +281,9 @@ class Finder {
   Candidates Evaluated() {
     Candidates out;
     out.searched = std::move(searched_);
-    for (const size_t i : Shortlist()) out.placements.push_back(pool_[i]);
+    std::vector<size_t> listed = Shortlist();
+    ListSoonest(&listed);
+    for (const size_t i : listed) out.placements.push_back(pool_[i]);
     double idle = kUnlimited;
     for (CandidatePlacement& one : out.placements) {
       Predict(&one);
@@ -283,15 +303,17 @@ class Finder {
       Sort(preference, &out.placements);
     }
     if (most_) Predict(&out.most.emplace(*std::move(most_)));
+    if (fastest_) Predict(&out.fastest.emplace(*std::move(fastest_)));
     return out;
   }
 
   static void Sort(const Preference& preference, std::vector<CandidatePlacement>* all) {
-    std::stable_sort(all->begin(), all->end(), [&](const auto& a, const auto& b) {
-      const bool a_keeps = a.predicted.missed.empty(), b_keeps = b.predicted.missed.empty();
-      if (a_keeps != b_keeps) return a_keeps;
-      return ValueOf(a.predicted, preference) > ValueOf(b.predicted, preference);
-    });
+    const auto rank = [&](const CandidatePlacement& one) {
+      return std::tuple(one.predicted.missed.empty(), Sustains(one.predicted, preference),
+                        ValueOf(one.predicted, preference));
+    };
+    std::stable_sort(all->begin(), all->end(),
+                     [&](const auto& a, const auto& b) { return rank(a) > rank(b); });
   }
 
   // Where `best` stops when a machine is lost: what that machine and the others do by themselves.
@@ -358,7 +380,7 @@ class Finder {
   const double limit_;  // of the workload; infinite: none
   std::vector<CandidatePlacement> pool_;
   std::map<std::string, std::vector<PlacedReplica>> layouts_;  // that the search found
-  std::optional<CandidatePlacement> most_;
+  std::optional<CandidatePlacement> most_, fastest_;
   bool plain_ = false;  // what is plain was judged
   std::vector<CandidatePlacement> searched_;
 };
@@ -385,6 +407,7 @@ PlanFigures PredictedFigures(const PlacementProblem& problem, const Placement& p
   figures.requests_per_second = placement.requests_per_second;
   figures.ttft_seconds = at.ttft_seconds;
   figures.tpot_seconds = at.tpot_seconds;
+  figures.alone_seconds = TimesAlone(problem, placement).answer_seconds;
   MissedLimits missed;
   missed.Add(v1::LATENCY_LIMIT_TPOT, workload_tpot_seconds, LongestTpot(placement));
   const auto mean = [](double seconds) { return seconds > 0 ? seconds : kUnlimited; };
@@ -402,6 +425,19 @@ PlanFigures PredictedFigures(const PlacementProblem& problem, const Placement& p
 double ToldLoad(const PlacementProblem& problem, double requests_per_second) {
   const double asked = problem.required_requests_per_second;
   return asked > 0 && asked < requests_per_second ? asked / requests_per_second : kUsualLoad;
+}
+
+std::string LayoutKey(const Placement& placement) {
+  std::vector<std::string> replicas;
+  for (const PlacedReplica& one : placement.replicas) {
+    std::string& key = replicas.emplace_back(absl::StrFormat("%d", static_cast<int>(one.role)));
+    for (const LayoutStage& stage : one.stages)
+      absl::StrAppendFormat(&key, ",%d:%d:%d", stage.pool, stage.width, stage.layers);
+  }
+  std::sort(replicas.begin(), replicas.end());
+  std::string all;
+  for (const std::string& one : replicas) all += one + "|";
+  return all;
 }
 
 double LongestTpot(const Placement& placement) {

@@ -3,7 +3,8 @@
 // Problem: a long TPOT buys throughput, and how much is worth it depends on both. Idea: the search
 // runs without a limit and under a few limits between the TPOT that it needs then and the one that
 // counts in full; the layouts that it finds are judged again under limits between these, which
-// costs next to nothing beside a search. What is plain (plain_placements.h) joins them, and where
+// costs next to nothing beside a search. Where a rate is asked for, layouts that sustain it and
+// answer soonest join them. What is plain (plain_placements.h) joins them, and where
 // the best depends on one machine, what is found on that machine and on the others apart. The most
 // valuable by their capacity get latencies by the formula. Where no placement keeps the problem's
 // limit of TPOT, limits above it are searched in the same way. // Thread rule: pure function.
@@ -12,6 +13,7 @@
 
 #include <limits>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,6 +34,8 @@ struct Candidates {
   double full_ttft_seconds = 0;                // up to which TTFT counts in full; 0: not weighed
   // Serves most where nothing limits TPOT; absent: not sought.
   std::optional<CandidatePlacement> most;
+  // Answers one user alone soonest, with no limit of TPOT; absent: not sought, or nothing fits.
+  std::optional<CandidatePlacement> fastest;
   // What each search said beside its replicas, which are left out; in the order of the searches.
   std::vector<CandidatePlacement> searched;
 };
@@ -41,6 +45,7 @@ struct CandidateOptions {
   bool bound = false;     // ask searches for bounds
   bool plain = false;     // what is plain takes part, even where simplicity is worth nothing
   bool tell_most = true;  // search without limits as well, for what limits cost
+  bool fastest = true;    // look for what is soonest for one user
 };
 
 // Errors: the search's, where nothing is found under any limit.
@@ -58,6 +63,9 @@ PlanFigures PredictedFigures(const PlacementProblem& problem, const Placement& p
 
 // Part of its rate at which latencies are told: the asked one where it serves more, else the usual.
 double ToldLoad(const PlacementProblem& problem, double requests_per_second);
+
+// Equal where stages and roles are, in any order of replicas.
+std::string LayoutKey(const Placement& placement);
 
 // Of a replica, while all decode that may.
 double LongestTpot(const Placement& placement);

@@ -65,8 +65,25 @@ class Planner {
     AttainedQuestion question = {&graph_, &workload_, options_.goal, options_.attain_requests};
     question.watch = problem_.watch;
     const absl::Status seen = AddAttained(question, plan);
+    if (seen.ok()) ShowAttained(plan);
     if (!seen.ok() && !absl::IsCancelled(seen))
       plan->add_notes()->set_simulation_error(std::string(seen.message()));
+  }
+
+  // Choices that take this plan say the rate of its head line.
+  static void ShowAttained(v1::DeploymentPlan* plan) {
+    if (plan->simulated().attained_seeds() == 0) return;
+    const auto taken = std::find_if(plan->choices().begin(), plan->choices().end(),
+                                    [](const v1::PlanChoice& one) { return one.taken(); });
+    if (taken == plan->choices().end()) return;
+    const double before = taken->requests_per_second();
+    const double attained = plan->simulated().attained_requests_per_second();
+    for (v1::PlanChoice& one : *plan->mutable_choices()) {
+      if (one.requests_per_second() != before || one.alone_seconds() != taken->alone_seconds())
+        continue;
+      one.set_requests_per_second(attained);
+      one.set_output_tokens_per_second(attained * plan->basis().output_tokens());
+    }
   }
 
   static bool Serves(const absl::StatusOr<Placement>& placement) {
@@ -90,7 +107,14 @@ class Planner {
   // A latency that the workload limits is not weighed.
   absl::StatusOr<Placement> Preferred(const Search& search) {
     Preference preference = options_.preference;
-    if (options_.given_search) preference.simpler_within = 0;
+    if (options_.given_search) {
+      preference.simpler_within = 0;
+      preference.prefer = v1::PLAN_PREFERENCE_BALANCED;
+    }
+    if (!preference.only_tpot_seconds) {
+      preference.asked_requests_per_second = problem_.required_requests_per_second;
+      preference.decode_steps = MomentsOf(problem_.samples).decode_steps;
+    }
     for (const RequestClass& one : workload_.classes) {
       if (std::isfinite(one.limits.tpot_seconds)) preference.full_tpot_seconds = 0;
       if (std::isfinite(one.limits.ttft_seconds) || std::isfinite(one.limits.end_to_end_seconds))
@@ -187,6 +211,7 @@ class Planner {
     absl::StatusOr<v1::DeploymentPlan> plan = Checked(placement);
     if (!plan.ok()) return plan;
     for (const v1::MissedLimit& one : preferred_->missed) *plan->add_missed_limits() = one;
+    for (const v1::PlanChoice& one : preferred_->choices) *plan->add_choices() = one;
     if (interrupted) return Unsimulated(*std::move(plan));
     if (!preferred_->simulation_error.empty())
       plan->add_notes()->set_simulation_error(preferred_->simulation_error);

@@ -31,6 +31,7 @@ size_t FinalistsFor(int devices) {
 struct Finalist {
   CandidatePlacement candidate;
   Choosable choosable;  // by simulation, where it was simulated
+  bool aside = false;   // for another preference: a balanced choice does not look at it
   v1::SimulatedFigures simulated;
 };
 
@@ -41,9 +42,11 @@ class Preferring {
         options_(*planning.options),
         problem_(planning.problem),
         preference_(preference),
+        prefer_(preference.prefer),
         search_(search),
         simulation_{&planning.graph, &planning.workload} {
     simulation_.watch = problem_.watch;
+    preference_.prefer = v1::PLAN_PREFERENCE_BALANCED;  // so are finalists picked
   }
 
   absl::StatusOr<PreferredPlacement> Run() {
@@ -54,6 +57,8 @@ class Preferring {
     how.bound = how.max_searches > 0 || problem_.graph->devices() <= kBoundedUpTo;
     how.plain = !options_.given_search && preference_.nearest && HasObjectives(planning_.workload);
     how.tell_most = !options_.given_search;
+    const bool offers = !options_.given_search && !preference_.only_tpot_seconds;
+    how.fastest = offers || prefer_ == v1::PLAN_PREFERENCE_LATENCY;
     absl::StatusOr<Candidates> found = FindCandidates(problem_, preference_, search_, how);
     if (!found.ok()) return found.status();
     found_ = *std::move(found);
@@ -61,12 +66,19 @@ class Preferring {
     const Placement& first = found_.placements.front().placement;
     simulates_ = Simulates(options_, DevicesUsed(first), Splits(first));
     if (absl::Status s = PickFinalists(); !s.ok()) return s;
+    if (offers || !balanced()) {
+      if (absl::Status s = AdmitOthers(); !s.ok()) return s;
+    }
     Choice choice = ChooseFinalist();
     if (!Bounded(&choice)) Reuse(finalists_[choice.chosen].candidate.max_tpot_seconds);
-    return Answer(choice);
+    PreferredPlacement answer = Answer(choice);
+    if (offers) AddChoices(choice.chosen, &answer.choices);
+    return answer;
   }
 
  private:
+  bool balanced() const { return prefer_ == v1::PLAN_PREFERENCE_BALANCED; }
+
   PlacementProblem Under(const CandidatePlacement& candidate) const {
     return UnderTpot(problem_, candidate.max_tpot_seconds);
   }
@@ -120,10 +132,34 @@ class Preferring {
     return finalists_.empty() ? refused : absl::OkStatus();
   }
 
-  // Into the finalists, simulated where plans are.
-  absl::Status Admit(const CandidatePlacement& candidate) {
-    Finalist finalist = {candidate, ChoosableOf(candidate), {}};
-    if (!simulates_ || !Promising(finalist.choosable.figures)) {
+  // What is soonest for one user, and what serves most, whatever a balanced choice thinks of them.
+  absl::Status AdmitOthers() {
+    std::vector<const CandidatePlacement*> others;
+    if (found_.fastest) others.push_back(&*found_.fastest);
+    const CandidatePlacement* most = &*std::max_element(
+        found_.placements.begin(), found_.placements.end(), [](const auto& a, const auto& b) {
+          return a.placement.requests_per_second < b.placement.requests_per_second;
+        });
+    const double rate = most->placement.requests_per_second;
+    if (found_.most && found_.most->placement.requests_per_second > rate) most = &*found_.most;
+    others.push_back(most);
+    for (const CandidatePlacement* one : others) {
+      if (problem_.watch.Stopped()) break;
+      const bool known =
+          std::any_of(finalists_.begin(), finalists_.end(), [&](const Finalist& finalist) {
+            return finalist.candidate.max_tpot_seconds >= one->max_tpot_seconds &&
+                   LayoutKey(finalist.candidate.placement) == LayoutKey(one->placement);
+          });
+      if (known) continue;
+      if (absl::Status s = Admit(*one, true); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
+  // Into the finalists, simulated where plans are; `aside`: whatever it promises.
+  absl::Status Admit(const CandidatePlacement& candidate, bool aside = false) {
+    Finalist finalist = {candidate, ChoosableOf(candidate), aside, {}};
+    if (!simulates_ || !(aside || Promising(finalist.choosable.figures))) {
       if (!simulates_) finalists_.push_back(std::move(finalist));
       return absl::OkStatus();
     }
@@ -146,8 +182,12 @@ class Preferring {
     std::erase_if(figures.missed,
                   [](const auto& one) { return one.limit() != v1::LATENCY_LIMIT_TPOT; });
     double best = 0;
-    for (const Finalist& one : finalists_)
-      best = std::max(best, ValueOf(one.choosable.figures, preference_));
+    for (const Finalist& one : finalists_) {
+      const bool sustains = Sustains(one.choosable.figures, preference_);
+      if (sustains && !Sustains(figures, preference_)) return false;
+      if (sustains == Sustains(figures, preference_))
+        best = std::max(best, ValueOf(one.choosable.figures, preference_));
+    }
     return kMaxOfPrediction * ValueOf(figures, preference_) >=
            best * (1 - preference_.simpler_within);
   }
@@ -159,15 +199,21 @@ class Preferring {
     PlanFigures& figures = finalist->choosable.figures;
     v1::SimulatedFigures& seen = finalist->simulated;
     const double promised = plan.prediction().requests_per_second();
-    absl::Status s = SeeServed(simulation_, *replicas, promised,
-                               RequestsFor(simulation_, plan, promised, Seen::kServed), &seen);
+    SimulatedQuestion question = simulation_;
+    if (finalist->aside && balanced()) {  // only its row is shown
+      question.least_requests = 1500;
+      question.enough_requests = 2000;
+      question.max_requests = 12'000;
+    }
+    absl::Status s = SeeServed(question, *replicas, promised,
+                               RequestsFor(question, plan, promised, Seen::kServed), &seen);
     if (!s.ok()) return s;
     figures.requests_per_second = std::min(promised, seen.requests_per_second());
     const double rate =
         ToldLoad(problem_, figures.requests_per_second) * figures.requests_per_second;
     std::vector<v1::MissedLimit> missed;
-    s = SeeLatencies(simulation_, *replicas, rate,
-                     RequestsFor(simulation_, plan, rate, Seen::kLatencies), &seen, &missed);
+    s = SeeLatencies(question, *replicas, rate, RequestsFor(question, plan, rate, Seen::kLatencies),
+                     &seen, &missed);
     if (!s.ok()) return s;
     figures.ttft_seconds = seen.time_to_first_token_mean_seconds();
     figures.tpot_seconds = seen.time_per_output_token_mean_seconds();
@@ -183,10 +229,44 @@ class Preferring {
     return absl::OkStatus();
   }
 
-  Choice ChooseFinalist() const {
+  Choice ChooseFinalist() const { return ChooseFor(prefer_); }
+
+  Choice ChooseFor(v1::PlanPreference prefer) const {
+    Preference preference = preference_;
+    preference.prefer = prefer;
+    const bool all = prefer != v1::PLAN_PREFERENCE_BALANCED;
+    if (all) preference.simpler_within = 0;
     std::vector<Choosable> plans;
-    for (const Finalist& one : finalists_) plans.push_back(one.choosable);
-    return Choose(plans, preference_);
+    std::vector<size_t> index;
+    for (size_t i = 0; i < finalists_.size(); ++i) {
+      if (finalists_[i].aside && !all) continue;
+      plans.push_back(finalists_[i].choosable);
+      index.push_back(i);
+    }
+    const Choice choice = Choose(plans, preference);
+    return {index[choice.best], index[choice.chosen]};
+  }
+
+  void AddChoices(size_t taken, std::vector<v1::PlanChoice>* choices) const {
+    for (const v1::PlanPreference prefer :
+         {v1::PLAN_PREFERENCE_LATENCY, v1::PLAN_PREFERENCE_BALANCED,
+          v1::PLAN_PREFERENCE_THROUGHPUT}) {
+      const bool is_taken = prefer == prefer_;
+      const Finalist& one = finalists_[is_taken ? taken : ChooseFor(prefer).chosen];
+      v1::PlanChoice& choice = choices->emplace_back();
+      const PlanFigures& figures = one.choosable.figures;
+      choice.set_preference(prefer);
+      choice.set_taken(is_taken);
+      choice.set_requests_per_second(figures.requests_per_second);
+      choice.set_output_tokens_per_second(figures.requests_per_second *
+                                          MomentsOf(problem_.samples).output_tokens);
+      if (std::isfinite(figures.ttft_seconds))
+        choice.set_time_to_first_token_seconds(figures.ttft_seconds);
+      choice.set_time_per_output_token_seconds(figures.tpot_seconds);
+      choice.set_alone_seconds(figures.alone_seconds);
+      choice.set_devices(DevicesUsed(one.candidate.placement));
+      choice.set_usd_per_hour(one.candidate.placement.usd_per_hour);
+    }
   }
 
   // Searches once more at the limit of the choice, for bound and prices; what it finds that serves
@@ -198,7 +278,7 @@ class Preferring {
         std::any_of(found_.searched.begin(), found_.searched.end(), [&](const auto& one) {
           return one.max_tpot_seconds == limit && one.placement.upper_bound > 0;
         });
-    if (known || options_.given_search || preference_.only_tpot_seconds ||
+    if (known || options_.given_search || preference_.only_tpot_seconds || !balanced() ||
         problem_.watch.Stopped() ||
         (!options_.search.empty() && options_.search != PlannerOptions().search))
       return false;
@@ -225,7 +305,13 @@ class Preferring {
         about_limit_ = one.max_tpot_seconds;
       }
     }
+    if (!about_) about_.emplace();
     about_->proved = about_->proved && about_limit_ == limit;
+    // Bounds are of rates.
+    if (prefer_ == v1::PLAN_PREFERENCE_LATENCY) {
+      about_->upper_bound = 0;
+      about_->proved = false;
+    }
   }
 
   PreferredPlacement Answer(const Choice& choice) {
@@ -241,8 +327,12 @@ class Preferring {
     out.placement.shadow_prices = about_->shadow_prices;
     out.placement.evaluations = about_->evaluations;
     out.missed = chosen.choosable.figures.missed;
-    SayCostOfLimits(chosen, &out.notes);
-    SaySimplicity(choice, &out.notes);
+    const bool at_rate = preference_.asked_requests_per_second > 0 &&
+                         Sustains(chosen.choosable.figures, preference_);
+    if (balanced() && !at_rate) {  // else the most is not what was sought
+      SayCostOfLimits(chosen, &out.notes);
+      SaySimplicity(choice, &out.notes);
+    }
     if (!simulates_) return out;
     if (absl::IsCancelled(unsimulated_)) {
       out.interrupted_simulation = true;
@@ -296,6 +386,7 @@ class Preferring {
   const PlannerOptions& options_;
   const PlacementProblem& problem_;
   Preference preference_;
+  const v1::PlanPreference prefer_;  // what the choice is for
   const Search& search_;
   SimulatedQuestion simulation_;
   Candidates found_;

@@ -134,7 +134,7 @@ TEST_CASE("a coordinator's workload may be a trace, or name one") {
   for (const std::string& workload :
        {trace, write("w.yaml", "trace: t.csv\n"), write("c.yaml", "classes: [{trace: t.csv}]\n")}) {
     INFO(workload);
-    const auto planner = PlannerAtStart(cluster, workload, 0, {}, configure, Now);
+    const auto planner = PlannerAtStart(cluster, workload, 0, {}, "", configure, Now);
     REQUIRE(planner.status().message() == "");
     const auto plan = (*planner)({{"a/0", Worker(16)}});
     REQUIRE(plan.status().message() == "");
@@ -142,7 +142,7 @@ TEST_CASE("a coordinator's workload may be a trace, or name one") {
     CHECK(plan->basis().output_tokens() == 30);
   }
   const auto gone =
-      PlannerAtStart(cluster, write("g.yaml", "trace: gone.csv\n"), 0, {}, configure, Now);
+      PlannerAtStart(cluster, write("g.yaml", "trace: gone.csv\n"), 0, {}, "", configure, Now);
   CHECK_THAT(std::string(gone.status().message()), Contains("gone.csv"));
 }
 
@@ -361,7 +361,7 @@ TEST_CASE("while there is no plan, why not is said for as long as it holds") {
   v1::ConfigureRequest configure;
   *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   double now = 0;
-  const auto planner = PlannerAtStart(cluster, "", 30, {}, configure, [&now] { return now; });
+  const auto planner = PlannerAtStart(cluster, "", 30, {}, "", configure, [&now] { return now; });
   REQUIRE(planner.status().message() == "");
   const auto why = [&](const std::map<std::string, WorkerRecord>& workers) {
     return std::string((*planner)(workers).status().message());
@@ -386,7 +386,7 @@ TEST_CASE("who is lost after the first plan is not waited for when there is to b
   v1::ConfigureRequest configure;
   *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   double now = 0;
-  const auto planner = PlannerAtStart(cluster, "", 30, false, configure, [&now] { return now; });
+  const auto planner = PlannerAtStart(cluster, "", 30, false, "", configure, [&now] { return now; });
   REQUIRE(planner.status().message() == "");
   std::map<std::string, WorkerRecord> workers = {{"a/0", Worker(8)}, {"a/1", Worker(8)}};
   const auto both = (*planner)(workers);

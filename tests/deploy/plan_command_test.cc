@@ -45,6 +45,35 @@ PlanFlags FourWorkersToSplit() {
   return flags;
 }
 
+TEST_CASE("--prefer says which of three plans is taken, and refuses what says something else") {
+  PlanFlags flags = Flags("deploy/clusters/workstations.yaml");
+  for (const auto& [name, prefer] : {std::pair("latency", v1::PLAN_PREFERENCE_LATENCY),
+                                     {"throughput", v1::PLAN_PREFERENCE_THROUGHPUT},
+                                     {"", v1::PLAN_PREFERENCE_BALANCED}}) {
+    flags.prefer = name;
+    const auto question = ReadPlanQuestion(flags);
+    REQUIRE(question.status().message() == "");
+    CHECK(question->options.preference.prefer == prefer);
+  }
+  flags.prefer = "latency";
+  const auto refusal = [](const PlanFlags& given) {
+    return std::string(ReadPlanQuestion(given).status().message());
+  };
+  PlanFlags other = flags;
+  other.goal = "goodput";
+  CHECK_THAT(refusal(other), Catch::Contains("--prefer: not together with --objective goodput"));
+  other = flags;
+  other.options.survive_machine_loss = true;
+  CHECK_THAT(refusal(other), Catch::Contains("with --survive-machine-loss"));
+  other = flags;
+  other.options.spot.share = 0.5;
+  CHECK_THAT(refusal(other), Catch::Contains("with --spot-share"));
+  CHECK_THAT(
+      std::string(
+          ReadSharedQuestions(flags, {"Qwen2.5-7B", "Llama-2-70B"}, {}, {}).status().message()),
+      Catch::Contains("--prefer: is for one model"));
+}
+
 TEST_CASE("every example is planned, and its plan survives the file") {
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator("deploy/clusters")) {

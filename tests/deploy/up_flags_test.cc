@@ -200,6 +200,9 @@ TEST_CASE("to plan without a description, the devices that start are described")
   REQUIRE(Parse({"--workers", "2", "--no-split"}, workers).message() == "");
   CHECK(workers.options.named_workers.size() == 2);
   CHECK_FALSE(workers.options.description.empty());
+  UpFlags preferred;
+  REQUIRE(Parse({"--workers", "2", "--prefer", "latency"}, preferred).message() == "");
+  CHECK_FALSE(preferred.options.description.empty());
   UpFlags replicas;
   REQUIRE(Parse({"--devices", "cuda-emulated,cpu"}, replicas).message() == "");
   CHECK(replicas.options.description.empty());

@@ -138,4 +138,34 @@ std::vector<std::string> AlternativeLines(const v1::DeploymentPlan& plan) {
   return lines;
 }
 
+std::vector<std::string> PreferenceRows(const v1::DeploymentPlan& plan) {
+  if (plan.choices().empty()) return {};
+  const auto name = [](v1::PlanPreference preference) {
+    switch (preference) {
+      case v1::PLAN_PREFERENCE_LATENCY: return "latency, for one user";
+      case v1::PLAN_PREFERENCE_THROUGHPUT: return "throughput, the most";
+      default: return "balanced";
+    }
+  };
+  const auto seconds = [](double time) {
+    if (time <= 0) return std::string("-");
+    return time < 1 ? absl::StrFormat("%.0f ms", time * 1e3) : absl::StrFormat("%.1f s", time);
+  };
+  std::vector<std::string> rows = {
+      "plans to choose from; --prefer latency, balanced or throughput takes one (*: this plan):",
+      absl::StrFormat("  %-21s  %10s  %8s  %7s  %7s  %9s  %7s  %5s", "", "requests/s", "tokens/s",
+                      "TTFT", "TPOT", "alone", "devices", "USD/h")};
+  for (const v1::PlanChoice& one : plan.choices()) {
+    rows.push_back(
+        absl::StrFormat("%c %-21s  %10.3f  %8.0f  %7s  %7s  %9s  %7d  %5s", one.taken() ? '*' : ' ',
+                        name(one.preference()), one.requests_per_second(),
+                        one.output_tokens_per_second(), seconds(one.time_to_first_token_seconds()),
+                        seconds(one.time_per_output_token_seconds()), seconds(one.alone_seconds()),
+                        one.devices(), one.usd_per_hour() > 0 ? UsdText(one.usd_per_hour()) : "-"));
+  }
+  rows.push_back(
+      "  (TTFT, TPOT: means at 0.8 of the rate, or at the asked one; alone: one answer, batch 1)");
+  return rows;
+}
+
 }  // namespace tessera::scheduler

@@ -17,4 +17,7 @@ std::string KindCountsText(const google::protobuf::RepeatedPtrField<v1::KindCoun
 // A line per choice, in the order of the plan.
 std::vector<std::string> AlternativeLines(const v1::DeploymentPlan& plan);
 
+// What each preference takes, a row each below a heading; empty: there was no choice.
+std::vector<std::string> PreferenceRows(const v1::DeploymentPlan& plan);
+
 }  // namespace tessera::scheduler

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/choice_text.h"
 #include "scheduler/planner/report/note_text.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
@@ -253,8 +254,8 @@ std::string PlanSummary(const v1::DeploymentPlan& plan, const SummaryCommands& c
   const size_t used = warnings.size() + head.size() + where.size() + rest.size() + next.size();
   AddSure(SureLines(plan), std::max<size_t>(1, all - std::min(all, used)), &rest);
   std::string out;
-  for (const Lines* part : {&warnings, &head, &where, &rest, &next}) {
-    for (const std::string& line : *part) out += StrCat(line, "\n");
+  for (const Lines& part : {warnings, head, where, rest, next, PreferenceRows(plan)}) {
+    for (const std::string& line : part) out += StrCat(line, "\n");
   }
   return out;
 }

@@ -1,6 +1,7 @@
-// A plan in a few lines: what runs where, what to expect, how sure that is, the next command.
+// A plan in a few lines: what runs where, what to expect, how sure that is, the next command; at the
+// end the plans to choose from, where there are some.
 //
-// About kSummaryLines lines and one for each replica, wrapped at 100 columns: what would make it
+// About kSummaryLines lines before these, and one for each replica, wrapped at 100 columns: what would make it
 // longer is left out as a whole and stands in PlanTable; no amount, pipeline or command is cut
 // off. Thread rule: pure function.
 #pragma once

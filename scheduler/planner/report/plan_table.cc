@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/planner/report/assumption_text.h"
+#include "scheduler/planner/report/choice_text.h"
 #include "scheduler/planner/report/note_text.h"
 #include "scheduler/planner/report/outlook_text.h"
 #include "scheduler/planner/report/pace_text.h"
@@ -409,6 +410,9 @@ std::string PlanTable(const v1::DeploymentPlan& plan) {
   AppendLines("why", notes, &out);
   AppendOutlook(plan, &out);
   AppendLines("assumptions", AssumptionLines(plan.assumptions()), &out);
+  const std::vector<std::string> choices = PreferenceRows(plan);
+  if (!choices.empty()) out += "\n";
+  for (const std::string& row : choices) out += StrCat(row, "\n");
   return out;
 }
 

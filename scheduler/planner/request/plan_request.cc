@@ -103,7 +103,25 @@ absl::Status ReadOptions(const v1::PlanOptions& given, v1::Objective objective,
   const bool most = given.no_usual_limits() || objective == v1::OBJECTIVE_THROUGHPUT;
   options->preference = UsualPreference();
   if (most) options->preference = {.nearest = true};
+  if (given.prefer() != v1::PLAN_PREFERENCE_UNSPECIFIED)
+    options->preference.prefer = given.prefer();
   return absl::OkStatus();
+}
+
+// A choice between plans is one between those that weigh rates by latency.
+absl::Status CheckPrefer(const v1::PlanRequest& request) {
+  const v1::PlanOptions& options = request.options();
+  if (options.prefer() == v1::PLAN_PREFERENCE_UNSPECIFIED) return absl::OkStatus();
+  const char* other = request.objective() != v1::OBJECTIVE_UNSPECIFIED ? "objective"
+                      : options.no_usual_limits()                      ? "options.no_usual_limits"
+                      : options.split()                                ? "options.split"
+                      : request.survive_machine_loss()                 ? "survive_machine_loss"
+                      : request.spot_share() > 0                       ? "spot_share"
+                      : !request.models().empty()                      ? "models"
+                                                                       : nullptr;
+  if (other == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("request: options.prefer: not together with ", other,
+                                           ", which says what is planned for: leave out one"));
 }
 
 // That nothing fits, or no such search is there, is the request's fault: asking again later does
@@ -155,6 +173,7 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
     return absl::InvalidArgumentError(
         StrCat("request: ", place, ": must be of one line, without control characters"));
   }
+  if (absl::Status s = CheckPrefer(request); !s.ok()) return s;
   PlannerInput input;
   input.by_request = true;
   input.cluster_file = "request: cluster";

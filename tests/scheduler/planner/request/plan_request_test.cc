@@ -76,6 +76,23 @@ TEST_CASE("goodput is planned for, and what is attained comes with the plan") {
       Contains("request: workload: requests_per_second: 1e+06 requests/s are asked"));
 }
 
+TEST_CASE("a request prefers latency or throughput, not beside another objective") {
+  const std::string options = "options: {prefer: latency}\n", work = "workload: {" + kLengths + "}";
+  const auto usual = Answer(kCluster + work), latency = Answer(kCluster + options + work);
+  REQUIRE(latency.status().message() == "");
+  REQUIRE(latency->plan().choices_size() == 3);
+  CHECK(latency->plan().choices(0).taken());
+  CHECK(usual->plan().choices(1).taken());
+  CHECK_THAT(latency->text(), Contains("\n* latency, for one user "));
+  for (const std::string& other : std::vector<std::string>{
+           "objective: goodput", "objective: throughput", "survive_machine_loss: true",
+           "spot_share: 0.5", "models: [{model: {name: Llama-2-70B}, " + work + "}]"}) {
+    CHECK_THAT(
+        Refusal(kCluster + options + other + "\n" + (other.starts_with("models") ? "" : work)),
+        Contains("request: options.prefer: not together with " + other.substr(0, other.find(':'))));
+  }
+}
+
 TEST_CASE("without an objective rates are weighed by latency, as by the command") {
   const std::string two =
       "model: {name: Llama-2-70B}\ncluster: {machines: [{name: a, devices: [{kind: A6000, count: "
