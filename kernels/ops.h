@@ -89,10 +89,19 @@ struct NormArgs {
   TensorView out;            // [rows, width]
   TensorView in;             // [rows, width]
   TensorView residual = {};  // [rows, width], optional, in place: += in, and the sum is normalised
-  TensorView weight;         // [width] f32
+  TensorView weight;         // [width] f32; or [heads, width], where each head has its own
   TensorView bias = {};      // [width] f32, LayerNorm only, may be empty
   float epsilon = 1e-5f;
+  // RmsNorm of rows that are parts of wider ones: [rows, 1] f32, the sums of the squares of
+  // `whole_width` elements (SumSquares, added up over the parts), in place of those of `in`.
+  TensorView squares = {};
+  int64_t whole_width = 0;
 };  // for qk-norm: [tokens, heads, head_dim], tokens may be strided; `out` may equal `in`
+
+struct SumSquaresArgs {
+  TensorView out;  // [rows, 1] f32, may be strided
+  TensorView in;   // [rows, width], may be strided
+};
 
 struct GatherRowsArgs {
   TensorView out;   // [count, width]
@@ -112,7 +121,38 @@ struct AddArgs {
   TensorView in;   // [rows, width]
 };
 
-enum class Activation { kSilu, kGeluErf, kGeluTanh, kRelu };
+// What multipliers, logit scales and soft caps of models do to rows.
+struct ScaleArgs {
+  TensorView rows;  // [rows, width], in place; may be strided: x becomes x * factor
+  float factor = 1.0f;
+  float soft_cap = 0.0f;  // above 0: soft_cap * tanh(x * factor / soft_cap) instead
+  // Optional, [rows] i32: the factor of the row at a position, where it is not negative, is
+  // multiplied by 1 + position_gain * ln(1 + floor((position + position_offset) /
+  // position_period)).
+  TensorView positions = {};
+  float position_gain = 0.0f;
+  int32_t position_period = 1, position_offset = 0;
+};
+
+// Formulas of transformers' activations (torch.nn and activations.py), whose names these are.
+enum class Activation {
+  kSilu,
+  kGeluErf,
+  kGeluTanh,
+  kRelu,
+  kRelu2,      // relu(x)^2
+  kRelu6,      // relu(x), at most 6
+  kLeakyRelu,  // x, where negative x / 100
+  kSigmoid,
+  kTanh,
+  kLinear,
+  kHardSwish,     // x relu6(x + 3) / 6
+  kMish,          // x tanh(ln(1 + e^x))
+  kLaplace,       // (1 + erf((x - 0.707107) / (0.282095 sqrt 2))) / 2
+  kQuickGelu,     // x sigmoid(1.702 x)
+  kGelu10,        // kGeluErf, from -10 to 10
+  kSqrtSoftplus,  // sqrt(ln(1 + e^x))
+};
 
 struct ActivationArgs {
   TensorView out;  // [rows, n]; may equal `in`
@@ -239,6 +279,7 @@ struct AttentionArgs {
   TensorView block_tables;     // [sequences, max_blocks] i32
   float scale = 1.0f;          // above 0
   int64_t window = 0;          // 0: all
+  float soft_cap = 0.0f;       // above 0: scores become soft_cap * tanh(score / soft_cap)
   TensorView workspace = {};
   // bf16, f16: where keys and values are of that type, queries and the weights of the values may be
   // rounded to it too; sums are f32 in any case. Scores beyond 10^8 count as equal then.
@@ -358,6 +399,8 @@ class Ops {
   virtual absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) = 0;
   virtual absl::Status RmsNorm(const NormArgs& args, Stream& stream) = 0;
   virtual absl::Status LayerNorm(const NormArgs& args, Stream& stream) = 0;
+  virtual absl::Status SumSquares(const SumSquaresArgs& args, Stream& stream) = 0;
+  virtual absl::Status Scale(const ScaleArgs& args, Stream& stream) = 0;
   virtual absl::Status GatherRows(const GatherRowsArgs& args, Stream& stream) = 0;
   virtual absl::Status FeedTokens(const FeedTokensArgs& args, Stream& stream) = 0;
   virtual absl::Status Add(const AddArgs& args, Stream& stream) = 0;

@@ -37,7 +37,11 @@ ArgumentCheck CheckNorm(const char* op, const NormArgs& args) {
   if (!check.ok()) return check;
   const int64_t width = args.in.shape[args.in.rank - 1];
   check.That(width > 0, "in", "have a width above 0");
-  check.Tensor("weight", args.weight, {kF32}, {width});
+  if (args.weight.rank == 2 && args.in.rank == 3) {
+    check.Tensor("weight", args.weight, {kF32}, {args.in.shape[1], width});
+  } else {
+    check.Tensor("weight", args.weight, {kF32}, {width});
+  }
   return check;
 }
 
@@ -98,12 +102,34 @@ absl::Status CheckEmbedding(const EmbeddingArgs& args) {
 absl::Status CheckRmsNorm(const NormArgs& args) {
   return CheckNorm("RmsNorm", args)
       .That(args.bias.empty(), "bias", "be empty: RmsNorm has none")
+      .Optional("squares", args.squares, {kF32}, {args.in.shape[0], 1}, kMayBeStrided)
+      .That(args.squares.empty() || (args.in.rank == 2 && args.residual.empty()), "squares",
+            "be given for rows alone, without a residual")
+      .That(args.squares.empty() || args.whole_width > 0, "whole_width",
+            "be above 0 beside squares")
       .status();
 }
 
 absl::Status CheckLayerNorm(const NormArgs& args) {
   return CheckNorm("LayerNorm", args)
-      .Optional("bias", args.bias, {kF32}, {args.weight.shape[0]})
+      .Optional("bias", args.bias, {kF32}, {args.in.shape[args.in.rank - 1]})
+      .That(args.squares.empty(), "squares", "be empty: LayerNorm takes whole rows")
+      .status();
+}
+
+absl::Status CheckSumSquares(const SumSquaresArgs& args) {
+  return ArgumentCheck("SumSquares")
+      .Tensor("in", args.in, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("out", args.out, {kF32}, {args.in.shape[0], 1}, kMayBeStrided)
+      .status();
+}
+
+absl::Status CheckScale(const ScaleArgs& args) {
+  return ArgumentCheck("Scale")
+      .Tensor("rows", args.rows, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Optional("positions", args.positions, {kI32}, {args.rows.shape[0]})
+      .That(args.soft_cap >= 0, "soft_cap", "not be negative")
+      .That(args.position_period > 0, "position_period", "be above 0")
       .status();
 }
 
@@ -297,6 +323,7 @@ absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) 
       .Tensor("block_tables", args.block_tables, {kI32}, {sequences, kAnySize}, kMayBeStrided)
       .That(args.scale > 0, "scale", "be above 0")
       .That(args.window >= 0, "window", "not be negative")
+      .That(args.soft_cap >= 0, "soft_cap", "not be negative")
       .That(args.out.data != args.q.data || args.out.empty(), "out", "not alias q")
       .That(IsActivation(args.products), "products", "be float32, float16 or bfloat16")
       .Workspace(args.workspace, workspace_bytes)

@@ -13,6 +13,8 @@ namespace tessera::kernels {
 absl::Status CheckEmbedding(const EmbeddingArgs& args);
 absl::Status CheckRmsNorm(const NormArgs& args);
 absl::Status CheckLayerNorm(const NormArgs& args);
+absl::Status CheckSumSquares(const SumSquaresArgs& args);
+absl::Status CheckScale(const ScaleArgs& args);
 absl::Status CheckGatherRows(const GatherRowsArgs& args);
 absl::Status CheckFeedTokens(const FeedTokensArgs& args);
 absl::Status CheckAdd(const AddArgs& args);

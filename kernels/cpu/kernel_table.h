@@ -34,6 +34,8 @@ struct KernelTable {
   Kernel<EmbeddingArgs> embedding;
   Kernel<NormArgs> rms_norm;
   Kernel<NormArgs> layer_norm;
+  Kernel<SumSquaresArgs> sum_squares;
+  Kernel<ScaleArgs> scale;
   Kernel<GatherRowsArgs> gather_rows;
   Kernel<FeedTokensArgs> feed_tokens;
   Kernel<AddArgs> add;

@@ -44,6 +44,12 @@ class TimedDevice::TimedOps : public ForwardingOps {
   absl::Status LayerNorm(const kernels::NormArgs& args, Stream& stream) override {
     return Timed("norm", &Ops::LayerNorm, args, stream);
   }
+  absl::Status SumSquares(const kernels::SumSquaresArgs& args, Stream& stream) override {
+    return Timed("norm", &Ops::SumSquares, args, stream);
+  }
+  absl::Status Scale(const kernels::ScaleArgs& args, Stream& stream) override {
+    return Timed("scale", &Ops::Scale, args, stream);
+  }
   absl::Status GatherRows(const kernels::GatherRowsArgs& args, Stream& stream) override {
     return Timed("gather", &Ops::GatherRows, args, stream);
   }

@@ -26,6 +26,12 @@ class ForwardingOps : public kernels::Ops {
   absl::Status LayerNorm(const kernels::NormArgs& args, Stream& stream) override {
     return ops_->LayerNorm(args, stream);
   }
+  absl::Status SumSquares(const kernels::SumSquaresArgs& args, Stream& stream) override {
+    return ops_->SumSquares(args, stream);
+  }
+  absl::Status Scale(const kernels::ScaleArgs& args, Stream& stream) override {
+    return ops_->Scale(args, stream);
+  }
   absl::Status GatherRows(const kernels::GatherRowsArgs& args, Stream& stream) override {
     return ops_->GatherRows(args, stream);
   }

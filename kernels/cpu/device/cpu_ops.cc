@@ -53,6 +53,14 @@ absl::Status CpuOps::LayerNorm(const NormArgs& args, Stream& stream) {
   return Enqueue(CheckLayerNorm(args), {args.in.dtype}, kernels_.layer_norm, args, stream);
 }
 
+absl::Status CpuOps::SumSquares(const SumSquaresArgs& args, Stream& stream) {
+  return Enqueue(CheckSumSquares(args), {args.in.dtype}, kernels_.sum_squares, args, stream);
+}
+
+absl::Status CpuOps::Scale(const ScaleArgs& args, Stream& stream) {
+  return Enqueue(CheckScale(args), {args.rows.dtype}, kernels_.scale, args, stream);
+}
+
 absl::Status CpuOps::GatherRows(const GatherRowsArgs& args, Stream& stream) {
   return Enqueue(CheckGatherRows(args), {args.in.dtype}, kernels_.gather_rows, args, stream);
 }

@@ -86,7 +86,8 @@ struct MaybePaired {
                     paired_workspace(shape, threads));
   }
   static void Attention(const AttentionArgs& args, ThreadPool& pool) {
-    const bool pairs = args.products == DType::kBF16 && args.cache.keys.dtype == DType::kBF16;
+    const bool pairs = args.products == DType::kBF16 && args.cache.keys.dtype == DType::kBF16 &&
+                       args.soft_cap == 0;
     (pairs ? paired : &avx512::Attention)(args, pool);
   }
   static void FillKernels(KernelTable& table) {

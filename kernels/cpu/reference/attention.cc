@@ -56,7 +56,8 @@ double Score(const AttentionArgs& args, int64_t row, int64_t head, const CachePl
     dot += static_cast<double>(Get(args.q, row, head * head_dim + d)) *
            Get(args.cache.keys, key.head, key.offset + d);
   }
-  return dot * args.scale;
+  const double score = dot * args.scale, cap = args.soft_cap;
+  return cap > 0 ? cap * std::tanh(score / cap) : score;
 }
 
 // Two passes over the scores instead of a buffer for them.

@@ -6,6 +6,8 @@ KernelTable Kernels() {
   return {.embedding = &Embedding,
           .rms_norm = &RmsNorm,
           .layer_norm = &LayerNorm,
+          .sum_squares = &SumSquares,
+          .scale = &Scale,
           .gather_rows = &GatherRows,
           .feed_tokens = &FeedTokens,
           .add = &Add,

@@ -26,6 +26,11 @@ TensorView NormInput(const NormArgs& args, int64_t row, int64_t begin, int64_t w
   return args.residual;
 }
 
+// Of the vector that begins at element `begin` of a row.
+const float* WeightOf(const NormArgs& args, int64_t begin, int64_t width) {
+  return args.weight.rank == 2 ? args.weight.Row<float>(begin / width) : args.weight.As<float>();
+}
+
 void RmsNormVector(const NormArgs& args, int64_t row, int64_t begin, int64_t width) {
   const TensorView in = NormInput(args, row, begin, width);
   double squares = 0;
@@ -33,9 +38,14 @@ void RmsNormVector(const NormArgs& args, int64_t row, int64_t begin, int64_t wid
     const double x = Get(in, row, begin + i);
     squares += x * x;
   }
-  const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + args.epsilon);
+  double mean = squares / static_cast<double>(width);
+  if (!args.squares.empty()) {
+    mean = args.squares.Row<float>(row)[0] / static_cast<double>(args.whole_width);
+  }
+  const double scale = 1.0 / std::sqrt(mean + args.epsilon);
+  const float* weight = WeightOf(args, begin, width);
   for (int64_t i = 0; i < width; ++i) {
-    Set(args.out, row, begin + i, Get(in, row, begin + i) * scale * args.weight.As<float>()[i]);
+    Set(args.out, row, begin + i, Get(in, row, begin + i) * scale * weight[i]);
   }
 }
 
@@ -50,24 +60,49 @@ void LayerNormVector(const NormArgs& args, int64_t row, int64_t begin, int64_t w
     squares += x * x;
   }
   const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + args.epsilon);
+  const float* weight = WeightOf(args, begin, width);
   for (int64_t i = 0; i < width; ++i) {
     const double bias = args.bias.empty() ? 0.0 : args.bias.As<float>()[i];
     const double x = (Get(in, row, begin + i) - mean) * scale;
-    Set(args.out, row, begin + i, x * args.weight.As<float>()[i] + bias);
+    Set(args.out, row, begin + i, x * weight[i] + bias);
   }
 }
+
+double GeluErf(double x) { return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0))); }
+double Softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 
 double Apply(Activation kind, double x) {
   switch (kind) {
     case Activation::kSilu: return x / (1.0 + std::exp(-x));
-    case Activation::kGeluErf: return 0.5 * x * (1.0 + std::erf(x / std::sqrt(2.0)));
+    case Activation::kGeluErf: return GeluErf(x);
     case Activation::kGeluTanh:
       return 0.5 * x *
              (1.0 +
               std::tanh(std::sqrt(2.0 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
     case Activation::kRelu: return x > 0 ? x : 0.0;
+    case Activation::kRelu2: return x > 0 ? x * x : 0.0;
+    case Activation::kRelu6: return std::clamp(x, 0.0, 6.0);
+    case Activation::kLeakyRelu: return x > 0 ? x : 0.01 * x;
+    case Activation::kSigmoid: return 1.0 / (1.0 + std::exp(-x));
+    case Activation::kTanh: return std::tanh(x);
+    case Activation::kLinear: return x;
+    case Activation::kHardSwish: return x * std::clamp(x + 3.0, 0.0, 6.0) / 6.0;
+    case Activation::kMish: return x * std::tanh(Softplus(x));
+    case Activation::kLaplace:
+      return 0.5 * (1.0 + std::erf((x - 0.707107) / (0.282095 * std::sqrt(2.0))));
+    case Activation::kQuickGelu: return x / (1.0 + std::exp(-1.702 * x));
+    case Activation::kGelu10: return std::clamp(GeluErf(x), -10.0, 10.0);
+    case Activation::kSqrtSoftplus: return std::sqrt(Softplus(x));
   }
   return 0;
+}
+
+double FactorOf(const ScaleArgs& args, int64_t row) {
+  if (args.positions.empty()) return args.factor;
+  const int32_t position = args.positions.As<int32_t>()[row];
+  if (position < 0) return args.factor;
+  const int64_t periods = (int64_t{position} + args.position_offset) / args.position_period;
+  return args.factor * (1.0 + args.position_gain * std::log(1.0 + static_cast<double>(periods)));
 }
 
 }  // namespace
@@ -97,6 +132,28 @@ void LayerNorm(const NormArgs& args, ThreadPool&) {
   for (int64_t row = 0; row < shape.rows; ++row) {
     for (int64_t v = 0; v < shape.vectors; ++v) {
       LayerNormVector(args, row, v * shape.width, shape.width);
+    }
+  }
+}
+
+void SumSquares(const SumSquaresArgs& args, ThreadPool&) {
+  for (int64_t row = 0; row < args.in.rows(); ++row) {
+    double squares = 0;
+    for (int64_t i = 0; i < args.in.shape[1]; ++i) {
+      const double x = Get(args.in, row, i);
+      squares += x * x;
+    }
+    args.out.Row<float>(row)[0] = static_cast<float>(squares);
+  }
+}
+
+void Scale(const ScaleArgs& args, ThreadPool&) {
+  const double cap = args.soft_cap;
+  for (int64_t row = 0; row < args.rows.rows(); ++row) {
+    const double factor = FactorOf(args, row);
+    for (int64_t i = 0; i < args.rows.shape[1]; ++i) {
+      const double x = Get(args.rows, row, i) * factor;
+      Set(args.rows, row, i, cap > 0 ? cap * std::tanh(x / cap) : x);
     }
   }
 }

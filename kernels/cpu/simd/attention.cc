@@ -42,6 +42,7 @@ class FloatMath {
   void Attend(int64_t rows, float scale, const SeenOf& seen_of, bool, float* scores,
               const RowState& state, float* corrections) const {
     ScoreTile(q_, rows, width_, keys_, count_, scale, scores);
+    if (soft_cap_ > 0) CapTile(rows, count_, soft_cap_, scores);
     for (int64_t r = 0; r < rows; ++r) {
       const auto [begin, end] = seen_of(r);
       corrections[r] =
@@ -53,6 +54,7 @@ class FloatMath {
     Fold(later, rows, width_, sofar);
   }
   void Finish(int64_t, float*) const {}
+  void Cap(float soft_cap) { soft_cap_ = soft_cap; }
 
  private:
   // `head_dim_` elements as floats, then zeros up to `width_`.
@@ -89,6 +91,7 @@ class FloatMath {
   const float* keys_[kTileKeys];
   const float* values_[kTileKeys];
   int64_t count_ = 0;
+  float soft_cap_ = 0;
 };
 
 }  // namespace

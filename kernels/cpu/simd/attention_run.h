@@ -22,6 +22,8 @@
 //                           scores [kMaxQueryRows][kTileKeys], corrections [kMaxQueryRows]
 //   FoldInto(later, rows, sofar)  puts a later partition's `state` on top of others'
 //   Finish(rows, sums)      brings sums into the order [row][width], and of the dimensions
+//   Cap(soft_cap)           optional, before any tile: that of AttentionArgs; a Math without it is
+//                           not given calls that have one
 // Every (row, key) and (row, dimension) sum has an order of its own that depends on neither the
 // rows beside it nor the register blocking: that is the f32 invariance of kernels/ops.h.
 #pragma once
@@ -199,7 +201,9 @@ class ItemRun {
         next_(next),
         stride_(RoundUp(head_dim_, Math::kRowMultiple)),
         in_place_(stride_ == head_dim_ && args.cache.keys.shape[2] % kRunKeys == 0),
-        math_(scratch.math, head_dim_, stride_) {}
+        math_(scratch.math, head_dim_, stride_) {
+    if constexpr (requires { math_.Cap(args.soft_cap); }) math_.Cap(args.soft_cap);
+  }
 
   void LoadQueries() {
     for (int64_t r = 0; r < rows_; ++r) {

@@ -52,6 +52,16 @@ inline void ScoreTile(const float* q, int64_t rows, int64_t width, const float* 
   }
 }
 
+// Scores of `count` keys, rounded up to 4 and a register, become cap * tanh(score / cap).
+inline void CapTile(int64_t rows, int64_t count, float cap, float* scores) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = scores + r * kTileKeys;
+    for (int64_t k = 0; k < count; k += kLanes) {
+      Store(row + k, Mul(Tanh(Div(Load(row + k), Set(cap))), Set(cap)));
+    }
+  }
+}
+
 // Turns a row's scores of the keys [begin, end) of the tile into weights exp(score - maximum), all
 // others into 0; moves the running maximum and total; returns what the sums so far must be
 // multiplied with.

@@ -7,6 +7,8 @@ void FillKernels(KernelTable& table) {
   table.embedding = &Embedding;
   table.rms_norm = &RmsNorm;
   table.layer_norm = &LayerNorm;
+  table.sum_squares = &SumSquares;
+  table.scale = &Scale;
   table.gather_rows = &GatherRows;
   table.add = &Add;
   table.activate = &Activate;

@@ -45,13 +45,26 @@ const T* NormInput(const T* in, T* residual, int64_t width, const Each& each) {
   return residual;
 }
 
+// A vector of a row that is normalised.
 template <typename T>
-void RmsNormVector(const NormArgs& args, const T* in, T* residual, int64_t width, T* out) {
+struct NormVector {
+  const T* in;
+  T* residual;  // or null
+  int64_t width;
+  const float* weight;
+  const float* squares;  // or null: those of the vector
+  T* out;
+};
+
+template <typename T>
+void RmsNormVector(const NormArgs& args, const NormVector<T>& vector) {
+  const auto [in, residual, width, weight, whole_squares, out] = vector;
   Vec squares = Zero();
   const T* x = NormInput(in, residual, width, [&](Vec v) { squares = Fma(v, v, squares); });
-  const float mean = ReduceAdd(squares) / static_cast<float>(width);
+  const float mean = whole_squares == nullptr
+                         ? ReduceAdd(squares) / static_cast<float>(width)
+                         : *whole_squares / static_cast<float>(args.whole_width);
   const Vec scale = Set(1.0f / __builtin_sqrtf(mean + args.epsilon));
-  const float* weight = args.weight.As<float>();
   ForVectors(width, [&](int64_t i, int64_t n) {
     const Vec v = Mul(LoadUpTo(x + i, n), scale);
     AskAhead(out + i);
@@ -60,7 +73,8 @@ void RmsNormVector(const NormArgs& args, const T* in, T* residual, int64_t width
 }
 
 template <typename T>
-void LayerNormVector(const NormArgs& args, const T* in, T* residual, int64_t width, T* out) {
+void LayerNormVector(const NormArgs& args, const NormVector<T>& vector) {
+  const auto [in, residual, width, weight, unused, out] = vector;
   Vec sum = Zero();
   const T* x = NormInput(in, residual, width, [&](Vec v) { sum = Add(sum, v); });
   const Vec mean = Set(ReduceAdd(sum) / static_cast<float>(width));
@@ -71,7 +85,6 @@ void LayerNormVector(const NormArgs& args, const T* in, T* residual, int64_t wid
   });
   const float variance = ReduceAdd(squares) / static_cast<float>(width);
   const Vec scale = Set(1.0f / __builtin_sqrtf(variance + args.epsilon));
-  const float* weight = args.weight.As<float>();
   const float* bias = args.bias.As<float>();
   ForVectors(width, [&](int64_t i, int64_t n) {
     const Vec v = Mul(Sub(LoadUpTo(x + i, n), mean), scale);
@@ -81,15 +94,22 @@ void LayerNormVector(const NormArgs& args, const T* in, T* residual, int64_t wid
 }
 
 // [tokens, heads, width] is `heads` vectors in a row; [rows, width] is one.
-template <typename T, typename NormVector>
-void NormRows(const NormArgs& args, ThreadPool& pool, const NormVector& norm) {
+template <typename T, typename Norm>
+void NormRows(const NormArgs& args, ThreadPool& pool, const Norm& norm) {
   const int64_t vectors = args.in.rank == 3 ? args.in.shape[1] : 1;
   const int64_t width = args.in.shape[args.in.rank - 1];
+  const int64_t weight_stride = args.weight.rank == 2 ? width : 0;
   ForRows(pool, args.in.rows(), vectors * width, [&](int64_t row) {
     for (int64_t v = 0; v < vectors; ++v) {
       const int64_t begin = v * width;
-      T* residual = args.residual.empty() ? nullptr : args.residual.Row<T>(row) + begin;
-      norm(args, args.in.Row<const T>(row) + begin, residual, width, args.out.Row<T>(row) + begin);
+      norm(args,
+           NormVector<T>{
+               .in = args.in.Row<const T>(row) + begin,
+               .residual = args.residual.empty() ? nullptr : args.residual.Row<T>(row) + begin,
+               .width = width,
+               .weight = args.weight.As<float>() + v * weight_stride,
+               .squares = args.squares.empty() ? nullptr : args.squares.Row<float>(row),
+               .out = args.out.Row<T>(row) + begin});
     }
   });
 }
@@ -129,6 +149,22 @@ void LayerNorm(const NormArgs& args, ThreadPool& pool) {
   WithActivationType(args.in.dtype, [&](auto type) {
     using T = decltype(type);
     NormRows<T>(args, pool, [](auto&&... a) { LayerNormVector<T>(a...); });
+  });
+}
+
+void SumSquares(const SumSquaresArgs& args, ThreadPool& pool) {
+  const int64_t width = args.in.shape[1];
+  WithActivationType(args.in.dtype, [&](auto type) {
+    using T = decltype(type);
+    ForRows(pool, args.in.rows(), width, [&](int64_t row) {
+      const T* in = args.in.Row<const T>(row);
+      Vec squares = Zero();
+      ForVectors(width, [&](int64_t i, int64_t n) {
+        const Vec v = LoadUpTo(in + i, n);
+        squares = Fma(v, v, squares);
+      });
+      args.out.Row<float>(row)[0] = ReduceAdd(squares);
+    });
   });
 }
 

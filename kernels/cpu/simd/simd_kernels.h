@@ -10,6 +10,8 @@ namespace tessera::kernels::TESSERA_SIMD_PATH {
 void Embedding(const EmbeddingArgs& args, ThreadPool& pool);
 void RmsNorm(const NormArgs& args, ThreadPool& pool);
 void LayerNorm(const NormArgs& args, ThreadPool& pool);
+void SumSquares(const SumSquaresArgs& args, ThreadPool& pool);
+void Scale(const ScaleArgs& args, ThreadPool& pool);
 void GatherRows(const GatherRowsArgs& args, ThreadPool& pool);
 void Add(const AddArgs& args, ThreadPool& pool);
 void Activate(const ActivationArgs& args, ThreadPool& pool);

@@ -39,6 +39,20 @@ inline Vec Exp(Vec x) {
   return Select(Above(lowest, x), Zero(), Scale2(p, n));
 }
 
+// tanh x, absolute error below 1.5e-7, relative error below 1e-6: by e^-2|x|, near 0 by the Taylor
+// polynomial of degree 9.
+inline Vec Tanh(Vec x) {
+  const Vec square = Mul(x, x);
+  Vec p = Set(62.0f / 2835);
+  p = Fma(p, square, Set(-17.0f / 315));
+  p = Fma(p, square, Set(2.0f / 15));
+  p = Fma(p, square, Set(-1.0f / 3));
+  const Vec near = Fma(Mul(p, square), x, x);
+  const Vec tail = Exp(Mul(Abs(x), Set(-2.0f)));
+  const Vec far = CopySign(Div(Sub(Set(1.0f), tail), Add(Set(1.0f), tail)), x);
+  return Select(Above(Set(0.25f), Abs(x)), near, far);
+}
+
 inline float ExpOne(float x) {
   alignas(64) float lanes[kLanes];
   Store(lanes, Exp(Set(x)));

@@ -22,7 +22,7 @@ bool IsTensorAttention(const AttentionArgs& args, int capability) {
   const bool typed =
       args.products == cached && (args.q.dtype == cached || args.q.dtype == DType::kF32);
   const int64_t pair_bytes = 2 * SizeInBytes(args.q.dtype);
-  return multiplied && typed && HasTensorAttention(args.q.shape[2]) &&
+  return multiplied && typed && args.soft_cap == 0 && HasTensorAttention(args.q.shape[2]) &&
          IsAligned(args.cache.keys, kCopyBytes) && IsAligned(args.cache.values, kCopyBytes) &&
          IsAligned(args.q, pair_bytes) && IsAligned(args.out, pair_bytes);
 }

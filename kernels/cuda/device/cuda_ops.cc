@@ -20,6 +20,18 @@ ActivationKind KindOf(Activation kind) {
     case Activation::kGeluErf: return ActivationKind::kGeluErf;
     case Activation::kGeluTanh: return ActivationKind::kGeluTanh;
     case Activation::kRelu: return ActivationKind::kRelu;
+    case Activation::kRelu2: return ActivationKind::kRelu2;
+    case Activation::kRelu6: return ActivationKind::kRelu6;
+    case Activation::kLeakyRelu: return ActivationKind::kLeakyRelu;
+    case Activation::kSigmoid: return ActivationKind::kSigmoid;
+    case Activation::kTanh: return ActivationKind::kTanh;
+    case Activation::kLinear: return ActivationKind::kLinear;
+    case Activation::kHardSwish: return ActivationKind::kHardSwish;
+    case Activation::kMish: return ActivationKind::kMish;
+    case Activation::kLaplace: return ActivationKind::kLaplace;
+    case Activation::kQuickGelu: return ActivationKind::kQuickGelu;
+    case Activation::kGelu10: return ActivationKind::kGelu10;
+    case Activation::kSqrtSoftplus: return ActivationKind::kSqrtSoftplus;
   }
   return ActivationKind::kRelu;
 }
@@ -95,12 +107,16 @@ absl::Status CudaOps::Norm(const char* op, const NormArgs& args, bool subtract_m
                              .residual = args.residual.data,
                              .weight = args.weight.As<float>(),
                              .bias = args.bias.As<float>(),
+                             .squares = args.squares.As<float>(),
                              .rows = args.in.rows(),
                              .vectors = args.in.rank == 3 ? args.in.shape[1] : 1,
                              .width = args.in.shape[args.in.rank - 1],
+                             .whole_width = args.whole_width,
                              .out_stride = args.out.row_stride,
                              .in_stride = args.in.row_stride,
                              .residual_stride = args.residual.row_stride,
+                             .squares_stride = args.squares.row_stride,
+                             .weight_stride = args.weight.rank == 2 ? args.weight.row_stride : 0,
                              .epsilon = args.epsilon,
                              .subtract_mean = subtract_mean,
                              .dtype = args.in.dtype};
@@ -115,6 +131,34 @@ absl::Status CudaOps::RmsNorm(const NormArgs& args, Stream& stream) {
 absl::Status CudaOps::LayerNorm(const NormArgs& args, Stream& stream) {
   if (absl::Status check = CheckLayerNorm(args); !check.ok()) return check;
   return Norm("LayerNorm", args, true, stream);
+}
+
+absl::Status CudaOps::SumSquares(const SumSquaresArgs& args, Stream& stream) {
+  if (absl::Status check = CheckSumSquares(args); !check.ok()) return check;
+  const SumSquaresParams params = {.out = args.out.As<float>(),
+                                   .in = args.in.data,
+                                   .rows = args.in.rows(),
+                                   .width = args.in.shape[1],
+                                   .out_stride = args.out.row_stride,
+                                   .in_stride = args.in.row_stride,
+                                   .dtype = args.in.dtype};
+  return Enqueue("SumSquares", &LaunchSumSquares, params, stream);
+}
+
+absl::Status CudaOps::Scale(const ScaleArgs& args, Stream& stream) {
+  if (absl::Status check = CheckScale(args); !check.ok()) return check;
+  const ScaleParams params = {.rows = args.rows.data,
+                              .positions = args.positions.As<int32_t>(),
+                              .count = args.rows.rows(),
+                              .width = args.rows.shape[1],
+                              .stride = args.rows.row_stride,
+                              .factor = args.factor,
+                              .soft_cap = args.soft_cap,
+                              .position_gain = args.position_gain,
+                              .position_period = args.position_period,
+                              .position_offset = args.position_offset,
+                              .dtype = args.rows.dtype};
+  return Enqueue("Scale", &LaunchScale, params, stream);
 }
 
 absl::Status CudaOps::GatherRows(const GatherRowsArgs& args, Stream& stream) {
@@ -344,6 +388,7 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                   .values_stride = args.cache.values.row_stride,
                                   .table_stride = args.block_tables.row_stride,
                                   .scale = args.scale,
+                                  .soft_cap = args.soft_cap,
                                   .cache_dtype = args.cache.keys.dtype,
                                   .dtype = args.q.dtype};
   if (!tensor) return Enqueue("Attention", &LaunchAttention, params, stream);

@@ -45,6 +45,8 @@ class CudaOps final : public Ops {
   absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) override;
   absl::Status RmsNorm(const NormArgs& args, Stream& stream) override;
   absl::Status LayerNorm(const NormArgs& args, Stream& stream) override;
+  absl::Status SumSquares(const SumSquaresArgs& args, Stream& stream) override;
+  absl::Status Scale(const ScaleArgs& args, Stream& stream) override;
   absl::Status GatherRows(const GatherRowsArgs& args, Stream& stream) override;
   absl::Status FeedTokens(const FeedTokensArgs& args, Stream& stream) override;
   absl::Status Add(const AddArgs& args, Stream& stream) override;

@@ -70,7 +70,7 @@ __global__ void AttentionKernel(AttentionParams p) {
       const C* key = keys + slot * p.head_dim;
       float dot = 0;
       for (int64_t d = 0; d < p.head_dim; ++d) dot += query[d] * AsFloat(key[d]);
-      scores[i] = dot;
+      scores[i] = p.soft_cap > 0 ? p.soft_cap * tanhf(dot / p.soft_cap) : dot;
       slots[i] = static_cast<int32_t>(slot);
     }
     __syncthreads();

@@ -8,6 +8,14 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
+// What a vector is multiplied with; `squares`: its own.
+__device__ __forceinline__ float ScaleOf(const NormParams& p, int64_t row, float squares) {
+  const bool whole = p.squares != nullptr;
+  const float mean = (whole ? p.squares[row * p.squares_stride] : squares) /
+                     static_cast<float>(whole ? p.whole_width : p.width);
+  return 1.0f / sqrtf(mean + p.epsilon);
+}
+
 // Threads of one y share a vector.
 template <typename T>
 __global__ void NormKernel(NormParams p) {
@@ -37,10 +45,11 @@ __global__ void NormKernel(NormParams p) {
     squares += x * x;
   }
   squares = SumOfRow(squares, sums);
-  const float scale = 1.0f / sqrtf(squares / static_cast<float>(p.width) + p.epsilon);
+  const float scale = width > 0 ? ScaleOf(p, row, squares) : 0.0f;
+  const float* weight = p.weight + vector % p.vectors * p.weight_stride;
   T* out = static_cast<T*>(p.out) + row * p.out_stride + begin;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
-    const float x = (AsFloat(in[i]) - mean) * scale * p.weight[i];
+    const float x = (AsFloat(in[i]) - mean) * scale * weight[i];
     out[i] = RoundTo<T>(p.bias == nullptr ? x : x + p.bias[i]);
   }
 }
@@ -55,10 +64,11 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
   const int64_t begin = (vector - row * p.vectors) * p.width;
   const T* in = static_cast<const T*>(p.in) + row * p.in_stride + begin;
   const auto of_thread = [](int f) { return kFour * (f * blockDim.x + threadIdx.x); };
+  const float* weight = p.weight + (vector - row * p.vectors) * p.weight_stride;
   float weights[kFours][kFour];
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
-    if (of_thread(f) < p.width) LoadFour(p.weight + of_thread(f), weights[f]);
+    if (of_thread(f) < p.width) LoadFour(weight + of_thread(f), weights[f]);
   }
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
@@ -104,7 +114,7 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
     }
   }
   squares = SumOfRow(squares, sums);
-  const float scale = 1.0f / sqrtf(squares / static_cast<float>(p.width) + p.epsilon);
+  const float scale = ScaleOf(p, row, squares);
   T* out = static_cast<T*>(p.out) + row * p.out_stride + begin;
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
@@ -117,6 +127,23 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
       normed[i] = RoundTo<T>(x[f][i] * scale * weights[f][i] + biases[i]);
     StoreFour(out + of_thread(f), normed);
   }
+}
+
+// A block per row.
+template <typename T>
+__global__ void SumSquaresKernel(SumSquaresParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  TESSERA_SHARED(float, sums, kMaxNormWarps);
+  const int64_t row = blockIdx.x;
+  const T* in = static_cast<const T*>(p.in) + row * p.in_stride;
+  float squares = 0;
+  for (int64_t i = threadIdx.x; i < p.width; i += blockDim.x) {
+    const float x = AsFloat(in[i]);
+    squares += x * x;
+  }
+  squares = SumOfRow(squares, sums);
+  if (threadIdx.x == 0) p.out[row * p.out_stride] = squares;
 }
 
 template <typename T>
@@ -145,6 +172,14 @@ cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream) {
     return params.width <= 2 * kFour * shape.threads.x
                ? LaunchEarly(WideNormKernel<T, 2>, shape, stream, params)
                : LaunchEarly(WideNormKernel<T, kWideNormFours>, shape, stream, params);
+  });
+}
+
+cudaError_t LaunchSumSquares(const SumSquaresParams& params, cudaStream_t stream) {
+  if (params.rows == 0) return cudaSuccess;
+  const LaunchShape shape = {.blocks = {params.rows}, .threads = {kWarpThreads * kMaxNormWarps}};
+  return WithFloatType(params.dtype, [&](auto type) {
+    return LaunchEarly(SumSquaresKernel<decltype(type)>, shape, stream, params);
   });
 }
 

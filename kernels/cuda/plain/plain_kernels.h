@@ -22,10 +22,13 @@ struct NormParams {
   void* out = nullptr;       // [rows, vectors, width]; may equal `in`
   const void* in = nullptr;  // [rows, vectors, width]
   void* residual = nullptr;  // [rows, vectors, width] or null: += in, and the sum is normalised
-  const float* weight = nullptr;  // [width]
+  const float* weight = nullptr;  // [width], or [vectors, width]
   const float* bias = nullptr;    // [width] or null
-  int64_t rows = 0, vectors = 0, width = 0;
-  int64_t out_stride = 0, in_stride = 0, residual_stride = 0;
+  // [rows] or null: of whole_width elements, in place of those of `in`
+  const float* squares = nullptr;
+  int64_t rows = 0, vectors = 0, width = 0, whole_width = 0;
+  int64_t out_stride = 0, in_stride = 0, residual_stride = 0, squares_stride = 0;
+  int64_t weight_stride = 0;  // between vectors; 0: they share it
   float epsilon = 0;
   bool subtract_mean = false;  // LayerNorm
   DType dtype = DType::kF32;
@@ -81,7 +84,44 @@ struct SumRanksParams {
   int64_t count = 0;
 };
 
-enum class ActivationKind { kSilu, kGeluErf, kGeluTanh, kRelu };
+// SumSquares of ops.h.
+struct SumSquaresParams {
+  float* out = nullptr;      // [rows]
+  const void* in = nullptr;  // [rows, width]
+  int64_t rows = 0, width = 0;
+  int64_t out_stride = 0, in_stride = 0;
+  DType dtype = DType::kF32;
+};
+
+// Scale of ops.h.
+struct ScaleParams {
+  void* rows = nullptr;                // [count, width], in place
+  const int32_t* positions = nullptr;  // [count] or null
+  int64_t count = 0, width = 0, stride = 0;
+  float factor = 1, soft_cap = 0, position_gain = 0;
+  int32_t position_period = 1, position_offset = 0;
+  DType dtype = DType::kF32;
+};
+
+// Activation of ops.h.
+enum class ActivationKind {
+  kSilu,
+  kGeluErf,
+  kGeluTanh,
+  kRelu,
+  kRelu2,
+  kRelu6,
+  kLeakyRelu,
+  kSigmoid,
+  kTanh,
+  kLinear,
+  kHardSwish,
+  kMish,
+  kLaplace,
+  kQuickGelu,
+  kGelu10,
+  kSqrtSoftplus,
+};
 
 // Activate and GatedActivate of ops.h.
 struct ActivationParams {
@@ -137,6 +177,8 @@ namespace TESSERA_CUDA_PLATFORM {
 
 cudaError_t LaunchNorm(const NormParams& params, cudaStream_t stream);
 cudaError_t LaunchEmbedding(const EmbeddingParams& params, cudaStream_t stream);
+cudaError_t LaunchSumSquares(const SumSquaresParams& params, cudaStream_t stream);
+cudaError_t LaunchScale(const ScaleParams& params, cudaStream_t stream);
 cudaError_t LaunchGather(const GatherParams& params, cudaStream_t stream);
 cudaError_t LaunchFeedTokens(const FeedTokensParams& params, cudaStream_t stream);
 cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream);

@@ -91,13 +91,48 @@ __global__ void SumRanksKernel(SumRanksParams p) {
   p.out[i] = sum;
 }
 
+template <typename T>
+__global__ void ScaleKernel(ScaleParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  T* row = static_cast<T*>(p.rows) + blockIdx.x * p.stride;
+  float factor = p.factor;
+  if (p.positions != nullptr && p.positions[blockIdx.x] >= 0) {
+    const int64_t periods =
+        (static_cast<int64_t>(p.positions[blockIdx.x]) + p.position_offset) / p.position_period;
+    factor *= 1.0f + p.position_gain * logf(1.0f + static_cast<float>(periods));
+  }
+  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
+    const float x = AsFloat(row[i]) * factor;
+    row[i] = RoundTo<T>(p.soft_cap > 0 ? p.soft_cap * tanhf(x / p.soft_cap) : x);
+  }
+}
+
+__device__ __forceinline__ float Softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
+__device__ __forceinline__ float GeluErf(float x) {
+  return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+}
+
 __device__ __forceinline__ float Activated(ActivationKind kind, float x) {
   switch (kind) {
     case ActivationKind::kSilu: return x / (1.0f + expf(-x));
-    case ActivationKind::kGeluErf: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
+    case ActivationKind::kGeluErf: return GeluErf(x);
     case ActivationKind::kGeluTanh:
       return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
     case ActivationKind::kRelu: return x > 0 ? x : 0.0f;
+    case ActivationKind::kRelu2: return x > 0 ? x * x : 0.0f;
+    case ActivationKind::kRelu6: return fminf(6.0f, fmaxf(0.0f, x));
+    case ActivationKind::kLeakyRelu: return x > 0 ? x : 0.01f * x;
+    case ActivationKind::kSigmoid: return 1.0f / (1.0f + expf(-x));
+    case ActivationKind::kTanh: return tanhf(x);
+    case ActivationKind::kLinear: return x;
+    case ActivationKind::kHardSwish: return x * fminf(6.0f, fmaxf(0.0f, x + 3.0f)) / 6.0f;
+    case ActivationKind::kMish: return x * tanhf(Softplus(x));
+    case ActivationKind::kLaplace:
+      return 0.5f * (1.0f + erff((x - 0.707107f) / (0.282095f * 1.41421356237309505f)));
+    case ActivationKind::kQuickGelu: return x / (1.0f + expf(-1.702f * x));
+    case ActivationKind::kGelu10: return fminf(10.0f, fmaxf(-10.0f, GeluErf(x)));
+    case ActivationKind::kSqrtSoftplus: return sqrtf(Softplus(x));
   }
   return 0;
 }
@@ -164,6 +199,14 @@ cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
     return LaunchEarly(AddKernel<decltype(type)>, SpreadShape(params.rows, params.width), stream,
+                       params);
+  });
+}
+
+cudaError_t LaunchScale(const ScaleParams& params, cudaStream_t stream) {
+  if (params.count == 0) return cudaSuccess;
+  return WithFloatType(params.dtype, [&](auto type) {
+    return LaunchEarly(ScaleKernel<decltype(type)>, SpreadShape(params.count, params.width), stream,
                        params);
   });
 }

@@ -113,7 +113,8 @@ std::vector<float> RunCase(Path& path, const AttentionCase& c, const Attend& att
                         .context_lengths = lengths_tensor,
                         .block_tables = tables,
                         .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                        .window = c.window};
+                        .window = c.window,
+                        .soft_cap = c.soft_cap};
   args.products = c.products;
   args.rows_per_sequence = c.rows_per_sequence;
   attend(args, AttentionShape{.tokens = tokens,

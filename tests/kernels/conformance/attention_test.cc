@@ -108,6 +108,19 @@ TEST_CASE("attention: rows that see a key of NaN are NaN, all others are not") {
   }
 }
 
+TEST_CASE("attention: soft caps of scores, in every type that may be asked for") {
+  const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
+  const float soft_cap = GENERATE(0.7f, 50.0f);
+  const int64_t window = GENERATE(0, 33);
+  CAPTURE(Name(rounded), soft_cap, window);
+  CheckCase({.sequences = {{1, 37, 1}, {5, 5, 2}, {9, 170, 4}},
+             .head_dim = 32,
+             .window = window,
+             .cache = rounded,
+             .products = rounded,
+             .soft_cap = soft_cap});
+}
+
 TEST_CASE("attention: scores that grow along the context") {
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   const float growth = GENERATE(0.02f, 2.0f);

@@ -55,6 +55,26 @@ TEST_CASE("row ops refuse what does not fit") {
       ops.RmsNorm({.out = F32({2, 8}), .in = F32({2, 8}), .weight = F32({8}), .bias = F32({8})},
                   stream),
       "RmsNorm", "bias");
+  CheckRefused(
+      ops.RmsNorm({.out = F32({2, 3, 8}), .in = F32({2, 3, 8}), .weight = F32({2, 8})}, stream),
+      "RmsNorm", "weight");
+  CheckRefused(
+      ops.RmsNorm(
+          {.out = F32({2, 8}), .in = F32({2, 8}), .weight = F32({8}), .squares = F32({2, 1})},
+          stream),
+      "RmsNorm", "whole_width");
+  CheckRefused(ops.LayerNorm({.out = F32({2, 8}),
+                              .in = F32({2, 8}),
+                              .weight = F32({8}),
+                              .squares = F32({2, 1}),
+                              .whole_width = 16},
+                             stream),
+               "LayerNorm", "squares");
+  CheckRefused(ops.SumSquares({.out = F32({3, 1}), .in = F32({2, 8})}, stream), "SumSquares",
+               "out");
+  CheckRefused(ops.Scale({.rows = F32({2, 8}), .positions = I32({3})}, stream), "Scale",
+               "positions");
+  CheckRefused(ops.Scale({.rows = F32({2, 8}), .soft_cap = -1}, stream), "Scale", "soft_cap");
   CheckRefused(ops.GatherRows({.out = F32({2, 8}), .in = F32({4, 8}), .rows = I32({2})}, stream),
                "GatherRows", "out");  // alias
   CheckRefused(ops.FeedTokens({.ids = F32({2}), .drawn = I32({4})}, stream), "FeedTokens", "ids");

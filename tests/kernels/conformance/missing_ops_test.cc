@@ -24,6 +24,8 @@ const OpCall kOps[] = {
     {"Embedding", &Call<EmbeddingArgs, &Ops::Embedding>},
     {"RmsNorm", &Call<NormArgs, &Ops::RmsNorm>},
     {"LayerNorm", &Call<NormArgs, &Ops::LayerNorm>},
+    {"SumSquares", &Call<SumSquaresArgs, &Ops::SumSquares>},
+    {"Scale", &Call<ScaleArgs, &Ops::Scale>},
     {"GatherRows", &Call<GatherRowsArgs, &Ops::GatherRows>},
     {"FeedTokens", &Call<FeedTokensArgs, &Ops::FeedTokens>},
     {"Add", &Call<AddArgs, &Ops::Add>},

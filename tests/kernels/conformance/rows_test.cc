@@ -90,9 +90,8 @@ TEST_CASE("norms: residual, bias, strided rows and heads") {
   const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   // Fours of elements stay fours where the padding behind rows is one, too.
   using Extents = std::pair<int64_t, int64_t>;
-  const auto [width, padding] =
-      GENERATE(values<Extents>({{1, 1}, {15, 1}, {16, 1}, {96, 1}, {130, 1}, {2048, 1}, {516, 4},
-                                {2048, 4}, {9000, 8}}));
+  const auto [width, padding] = GENERATE(values<Extents>(
+      {{1, 1}, {15, 1}, {16, 1}, {96, 1}, {130, 1}, {2048, 1}, {516, 4}, {2048, 4}, {9000, 8}}));
   const bool layer = GENERATE(false, true);
   const bool residual = GENERATE(false, true);
   const int64_t heads = GENERATE(0, 3);
@@ -179,8 +178,93 @@ TEST_CASE("Add in place") {
   });
 }
 
-const auto kAllActivations = {Activation::kSilu, Activation::kGeluErf, Activation::kGeluTanh,
-                              Activation::kRelu};
+TEST_CASE("norms with weights of each head's own") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const bool layer = GENERATE(false, true);
+  const int64_t width = GENERATE(20, 64, 516);
+  CAPTURE(Name(type), layer, width);
+  CheckAgainstReference(layer ? "LayerNorm" : "RmsNorm", type, [&](Path& path) {
+    const Tensor x = Random(path, type, {5, 3, width}, 1, 4);
+    const Tensor weight = Random(path, DType::kF32, {3, width}, 2);
+    const NormArgs args = {.out = x, .in = x, .weight = weight};
+    REQUIRE((layer ? path.ops().LayerNorm(args, path.stream())
+                   : path.ops().RmsNorm(args, path.stream()))
+                .ok());
+    CHECK(x.PaddingIntact());
+    return x.Read();
+  });
+}
+
+// The parts of a row that ranks hold, normalised as the row is.
+TEST_CASE("RmsNorm of parts of rows by the squares of all") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const int64_t first = GENERATE(7, 256), second = GENERATE(24, 1040);
+  CAPTURE(Name(type), first, second);
+  CheckAgainstReference("SumSquares", type, [&](Path& path) {
+    const int64_t width = first + second;
+    const Tensor rows = Random(path, type, {6, width}, 1, 3);
+    const Tensor weight = Random(path, DType::kF32, {width}, 2);
+    const Tensor sums = Zeros(path, DType::kF32, {6, 3}, 0);
+    std::vector<float> result;
+    const auto part_of = [&](const TensorView& view, int64_t begin, int64_t count) {
+      TensorView part(view.data + begin * SizeInBytes(view.dtype), view.dtype, {6, count});
+      part.row_stride = view.row_stride;
+      return part;
+    };
+    const TensorView a = part_of(rows, 0, first), b = part_of(rows, first, second);
+    const TensorView of_a = part_of(sums, 0, 1), of_b = part_of(sums, 1, 1);
+    const TensorView all = part_of(sums, 2, 1);
+    REQUIRE(path.ops().SumSquares({.out = of_a, .in = a}, path.stream()).ok());
+    REQUIRE(path.ops().SumSquares({.out = of_b, .in = b}, path.stream()).ok());
+    REQUIRE(path.ops().Add({.out = all, .in = of_a}, path.stream()).ok());
+    REQUIRE(path.ops().Add({.out = all, .in = of_b}, path.stream()).ok());
+    for (const auto& [part, begin] : {std::pair(a, int64_t{0}), std::pair(b, first)}) {
+      const TensorView weights(weight.view().data + begin * 4, DType::kF32, {part.shape[1]});
+      REQUIRE(path.ops()
+                  .RmsNorm({.out = part,
+                            .in = part,
+                            .weight = weights,
+                            .squares = all,
+                            .whole_width = width},
+                           path.stream())
+                  .ok());
+    }
+    CHECK(rows.PaddingIntact());
+    return rows.Read();
+  });
+}
+
+TEST_CASE("Scale: factors, soft caps, factors by position") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const float soft_cap = GENERATE(0.0f, 0.5f, 30.0f);
+  const bool by_position = GENERATE(false, true);
+  const int64_t width = GENERATE(9, 300);
+  CAPTURE(Name(type), soft_cap, by_position, width);
+  CheckAgainstReference("Scale", type, [&](Path& path) {
+    std::vector<float> values = RandomFloats(7 * width, 1);
+    for (size_t i = 0; i < values.size(); i += 3) values[i] *= 100;
+    const Tensor rows(path, type, {7, width}, values, 4);
+    const Tensor positions(path, {7}, std::vector<int32_t>{-1, 0, 6, 7, 8, 4000, 1 << 30});
+    ScaleArgs args = {.rows = rows, .factor = 1.25f, .soft_cap = soft_cap};
+    if (by_position) {
+      args.positions = positions;
+      args.position_gain = 0.1f;
+      args.position_period = 8;
+      args.position_offset = 1;
+    }
+    REQUIRE(path.ops().Scale(args, path.stream()).ok());
+    CHECK(rows.PaddingIntact());
+    return rows.Read();
+  });
+}
+
+const auto kAllActivations = {
+    Activation::kSilu,        Activation::kGeluErf,   Activation::kGeluTanh,
+    Activation::kRelu,        Activation::kRelu2,     Activation::kRelu6,
+    Activation::kLeakyRelu,   Activation::kSigmoid,   Activation::kTanh,
+    Activation::kLinear,      Activation::kHardSwish, Activation::kMish,
+    Activation::kLaplace,     Activation::kQuickGelu, Activation::kGelu10,
+    Activation::kSqrtSoftplus};
 
 TEST_CASE("activations, from tiny to saturated arguments") {
   const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
