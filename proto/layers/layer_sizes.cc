@@ -18,7 +18,8 @@ LayerShape ShapeOf(const v1::Model& model, const v1::LayerKind& kind) {
           .ffn_matrices = ffn.gated() ? 3 : 2,
           .experts = ffn.experts().count(),
           .experts_per_token = ffn.experts().per_token(),
-          .expert_width = ffn.experts().width()};
+          .expert_width = ffn.experts().width(),
+          .summed_numbers = attention.qk_norm_full_width() ? 2 : 0};
 }
 
 LayerPart WholeLayer(const LayerShape& layer) {

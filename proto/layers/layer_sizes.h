@@ -24,6 +24,7 @@ struct LayerShape {
   int64_t experts = 0;            // E; 0: none
   int64_t experts_per_token = 0;  // k
   int64_t expert_width = 0;
+  int64_t summed_numbers = 0;  // of a token, f32, that ranks sum before they attend
 
   bool operator==(const LayerShape&) const = default;
 };

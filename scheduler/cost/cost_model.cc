@@ -78,9 +78,15 @@ double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const Ran
 
   const double message =
       work.rows() * static_cast<double>(model.hidden) * model.wire_bytes_per_element;
+  const ReduceCost reduce = ReduceCostOf(device);
+  const int64_t summed = model.layer(layer).summed_numbers;
+  const double sums =
+      summed == 0
+          ? 0
+          : AllReduce(communicator, work.rows() * 4 * static_cast<double>(summed), reduce).seconds;
   return std::max(hidden_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
          decode_bytes / bandwidth + device.layer_overhead_seconds +
-         2 * AllReduce(communicator, message, ReduceCostOf(device)).seconds;
+         2 * AllReduce(communicator, message, reduce).seconds + sums;
 }
 
 double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,

@@ -273,6 +273,21 @@ TEST_CASE("two all-reduces per layer, and a stage waits for its slowest rank") {
   CHECK(seconds({&slow, &slow}) == Approx(rank + 2 * reduce));
 }
 
+TEST_CASE("a norm over the full width of q and k is one small all-reduce more per layer") {
+  const DeviceSpec device = Device("one", 80, 100, 1000);
+  const ModelShape plain = Llama2_70B();
+  ModelShape normed = plain;
+  normed.kinds[0].summed_numbers = 2;
+  const auto seconds = [&](const ModelShape& model, int width) {
+    const std::vector<const DeviceSpec*> ranks(static_cast<size_t>(width), &device);
+    return StageSeconds(model, Stage(ranks, 20, 1, 80), DecodeWork(1, 0));
+  };
+  CHECK(seconds(normed, 1) == seconds(plain, 1));
+  // 8 bytes one-shot between two.
+  const double reduce = 10e-6 + 8 / 25e9 + 3 * 8 / 1000e9;
+  CHECK(seconds(normed, 2) == Approx(seconds(plain, 2) + reduce));
+}
+
 TEST_CASE("a hop pays for the leaders' link and the spread inside the next stage") {
   const ModelShape model = Llama2_70B();
   const LinkSpec link = Pcie();
