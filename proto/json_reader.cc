@@ -65,14 +65,30 @@ absl::StatusOr<json> ParseJsonObject(std::string_view text, std::string_view fil
 JsonReader::JsonReader(const json& object, std::string_view file, std::string_view place)
     : object_(object), file_(file), place_(place) {}
 
-bool JsonReader::HasKey(const char* key) const { return object_.contains(key); }
+bool JsonReader::HasKey(const char* key) const {
+  asked_.emplace(key);
+  return object_.contains(key);
+}
 
 bool JsonReader::Has(const char* key) const {
+  asked_.emplace(key);
   const auto found = object_.find(key);
   return found != object_.end() && !found->is_null();
 }
 
 const json& JsonReader::At(const char* key) const { return *object_.find(key); }
+
+JsonReader JsonReader::Nested(const char* key) const {
+  return JsonReader(At(key), file_, StrCat(place_, key, "."));
+}
+
+std::vector<std::string> JsonReader::Unread() const {
+  std::vector<std::string> unread;
+  for (const auto& [name, unused] : object_.items()) {
+    if (!asked_.contains(name)) unread.push_back(name);
+  }
+  return unread;
+}
 
 void JsonReader::Fail(std::string_view key, std::string_view reason) {
   if (!status_.ok()) return;

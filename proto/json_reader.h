@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +50,13 @@ class JsonReader {
   std::vector<std::string> Strings(const char* key);
   std::vector<double> Numbers(const char* key, double min, double max);  // empty where absent
 
+  // A reader of the object at `key`, which must be one; failures are to be adopted.
+  JsonReader Nested(const char* key) const;
+  // Says that what a member holds does not matter, as another one decides.
+  void Pass(const char* key) const { asked_.emplace(key); }
+  // Members that none of the functions above was asked for, in the order of their names.
+  std::vector<std::string> Unread() const;
+
   // Records "<file>: <place><key> <reason>" unless something failed before.
   void Fail(std::string_view key, std::string_view reason);
   // Takes over the failure of a reader of a nested object.
@@ -55,6 +64,7 @@ class JsonReader {
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
   const std::string& file() const { return file_; }
+  const std::string& place() const { return place_; }
 
  private:
   bool CheckInteger(const char* key, const nlohmann::json& value, int64_t min, int64_t max);
@@ -62,6 +72,7 @@ class JsonReader {
   const nlohmann::json& object_;
   std::string file_;
   std::string place_;
+  mutable std::set<std::string, std::less<>> asked_;
   absl::Status status_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "proto/layers/layers.h"
+#include "proto/model/config_keys.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/families.h"
 #include "third_party/absl/str_cat.h"
@@ -13,6 +14,20 @@ namespace {
 
 constexpr int64_t kMaxTokenId = INT32_MAX;
 
+// Where a key stands that a wrapper may have inside or outside of text_config; inside wins.
+JsonReader& Holding(ConfigDraft& draft, const char* key) {
+  return draft.config.Has(key) ? draft.config : draft.outer;
+}
+
+void ReadTokenIds(ConfigDraft& draft) {
+  v1::Model* model = draft.model;
+  model->set_bos_token_id(
+      Holding(draft, "bos_token_id").IntegerOr("bos_token_id", -1, -1, kMaxTokenId));
+  JsonReader& eos = Holding(draft, "eos_token_id");
+  for (int64_t id : eos.Integers("eos_token_id", 0, kMaxTokenId)) model->add_eos_token_ids(id);
+  draft.config.Adopt(CheckEosIds(*model, draft.config.file()));
+}
+
 // What every family has, under the same keys.
 void ReadCommon(ConfigDraft& draft) {
   JsonReader& config = draft.config;
@@ -20,18 +35,42 @@ void ReadCommon(ConfigDraft& draft) {
   v1::Model* model = draft.model;
   draft.layers = config.Integer("num_hidden_layers", 1, kMaxLayers);
   model->set_hidden(config.Integer("hidden_size", 1, kMaxWidth));
-  model->set_vocabulary(config.Integer("vocab_size", 1, kMaxWidth));
+  model->set_vocabulary(family.vocabulary == 0
+                            ? config.Integer("vocab_size", 1, kMaxWidth)
+                            : config.IntegerOr("vocab_size", family.vocabulary, 1, kMaxWidth));
   model->set_max_positions(
       family.max_positions == 0
           ? config.Integer("max_position_embeddings", 1, kMaxPositions)
           : config.IntegerOr("max_position_embeddings", family.max_positions, 1, kMaxPositions));
-  model->set_tied_embeddings(config.BoolOr("tie_word_embeddings", family.tied_embeddings));
+  // A wrapper has the head, so its own key wins.
+  constexpr const char* kTied = "tie_word_embeddings";
+  const bool inside = config.BoolOr(kTied, family.tied_embeddings);
+  model->set_tied_embeddings(draft.outer.BoolOr(kTied, inside));
   model->set_embedding_width(model->hidden());
-  model->set_dtype(ReadDataType(config, config.Has("dtype") ? "dtype" : "torch_dtype"));
-  model->set_bos_token_id(config.IntegerOr("bos_token_id", -1, -1, kMaxTokenId));
-  for (int64_t id : config.Integers("eos_token_id", 0, kMaxTokenId)) model->add_eos_token_ids(id);
-  config.Adopt(CheckEosIds(*model, config.file()));
-  ReadQuantization(config, model);
+  const bool old = !config.Has("dtype") && !draft.outer.Has("dtype");
+  const char* dtype = old ? "torch_dtype" : "dtype";
+  model->set_dtype(ReadDataType(Holding(draft, dtype), dtype));
+  ReadTokenIds(draft);
+  ReadQuantization(Holding(draft, "quantization_config"), model);
+  config.Adopt(draft.outer.status());
+}
+
+v1::Model ReadFamily(JsonReader& config, JsonReader& outer, const Family& family,
+                     std::vector<std::string>* notes) {
+  v1::Model model;
+  model.set_architecture(std::string(family.architecture));
+  ConfigDraft draft = {
+      .config = config, .outer = outer, .family = family, .layers = 0, .model = &model};
+  ReadCommon(draft);
+  if (config.ok()) family.read(draft);
+  if (!config.ok()) return model;
+  if (absl::Status layers = CheckLayers(model); !layers.ok()) {
+    config.Adopt(
+        absl::InvalidArgumentError(StrCat(config.file(), ": ", std::string(layers.message()))));
+  }
+  std::string note = CheckUnreadKeys(config, family.architecture);
+  if (notes != nullptr && !note.empty()) notes->push_back(std::move(note));
+  return model;
 }
 
 }  // namespace
@@ -57,7 +96,8 @@ absl::Status CheckEosIds(const v1::Model& model, std::string_view file) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file) {
+absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file,
+                                           std::vector<std::string>* notes) {
   absl::StatusOr<nlohmann::json> document = ParseJsonObject(text, file);
   if (!document.ok()) return document.status();
   JsonReader config(*document, file);
@@ -72,15 +112,19 @@ absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_vi
     RefuseClass(config, names[0], known);
     return config.status();
   }
-  v1::Model model;
-  model.set_architecture(names[0]);
-  ConfigDraft draft = {.config = config, .family = *family, .layers = 0, .model = &model};
-  ReadCommon(draft);
-  if (config.ok()) family->read(draft);
-  if (!config.ok()) return config.status();
-  if (absl::Status layers = CheckLayers(model); !layers.ok()) {
-    return absl::InvalidArgumentError(StrCat(file, ": ", std::string(layers.message())));
+  if (!family->wrapped) {
+    v1::Model model = ReadFamily(config, config, *family, notes);
+    if (!config.ok()) return config.status();
+    return model;
   }
+  constexpr const char* kText = "text_config";
+  if (!config.Has(kText) || !config.At(kText).is_object()) {
+    config.Fail(kText, "must be an object: the configuration of the model's text part");
+    return config.status();
+  }
+  JsonReader inner = config.Nested(kText);
+  v1::Model model = ReadFamily(inner, config, *family, notes);
+  if (!inner.ok()) return inner.status();
   return model;
 }
 

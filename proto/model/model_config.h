@@ -19,7 +19,9 @@
 namespace tessera {
 
 // `file` is the path errors name. Model.name is left empty; eos_token_ids are those of this file.
-absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file);
+// `notes`, where it is given, gets sentences that the user should hear.
+absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file,
+                                           std::vector<std::string>* notes = nullptr);
 
 // Fills model->quantization from quantization_config, where there is one. Other methods than AWQ
 // and GPTQ, other codes than of 4 bits, and GPTQ's act-order fail, with what to use instead.

@@ -119,13 +119,14 @@ absl::StatusOr<fs::path> ResolveModelFolder(std::string_view name_or_path) {
                                     "; to download it: hf download ", name_or_path));
 }
 
-absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path) {
+absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
+                                          std::vector<std::string>* notes) {
   absl::StatusOr<fs::path> folder = ResolveModelFolder(name_or_path);
   if (!folder.ok()) return folder.status();
   const fs::path path = *folder / kConfig;
   absl::StatusOr<std::string> text = ReadFileText(path, kMaxJsonBytes);
   if (!text.ok()) return text.status();
-  absl::StatusOr<v1::Model> model = ParseModelConfig(*text, path.string());
+  absl::StatusOr<v1::Model> model = ParseModelConfig(*text, path.string(), notes);
   if (!model.ok()) return model.status();
   const absl::Status status = AddGenerationEosIds(*folder, &*model);
   if (!status.ok()) return status;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/model.pb.h"
@@ -25,8 +26,9 @@ absl::StatusOr<std::filesystem::path> ResolveModelFolder(std::string_view name_o
 
 // The shape in config.json of the folder that `name_or_path` means. end-of-sequence ids are those
 // of config.json and generation_config.json together. InvalidArgument, naming file and key, for
-// what is not understood.
-absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path);
+// what is not understood. `notes` as in ParseModelConfig.
+absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
+                                          std::vector<std::string>* notes = nullptr);
 
 // What generation_config.json recommends where a request says nothing; empty: it has no opinion.
 struct GenerationDefaults {

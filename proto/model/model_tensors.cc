@@ -255,9 +255,10 @@ absl::Status CheckTie(const TensorNames& names, std::string_view root, Tensors* 
 absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   const auto folder = ResolveModelFolder(name_or_path);
   if (!folder.ok()) return folder.status();
-  absl::StatusOr<v1::Model> model = ReadModelFolder(name_or_path);
+  CheckedModel checked;
+  absl::StatusOr<v1::Model> model = ReadModelFolder(name_or_path, &checked.warnings);
   if (!model.ok()) return model.status();
-  CheckedModel checked = {.model = *std::move(model), .warnings = {}};
+  checked.model = *std::move(model);
   absl::StatusOr<Tensors> tensors = ReadTensors(*folder);
   if (!tensors.ok()) return tensors.status();
   if (tensors->empty()) return checked;

@@ -127,8 +127,8 @@ class Walk {
     const int64_t d = attention.head_dim();
     VisitMatrix(TensorRole::kQkv, QkvParts(attention), attention.qkv_bias());
     if (attention.qk_norm()) {
-      VisitHeadNorm(TensorRole::kQNorm, names_.q_norm, attention);
-      VisitHeadNorm(TensorRole::kKNorm, names_.k_norm, attention);
+      VisitHeadNorm(TensorRole::kQNorm, names_.q_norm, attention, attention.heads());
+      VisitHeadNorm(TensorRole::kKNorm, names_.k_norm, attention, attention.kv_heads());
     }
     TensorPart output = Matrix(InLayer(names_.o), model_.hidden(), attention.heads() * d);
     output.cut = TensorCut::kQueryHeads;
@@ -137,15 +137,22 @@ class Walk {
     VisitMatrix(TensorRole::kAttentionOutput, {output}, attention.output_bias());
   }
 
-  void VisitHeadNorm(TensorRole role, std::string_view name, const v1::Attention& attention) {
+  // Of q or k, which has so many heads.
+  void VisitHeadNorm(TensorRole role, std::string_view name, const v1::Attention& attention,
+                     int64_t heads) {
     const int64_t d = attention.head_dim();
-    Visit({.role = role,
-           .layer = layer_,
-           .parts = {{.name = InLayer(name),
-                      .shape = {d},
-                      .rows = d,
-                      .order = {.head = d, .stride = d, .paired = PairedRows(attention)}}},
-           .added = names_.norm_offset});
+    TensorPart part = {.name = InLayer(name),
+                       .shape = {d},
+                       .rows = d,
+                       .order = {.head = d, .stride = d, .paired = PairedRows(attention)}};
+    if (attention.qk_norm_by_head() || attention.qk_norm_full_width()) {
+      part.rows = heads * d;
+      part.cut = role == TensorRole::kQNorm ? TensorCut::kQueryHeads : TensorCut::kKvHeads;
+      part.unit = d;
+      part.shape = {heads * d};
+      if (attention.qk_norm_by_head()) part.shape = {heads, d};
+    }
+    Visit({.role = role, .layer = layer_, .parts = {part}, .added = names_.norm_offset});
   }
 
   void VisitDenseFfn(const v1::Ffn& ffn) {

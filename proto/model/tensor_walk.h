@@ -29,7 +29,7 @@ enum class TensorRole {
   kAttentionAfter,
   kAttentionAfterResidual,
   kQkv,    // matrix; rows: query heads, key heads, value heads
-  kQNorm,  // over each head
+  kQNorm,  // weights of one head, or of all of them
   kKNorm,
   kAttentionOutput,  // matrix
   kFfnBefore,
@@ -54,10 +54,12 @@ enum class TensorCut { kAll, kVocabulary, kQueryHeads, kKvHeads, kFfnColumns };
 
 // One tensor of a checkpoint, or rows of one.
 struct TensorPart {
-  std::string name;            // without ".weight" and ".bias"
-  bool whole_name = false;     // there is no ".weight" behind it
-  std::vector<int64_t> shape;  // in the checkpoint: [outputs, inputs] of a matrix, else [width]
-  int64_t rows = 0;            // that the model has of it, numbered by `order`
+  std::string name;         // without ".weight" and ".bias"
+  bool whole_name = false;  // there is no ".weight" behind it
+  // In the checkpoint: [outputs, inputs] of a matrix; of a norm [width] or [heads, width], whose
+  // elements are the rows.
+  std::vector<int64_t> shape;
+  int64_t rows = 0;  // that the model has of it, numbered by `order`
   RowOrder order = {};
   TensorCut cut = TensorCut::kAll;
   int64_t unit = 1;          // rows or columns of one number of the range that cuts

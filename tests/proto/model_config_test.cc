@@ -446,9 +446,9 @@ TEST_CASE("impossible values name file and key") {
              Contains("folder/config.json: eos_token_id names the token 100") &&
                  Contains("the ids 0 to 99"));
   CHECK_THAT(ErrorWith(R"("tie_word_embeddings": "no")"), Contains("tie_word_embeddings"));
-  CHECK_THAT(ErrorWith("", "GemmaForCausalLM"),
-             Contains("'GemmaForCausalLM' is not supported; ") && Contains("; known are ") &&
-                 Contains("LlamaForCausalLM, MistralForCausalLM"));
+  CHECK_THAT(ErrorWith("", "BloomForCausalLM"),
+             Contains("'BloomForCausalLM' is not supported; ") && Contains("; known are ") &&
+                 Contains("MistralForCausalLM, MixtralForCausalLM"));
   CHECK_THAT(ErrorOf(R"({"architectures": ["LlamaForCausalLM"]})"),
              Contains("num_hidden_layers is missing"));
 }
@@ -481,8 +481,8 @@ TEST_CASE("a refused class names the nearest one, a wrapper the class of its tex
              Contains("of the class LlamaForCausalLM" + alone));
   CHECK_THAT(wrapper(R"("llm_config": {"model_type": "qwen3_moe_text"})"),
              Contains("(llm_config) of the class Qwen3MoeForCausalLM" + alone));
-  CHECK_THAT(wrapper(R"("text_config": {"model_type": "gemma3_text"})"),
-             Contains("(text_config) 'gemma3_text', which is not supported either"));
+  CHECK_THAT(wrapper(R"("text_config": {"model_type": "bloom_text"})"),
+             Contains("(text_config) 'bloom_text', which is not supported either"));
   CHECK_THAT(wrapper(R"("text_config": {})"), Contains("the nearest class by name is"));
   CHECK_THAT(wrapper(R"("text_config": [1])"), Contains("the nearest class by name is"));
 }

@@ -53,6 +53,12 @@ struct ModelBuffers {
   int64_t bytes = 0;
 };
 
+// The first rows * columns elements of a shared buffer, as a matrix.
+inline kernels::TensorView Matrix(const kernels::TensorView& buffer, int64_t rows,
+                                  int64_t columns) {
+  return kernels::TensorView(buffer.data, buffer.dtype, {rows, columns});
+}
+
 absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
                                              const ModelWeights& weights, kernels::Device& device);
 

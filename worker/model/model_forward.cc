@@ -1,7 +1,5 @@
 #include "worker/model/model_forward.h"
 
-#include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <numeric>
 
@@ -20,6 +18,18 @@ kernels::Activation ActivationOf(v1::ActivationKind kind) {
     case v1::ACTIVATION_KIND_GELU_ERF: return kernels::Activation::kGeluErf;
     case v1::ACTIVATION_KIND_GELU_TANH: return kernels::Activation::kGeluTanh;
     case v1::ACTIVATION_KIND_RELU: return kernels::Activation::kRelu;
+    case v1::ACTIVATION_KIND_RELU2: return kernels::Activation::kRelu2;
+    case v1::ACTIVATION_KIND_RELU6: return kernels::Activation::kRelu6;
+    case v1::ACTIVATION_KIND_LEAKY_RELU: return kernels::Activation::kLeakyRelu;
+    case v1::ACTIVATION_KIND_SIGMOID: return kernels::Activation::kSigmoid;
+    case v1::ACTIVATION_KIND_TANH: return kernels::Activation::kTanh;
+    case v1::ACTIVATION_KIND_LINEAR: return kernels::Activation::kLinear;
+    case v1::ACTIVATION_KIND_HARDSWISH: return kernels::Activation::kHardSwish;
+    case v1::ACTIVATION_KIND_MISH: return kernels::Activation::kMish;
+    case v1::ACTIVATION_KIND_LAPLACE: return kernels::Activation::kLaplace;
+    case v1::ACTIVATION_KIND_QUICK_GELU: return kernels::Activation::kQuickGelu;
+    case v1::ACTIVATION_KIND_GELU_10: return kernels::Activation::kGelu10;
+    case v1::ACTIVATION_KIND_SQRT_SOFTPLUS: return kernels::Activation::kSqrtSoftplus;
     default: return kernels::Activation::kSilu;
   }
 }
@@ -32,19 +42,6 @@ bool RoutesScores(const v1::Experts& experts) {
 
 double FactorOf(const v1::Experts& experts) {
   return experts.factor() == 0 ? 1.0 : experts.factor();
-}
-
-// The first rows * columns elements of a shared buffer, as a matrix.
-TensorView Matrix(const TensorView& buffer, int64_t rows, int64_t columns) {
-  return TensorView(buffer.data, buffer.dtype, {rows, columns});
-}
-
-// Columns [first, first + heads * head_dim) of a matrix, as heads.
-TensorView Heads(const TensorView& matrix, int64_t first, int64_t heads, int64_t head_dim) {
-  TensorView view(matrix.data + first * SizeInBytes(matrix.dtype), matrix.dtype,
-                  {matrix.rows(), heads, head_dim});
-  view.row_stride = matrix.row_stride;
-  return view;
 }
 
 }  // namespace
@@ -105,6 +102,11 @@ absl::Status ForwardPass::JoinRanks(kernels::Group* group, kernels::Stream& stre
                                               " ids of the vocabulary's ", model_.vocabulary()));
 }
 
+absl::Status ForwardPass::Scale(const TensorView& rows, double factor, kernels::Stream& stream) {
+  if (factor == 0 || factor == 1) return absl::OkStatus();
+  return ops_.Scale({.rows = rows, .factor = static_cast<float>(factor)}, stream);
+}
+
 absl::Status ForwardPass::Sum(const TensorView& rows, kernels::Stream& stream) {
   return group_ == nullptr ? absl::OkStatus() : group_->AllReduceSum(rows, stream);
 }
@@ -126,6 +128,7 @@ absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream)
                       .vocabulary_begin = share_.vocabulary_rows().begin()},
                      stream);
   if (status.ok()) status = Sum(embedded, stream);
+  if (status.ok()) status = Scale(embedded, model_.embedding_scale(), stream);
   if (status.ok() && projected) {
     status = Linear(weights_.project_in.matrix, {}, embedded, hidden, stream);
   }
@@ -196,6 +199,7 @@ absl::Status ForwardPass::EndBlock(const BlockNorms& norms, const Residual& rows
     status = Norm(norms.after, rows.block_out, {}, rows.block_out, stream);
     if (status.ok()) status = FollowRank0(rows.block_out, stream);
   }
+  if (status.ok()) status = Scale(rows.block_out, model_.residual_scale(), stream);
   if (!status.ok() || LeavesPending(norms)) return status;
   status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
   if (status.ok()) status = Norm(norms.after_residual, rows.hidden, {}, rows.hidden, stream);
@@ -277,63 +281,6 @@ absl::Status ForwardPass::KeepLogitRows(const StepInputs& step, kernels::Stream&
   *rows = kept;
   *attended = kept_attended;
   return status;
-}
-
-ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t index, int64_t tokens) const {
-  const int64_t d = Kind(index).attention().head_dim();
-  const LayerPart held = PartOf(Held(index));
-  const int64_t heads = held.query_heads, kv_heads = held.kv_heads;
-  const TensorView all = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
-  return {.all = all,
-          .q = Heads(all, 0, heads, d),
-          .k = Heads(all, heads * d, kv_heads, d),
-          .v = Heads(all, (heads + kv_heads) * d, kv_heads, d)};
-}
-
-absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
-                                  kernels::Stream& stream) {
-  const AttentionWeights& attention = weights_.layers[index].attention;
-  const v1::LayerKind& kind = Kind(index);
-  const int64_t tokens = step.token_ids.rows();
-  TensorView in;
-  absl::Status status = BeginBlock(attention.norms, PendingBefore(index), rows, stream, &in);
-  if (!status.ok()) return status;
-
-  const auto [all, q, k, v] = ProjectionsOf(index, tokens);
-  status = Linear(attention.qkv.matrix, attention.qkv.bias, in, all, stream);
-  if (!status.ok()) return status;
-  kernels::PrepareAttentionArgs args = {
-      .q = q, .k = k, .v = v, .cache = kv_[index], .slots = step.slots};
-  if (kind.attention().qk_norm()) {
-    args.q_norm = attention.q_norm;
-    args.k_norm = attention.k_norm;
-    args.epsilon = static_cast<float>(model_.norm_epsilon());
-  }
-  const int rope = ropes_.of_kind[KindIndexOf(model_, share_.layers().begin() + index)];
-  if (rope >= 0) args.cos_sin = buffers_.ropes[rope].cos_sin.Rows(tokens);
-  return ops_.PrepareAttention(args, stream);
-}
-
-absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
-                                 TensorView* attended) {
-  const v1::Attention& attention = Kind(index).attention();
-  const int64_t d = attention.head_dim();
-  const double scale =
-      attention.scale() != 0 ? attention.scale() : 1.0 / std::sqrt(static_cast<double>(d));
-  const TensorView q = ProjectionsOf(index, step.token_ids.rows()).q;
-  *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
-  return ops_.Attention({.out = Heads(*attended, 0, q.shape[1], d),
-                         .q = q,
-                         .cache = kv_[index],
-                         .query_starts = step.query_starts,
-                         .context_lengths = step.context_lengths,
-                         .block_tables = step.block_tables,
-                         .scale = static_cast<float>(scale),
-                         .window = attention.window(),
-                         .workspace = attention_workspace_,
-                         .products = products_,
-                         .rows_per_sequence = step.rows_per_sequence},
-                        stream);
 }
 
 absl::Status ForwardPass::Activate(const v1::Ffn& ffn, const TensorView& wide,
@@ -470,7 +417,17 @@ absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) 
   const bool whole = buffers_.logit_part.data == nullptr;
   const TensorView logits = (whole ? buffers_.logits : buffers_.logit_part).Rows(count);
   status = Linear(weights_.head.matrix, weights_.head.bias, out, logits, stream);
+  if (status.ok()) status = FinishLogits(logits, stream);
   return status.ok() && !whole ? GatherLogits(count, stream) : status;
+}
+
+absl::Status ForwardPass::FinishLogits(const TensorView& logits, kernels::Stream& stream) {
+  if (model_.logits_soft_cap() == 0) return Scale(logits, model_.logits_scale(), stream);
+  const double scale = model_.logits_scale() == 0 ? 1 : model_.logits_scale();
+  return ops_.Scale({.rows = logits,
+                     .factor = static_cast<float>(scale),
+                     .soft_cap = static_cast<float>(model_.logits_soft_cap())},
+                    stream);
 }
 
 absl::Status ForwardPass::GatherLogits(int64_t count, kernels::Stream& stream) {

@@ -69,10 +69,14 @@ class ForwardPass {
     kernels::TensorView offsets;         // [experts + 1]
   };
 
+  // Multiplies rows, in place, by a factor that is 1 where it is 0.
+  absl::Status Scale(const kernels::TensorView& rows, double factor, kernels::Stream& stream);
   // Sums, in place, what the ranks of the stage have computed.
   absl::Status Sum(const kernels::TensorView& rows, kernels::Stream& stream);
   // Rank 0's numbers on every rank: those that ranks compute each by itself, and that decide.
   absl::Status FollowRank0(const kernels::TensorView& rows, kernels::Stream& stream);
+  // Multiplies and caps logits as the model does.
+  absl::Status FinishLogits(const kernels::TensorView& logits, kernels::Stream& stream);
   // Own columns of the logits to rank 0, which puts all in their place.
   absl::Status GatherLogits(int64_t count, kernels::Stream& stream);
 
@@ -83,6 +87,13 @@ class ForwardPass {
   const v1::LayerShare& Held(int64_t index) const;
   absl::Status WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
                        kernels::Stream& stream);
+  // What lies between the projections and the attention.
+  absl::Status PrepareAttention(int64_t index, const StepInputs& step, const Projections& projected,
+                                kernels::Stream& stream);
+  // The norm of q and k; over their full width the ranks' squares are summed, for which the memory
+  // of block_out is used.
+  absl::Status NormHeads(int64_t index, const Projections& projected, kernels::Stream& stream);
+  absl::Status NormFullWidth(int64_t index, const Projections& projected, kernels::Stream& stream);
   absl::Status TellKvListener(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
                       kernels::TensorView* attended);

@@ -45,8 +45,9 @@ absl::StatusOr<std::shared_ptr<const RowSource>> OpenPlain(const Checkpoint& che
 }
 
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenColumn(const Checkpoint& checkpoint,
-                                                            std::string_view name, int64_t rows) {
-  const auto tensor = checkpoint.Find(name, {rows});
+                                                            std::string_view name,
+                                                            absl::Span<const int64_t> shape) {
+  const auto tensor = checkpoint.Find(name, shape);
   if (!tensor.ok()) return tensor.status();
   return std::make_shared<PlainRows>(*tensor, 1);
 }

@@ -16,8 +16,9 @@ absl::StatusOr<std::shared_ptr<const RowSource>> OpenPlain(const Checkpoint& che
                                                            std::string_view name,
                                                            absl::Span<const int64_t> shape);
 
-// The tensor `name` of the shape [rows], as rows of one column.
+// The tensor `name` of this shape, its elements as rows of one column.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenColumn(const Checkpoint& checkpoint,
-                                                            std::string_view name, int64_t rows);
+                                                            std::string_view name,
+                                                            absl::Span<const int64_t> shape);
 
 }  // namespace tessera::worker

@@ -169,9 +169,11 @@ class ModelPlanner {
     for (const TensorPart& part : tensor.parts) size += taken(part).size();
     plan_.AddVector(target, size);
     for (const TensorPart& part : tensor.parts) {
-      const auto source = OpenColumn(checkpoint_, StrCat(part.name, suffix), part.shape[0]);
+      const bool bias = suffix == ".bias";
+      const auto shape = bias ? std::vector<int64_t>{part.shape[0]} : part.shape;
+      const auto source = OpenColumn(checkpoint_, StrCat(part.name, suffix), shape);
       if (!source.ok()) return source.status();
-      const float added = suffix == ".weight" ? tensor.added : 0;
+      const float added = bias ? 0 : tensor.added;
       const RowSlice slice = {InOrder(*source, part.order), taken(part), {0, 1}};
       if (absl::Status s = plan_.AddVectorPart(target, first, slice, added); !s.ok()) return s;
       first += slice.rows.size();
@@ -253,14 +255,11 @@ class ModelPlanner {
   // One row, or one column, as the family has it.
   absl::Status AddCorrection(const ModelTensor& tensor, TensorView* target) {
     const TensorPart& part = tensor.parts[0];
-    const bool row = part.shape.size() > 1;
-    const auto source = row ? OpenPlain(checkpoint_, part.name, part.shape)
-                            : OpenColumn(checkpoint_, part.name, part.rows);
+    const auto source = OpenColumn(checkpoint_, part.name, part.shape);
     if (!source.ok()) return source.status();
     const int64_t experts = part.shape.back();
     plan_.AddVector(target, experts);
-    return plan_.AddVectorPart(target, 0,
-                               {*source, {0, row ? 1 : experts}, {0, row ? experts : 1}});
+    return plan_.AddVectorPart(target, 0, {*source, {0, experts}, {0, 1}});
   }
 
   const ModelOptions& options_;

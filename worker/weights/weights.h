@@ -42,7 +42,8 @@ struct BlockNorms {
 struct AttentionWeights {
   BlockNorms norms;
   LinearWeights qkv;                   // rows: query heads, key heads, value heads
-  kernels::TensorView q_norm, k_norm;  // optional [head_dim] f32
+  // Optional f32 [head_dim]; where heads have weights of their own [held heads * head_dim].
+  kernels::TensorView q_norm, k_norm;
   LinearWeights output;
 };
 

@@ -27,6 +27,18 @@ void ReadHeads(ConfigDraft& draft, v1::Attention* attention);
 // model's norm too.
 void ReadLlamaLayer(ConfigDraft& draft, v1::LayerKind* layer);
 
+// Its parts: width, activation (of which the key and the default are given) and the model's norm;
+// attention_bias.
+void ReadLlamaFfn(ConfigDraft& draft, const char* activation_key, std::string_view activation,
+                  v1::LayerKind* layer);
+void ReadAttentionBias(ConfigDraft& draft, v1::Attention* attention);
+
+// Cohere: attention and gated ffn behind one layer norm without bias; scaled logits.
+void ReadCohereLayer(ConfigDraft& draft, v1::LayerKind* layer);
+
+// Granite: multipliers of embeddings, scores, blocks and logits (these are divided).
+void ReadGraniteMultipliers(ConfigDraft& draft, v1::Attention* attention);
+
 // Rotary positions of the attention's heads; raises the model's max_positions where the scaling
 // stretches it. Requires head_dim.
 void ReadRotation(ConfigDraft& draft, v1::Attention* attention);
@@ -42,8 +54,20 @@ std::vector<bool> ReadLayerTypes(ConfigDraft& draft,
 // Layer norms, with their epsilon under `epsilon_key`.
 void ReadLayerNorm(ConfigDraft& draft, const char* epsilon_key);
 
+// sliding_window; 0: none.
+int64_t ReadWindowSize(ConfigDraft& draft);
+// Which layers have it, where every `pattern`th one (sliding_window_pattern may say another number)
+// has none.
+std::vector<bool> ReadPatternLayers(ConfigDraft& draft, int64_t pattern);
 // sliding_window of a family whose layers all have it where it is given.
 void ReadWindow(ConfigDraft& draft, v1::Attention* attention);
+
+// Gemma: embeddings are multiplied by the root of their width, rounded to the stored type.
+void ScaleGemmaEmbedding(ConfigDraft& draft);
+// Gemma 2 and 3: query_pre_attn_scalar.
+void ReadQueryScale(ConfigDraft& draft, v1::Attention* attention);
+// Refuses use_bidirectional_attention.
+void RefuseBidirectional(ConfigDraft& draft);
 
 // Keys a token sees where Qwen's use_sliding_window is set; 0: all.
 int64_t ReadQwenWindow(ConfigDraft& draft);

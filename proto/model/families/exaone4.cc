@@ -39,7 +39,11 @@ void Read(ConfigDraft& draft) {
   const bool given = draft.config.HasKey("sliding_window");
   const int64_t window = draft.config.IntegerOr(
       "sliding_window", given ? 0 : draft.family.sliding_window, 1, kMaxPositions);
-  if (window == 0) return AppendLayers(layer, draft.layers, draft.model);
+  if (window == 0) {
+    draft.config.Pass("sliding_window_pattern");
+    draft.config.Pass("layer_types");
+    return AppendLayers(layer, draft.layers, draft.model);
+  }
   v1::LayerKind full = layer;
   full.mutable_attention()->clear_rope();
   layer.mutable_attention()->set_window(window);

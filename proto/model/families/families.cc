@@ -5,21 +5,35 @@
 namespace tessera {
 
 // Defined in the file of that name.
+extern const Family kCohere;
+extern const Family kCohere2;
 extern const Family kErnie45;
 extern const Family kErnie45Moe;
 extern const Family kExaone4;
+extern const Family kGemma;
+extern const Family kGemma2;
+extern const Family kGemma3;
+extern const Family kGemma3Wrapped;
 extern const Family kGlm4;
 extern const Family kGlm4Moe;
 extern const Family kGptNeoX;
+extern const Family kGranite;
+extern const Family kHunyuanDense;
 extern const Family kLlama;
+extern const Family kMinistral3;
 extern const Family kMistral;
+extern const Family kMistral3Wrapped;
 extern const Family kMixtral;
+extern const Family kNemotron;
+extern const Family kOlmo2;
+extern const Family kOlmo3;
 extern const Family kOpt;
 extern const Family kPhi3;
 extern const Family kQwen2;
 extern const Family kQwen2Moe;
 extern const Family kQwen3;
 extern const Family kQwen3Moe;
+extern const Family kQwen3VlWrapped;
 extern const Family kSeedOss;
 extern const Family kSmolLm3;
 extern const Family kStableLm;
@@ -27,10 +41,14 @@ extern const Family kStarcoder2;
 
 namespace {
 
-constexpr std::array kFamilies = {&kErnie45, &kErnie45Moe, &kExaone4,  &kGptNeoX,   &kGlm4,
-                                  &kGlm4Moe, &kLlama,      &kMistral,  &kMixtral,   &kOpt,
-                                  &kPhi3,    &kQwen2,      &kQwen2Moe, &kQwen3,     &kQwen3Moe,
-                                  &kSeedOss, &kSmolLm3,    &kStableLm, &kStarcoder2};
+constexpr std::array kFamilies = {
+    &kCohere2,    &kCohere,          &kErnie45,   &kErnie45Moe,     &kExaone4,
+    &kGptNeoX,    &kGemma2,          &kGemma3,    &kGemma3Wrapped,  &kGemma,
+    &kGlm4,       &kGlm4Moe,         &kGranite,   &kHunyuanDense,   &kLlama,
+    &kMinistral3, &kMistral3Wrapped, &kMistral,   &kMixtral,        &kNemotron,
+    &kOpt,        &kOlmo2,           &kOlmo3,     &kPhi3,           &kQwen2,
+    &kQwen2Moe,   &kQwen3,           &kQwen3Moe,  &kQwen3VlWrapped, &kSeedOss,
+    &kSmolLm3,    &kStableLm,        &kStarcoder2};
 
 }  // namespace
 

@@ -19,7 +19,8 @@ struct Family;
 // A config.json that is being read. The model has what all families share (ReadCommon in
 // model_config.cc); the family adds its layers and what is special to it. Failures go to `config`.
 struct ConfigDraft {
-  JsonReader& config;
+  JsonReader& config;  // of a wrapped family text_config
+  JsonReader& outer;   // the whole file; else the same
   const Family& family;
   int64_t layers = 0;  // num_hidden_layers
   v1::Model* model = nullptr;
@@ -30,10 +31,15 @@ struct Family {
   std::string_view name;          // as its publisher calls it, shown to users
   void (*read)(ConfigDraft&);
   TensorNames tensors;
+  // The configuration is text_config of a model that takes images or sound as well, whose towers
+  // are left out.
+  bool wrapped = false;
 
   // What the family's configuration class in transformers assumes for absent keys.
   double rope_theta = 10000.0;
   double norm_epsilon = 1e-6;
+  int64_t vocabulary = 0;  // 0: must be given, as the next one
+  int64_t heads = 0;
   int64_t kv_heads = 0;          // 0: as many as query heads
   int64_t head_dim = 0;          // 0: hidden_size / num_attention_heads
   int64_t max_positions = 0;     // 0: must be given

@@ -1,4 +1,6 @@
-// Qwen3 (dense): Llama with a norm over each head of q and k; some layers may have a window.
+// Qwen3 (dense), alone and as the text part of Qwen3-VL: Llama with a norm over each head of q and
+// k; some layers may have a window. Rotations for images (mrope) are plain ones for text.
+#include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 
 namespace tessera {
@@ -11,6 +13,13 @@ void Read(ConfigDraft& draft) {
   AppendQwenLayers(draft, layer);
 }
 
+void ReadText(ConfigDraft& draft) {
+  v1::LayerKind layer;
+  ReadLlamaLayer(draft, &layer);
+  layer.mutable_attention()->set_qk_norm(true);
+  AppendLayers(layer, draft.layers, draft.model);
+}
+
 }  // namespace
 
 extern const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
@@ -19,5 +28,15 @@ extern const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
                               .tensors = kQkNormTensors,
                               .head_dim = 128,
                               .max_positions = 32768};
+
+extern const Family kQwen3VlWrapped = {.architecture = "Qwen3VLForConditionalGeneration",
+                                       .name = "Qwen3-VL (its text part)",
+                                       .read = ReadText,
+                                       .tensors = Wrapped(kQkNormTensors),
+                                       .wrapped = true,
+                                       .rope_theta = 500000,
+                                       .kv_heads = 32,
+                                       .head_dim = 128,
+                                       .max_positions = 128000};
 
 }  // namespace tessera

@@ -173,13 +173,12 @@ bool HoldsRope(JsonReader& config, const char* key) {
 // Expects the rope_theta of the top level, or the family's, in read->rope.
 void ReadRopeFrom(JsonReader& config, const char* key, const RotaryPart& part, RopeConfig* read) {
   v1::Rope& rope = read->rope;
-  const nlohmann::json& object = config.At(key);
-  for (const auto& [name, value] : object.items()) {
+  for (const auto& [name, value] : config.At(key).items()) {
     if (value.is_object()) {
       return config.Fail(StrCat(key, ".", name), "sets rotations per layer type: not supported");
     }
   }
-  JsonReader scaling(object, config.file(), StrCat(key, "."));
+  JsonReader scaling = config.Nested(key);
   const double theta = scaling.NumberOr("rope_theta", rope.theta(), 1.0, kMaxTheta);
   if (config.Has("rope_theta") && theta != rope.theta()) {
     scaling.Fail("rope_theta", StrCat("is ", theta, ", rope_theta at the top level is ",
@@ -212,9 +211,36 @@ void RefuseTwoRopes(JsonReader& config, const RopeConfig& by_scaling) {
 
 }  // namespace
 
+RopeConfig ReadRopeOfType(JsonReader& config, const LayerTypeRope& type, int64_t head_dim,
+                          int64_t max_positions) {
+  RopeConfig read = {.rope = {}, .max_positions = max_positions};
+  const RotaryPart part(0, head_dim);
+  part.Read(config, &read.rope);
+  read.rope.set_theta(config.NumberOr(type.theta_key, type.theta, 1.0, kMaxTheta));
+  const bool parameters = HoldsRope(config, "rope_parameters");
+  const bool scaling = HoldsRope(config, "rope_scaling");
+  if (!config.ok()) return read;
+  if (parameters && scaling) {
+    config.Fail("rope_scaling", "is given beside rope_parameters: write what is meant into these");
+  } else if (parameters) {
+    JsonReader types = config.Nested("rope_parameters");
+    if (HoldsRope(types, type.layer_type)) {
+      ReadRopeFrom(types, type.layer_type, part, &read);
+    } else if (types.Has("rope_type") || types.Has("type") || types.Has("rope_theta")) {
+      types.Fail(type.layer_type, "is missing: the family rotates each type of layers otherwise");
+    }
+    config.Adopt(types.status());
+  } else if (scaling && type.scaled) {
+    ReadRopeFrom(config, "rope_scaling", part, &read);
+  }
+  read.max_positions = max_positions;
+  return read;
+}
+
 RopeConfig ReadRope(JsonReader& config, double default_theta, double partial_rotary,
                     int64_t head_dim, int64_t max_positions) {
   RopeConfig read = {.rope = {}, .max_positions = max_positions};
+  config.Pass("original_max_position_embeddings");  // without a scaling that begins there
   const RotaryPart part(partial_rotary, head_dim);
   part.Read(config, &read.rope);
   read.rope.set_theta(config.NumberOr("rope_theta", default_theta, 1.0, kMaxTheta));

@@ -19,4 +19,17 @@ struct RopeConfig {
 RopeConfig ReadRope(JsonReader& config, double default_theta, double partial_rotary,
                     int64_t head_dim, int64_t max_positions);
 
+// How the layers of one type are rotated, in families where that depends on it.
+struct LayerTypeRope {
+  const char* layer_type;  // as in layer_types, and in rope_parameters
+  const char* theta_key;   // of the base, where rope_parameters does not name it
+  double theta;            // where nothing does
+  bool scaled;             // rope_scaling is theirs
+};
+
+// The same of one type of layers: whole heads are rotated, and max_position_embeddings names the
+// stretched length already.
+RopeConfig ReadRopeOfType(JsonReader& config, const LayerTypeRope& type, int64_t head_dim,
+                          int64_t max_positions);
+
 }  // namespace tessera

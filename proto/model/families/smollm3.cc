@@ -11,6 +11,7 @@ namespace {
 std::vector<int64_t> ReadRotatedLayers(ConfigDraft& draft) {
   JsonReader& config = draft.config;
   std::vector<int64_t> rotated = config.Integers("no_rope_layers", 0, 1);
+  config.Pass("no_rope_layer_interval");
   if (rotated.empty()) {
     const int64_t interval = config.IntegerOr("no_rope_layer_interval", 4, 1, kMaxLayers);
     for (int64_t i = 0; i < draft.layers; ++i) rotated.push_back((i + 1) % interval != 0 ? 1 : 0);
@@ -28,6 +29,7 @@ void Read(ConfigDraft& draft) {
   const int64_t window = draft.config.BoolOr("use_sliding_window", false)
                              ? draft.config.IntegerOr("sliding_window", 0, 1, kMaxPositions)
                              : 0;
+  draft.config.Pass("sliding_window");
   v1::LayerKind unrotated = layer;
   unrotated.mutable_attention()->clear_rope();
   const std::vector<int64_t> rotated = ReadRotatedLayers(draft);

@@ -6,9 +6,10 @@ namespace tessera {
 
 std::string_view RootOf(const TensorNames& names,
                         const std::function<bool(const std::string&)>& has) {
-  const bool second = !has(StrCat(names.roots[0], names.embedding, ".weight")) &&
-                      has(StrCat(names.roots[1], names.embedding, ".weight"));
-  return names.roots[second ? 1 : 0];
+  for (const std::string_view root : names.roots) {
+    if (has(StrCat(root, names.embedding, ".weight"))) return root;
+  }
+  return names.roots[0];
 }
 
 std::string_view HeadOf(const TensorNames& names,

@@ -14,9 +14,9 @@ enum class QkvRows { kBlocks, kByHead };
 
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
-  // Prefixes of everything but the head; the one under which the embedding is found is used,
-  // because checkpoints saved without the head's class lack its prefix.
-  std::array<std::string_view, 2> roots = {};
+  // Prefixes of everything but the head; the first one under which the embedding is found is used:
+  // checkpoints saved without the head's class, or inside another one, have others.
+  std::array<std::string_view, 4> roots = {};
   std::string_view embedding = {};
   std::string_view positions = {};
   std::string_view project_in = {};
@@ -78,5 +78,14 @@ inline constexpr TensorNames kQkNormTensors = [] {
   names.k_norm = "self_attn.k_norm";
   return names;
 }();
+
+// The same inside a model that takes images or sound as well: as published, and as transformers 5
+// saves it.
+constexpr TensorNames Wrapped(TensorNames names) {
+  names.roots = {"language_model.model.", "model.language_model.", "model.", ""};
+  names.head = "language_model.lm_head";
+  names.other_head = "lm_head";
+  return names;
+}
 
 }  // namespace tessera

@@ -35,6 +35,8 @@ import safetensors.torch
 import torch
 import transformers
 
+import dense_variants
+
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 16
 VOCABULARY = 96
@@ -63,6 +65,9 @@ class Variant:
     router_margin: float = 0.0      # of a token's last expert before the next, of the largest logit
     int4: str = ""                  # "awq" or "gptq": how matrices are packed
     group: int = 0                  # inputs that share a scale
+    config_class: str = ""          # where it is not <family>Config
+    model_class: str = ""           # where it is not <family>ForCausalLM
+    outer: dict = None              # of a wrapper: `config` is its text_config
 
 
 def rope(kind, **values):
@@ -264,6 +269,7 @@ VARIANTS = {
         moe_layer_start_index=1, moe_layer_end_index=-1, use_bias=False,
         tie_word_embeddings=True), [dict(moe_k=1), dict(rope_parameters=NO_THETA)], **TINY_FILES),
 }
+VARIANTS.update(dense_variants.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
 
 
@@ -277,6 +283,11 @@ def stored_tensors(model):
     tensors = dict(model.named_parameters())
     tensors.update((n, b) for n, b in model.named_buffers() if n in stored)
     return tensors.items()
+
+
+def is_of_tower(name):
+    """Of what a wrapper has for images."""
+    return any(part in name for part in ("vision_tower", "multi_modal_projector", "visual."))
 
 
 def randomise(model, dtype, sharpness, seed):
@@ -349,10 +360,14 @@ def quantised(model, variant):
 
 def build(variant, changes=None):
     values = variant.config if variant.family == "OPT" else {**BASE, **variant.config}
-    config = getattr(transformers, variant.family + "Config")(
-        **copy.deepcopy({**values, **(changes or {})}))
+    values = {**values, **(changes or {})}
+    if variant.outer is not None:
+        values = {**variant.outer, "text_config": values}
+    config = getattr(transformers, variant.config_class or variant.family + "Config")(
+        **copy.deepcopy(values))
     config._attn_implementation = "eager"
-    return getattr(transformers, variant.family + "ForCausalLM")(config).eval()
+    model_class = variant.model_class or variant.family + "ForCausalLM"
+    return getattr(transformers, model_class)(config).eval()
 
 
 @torch.no_grad()
@@ -425,7 +440,7 @@ def moved(model, golden):
 def all_matters(variant, model, golden):
     """False, with the reason, where something could be left out without being noticed."""
     for name, parameter in stored_tensors(model):
-        if any(name.endswith(end) for end in variant.without_effect):
+        if any(name.endswith(end) for end in variant.without_effect) or is_of_tower(name):
             continue
         parts = [(name, ...)]
         if parameter.dim() == 3:  # experts of a layer in one tensor
@@ -504,6 +519,8 @@ def write(name, variant, model, golden, int4_tensors):
         pack_folder(folder, variant, int4_tensors)
     path = folder / "config.json"
     config = json.loads(path.read_text())
+    if "rms_norm_eps" not in {f.name for f in dataclasses.fields(model.config)}:
+        config.pop("rms_norm_eps", None)  # of BASE, where the family has another key
     if variant.form == 4:
         to_form_4(config)
     path.write_text(json.dumps(config, indent=1) + "\n")

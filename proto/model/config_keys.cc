@@ -1,0 +1,146 @@
+#include "proto/model/config_keys.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+
+struct OracleKeys {
+  std::string_view architecture;
+  std::string_view keys;  // a JSON object: key -> default
+};
+constexpr OracleKeys kOracleKeys[] = {
+#include "proto/model/oracle_keys.inc"
+};
+
+// About training, generation, files, or software, never about what a forward pass computes.
+constexpr std::string_view kHarmless[] = {"_name_or_path",
+                                          "_sliding_window_pattern",
+                                          "add_cross_attention",
+                                          "architectures",
+                                          "attn_implementation",
+                                          "auto_map",
+                                          "aux_loss_alpha",
+                                          "bad_words_ids",
+                                          "begin_suppress_tokens",
+                                          "cache_implementation",
+                                          "chunk_size_feed_forward",
+                                          "cross_attention_hidden_size",
+                                          "diversity_penalty",
+                                          "do_sample",
+                                          "dtype",
+                                          "early_stopping",
+                                          "encoder_no_repeat_ngram_size",
+                                          "ep_size",
+                                          "exponential_decay_length_penalty",
+                                          "finetuning_task",
+                                          "forced_bos_token_id",
+                                          "forced_eos_token_id",
+                                          "gradient_checkpointing",
+                                          "id2label",
+                                          "initializer_range",
+                                          "is_decoder",
+                                          "is_encoder_decoder",
+                                          "label2id",
+                                          "layerdrop",
+                                          "length_penalty",
+                                          "max_length",
+                                          "min_length",
+                                          "model_type",
+                                          "no_repeat_ngram_size",
+                                          "num_beam_groups",
+                                          "num_beams",
+                                          "num_nextn_predict_layers",
+                                          "num_return_sequences",
+                                          "prefix",
+                                          "pretraining_tp",
+                                          "problem_type",
+                                          "pruned_heads",
+                                          "quantization_config",
+                                          "remove_invalid_values",
+                                          "repetition_penalty",
+                                          "return_dict",
+                                          "return_dict_in_generate",
+                                          "router_aux_loss_coef",
+                                          "router_jitter_noise",
+                                          "sep_token_id",
+                                          "seq_aux",
+                                          "summary_type",
+                                          "suppress_tokens",
+                                          "task_specific_params",
+                                          "temperature",
+                                          "tf_legacy_loss",
+                                          "tie_encoder_decoder",
+                                          "tokenizer_class",
+                                          "top_k",
+                                          "top_p",
+                                          "torch_dtype",
+                                          "torchscript",
+                                          "transformers_version",
+                                          "typical_p",
+                                          "use_bfloat16",
+                                          "use_cache"};
+
+bool IsHarmless(std::string_view key) {
+  if (std::find(std::begin(kHarmless), std::end(kHarmless), key) != std::end(kHarmless))
+    return true;
+  for (const std::string_view end : {"dropout", "_pdrop", "_token_id", "_token_index"}) {
+    if (key.ends_with(end)) return true;
+  }
+  for (const std::string_view begin : {"output_", "unsloth_", "_attn_implementation", "_flash_attn",
+                                       "summary_", "init_", "initializer_"}) {
+    if (key.starts_with(begin)) return true;
+  }
+  return false;
+}
+
+// What transformers reads for the class, with defaults; an empty object where it is not listed.
+json OracleKeysOf(std::string_view architecture) {
+  for (const OracleKeys& oracle : kOracleKeys) {
+    if (oracle.architecture == architecture) return json::parse(oracle.keys);
+  }
+  return json::object();
+}
+
+std::string Shown(const json& value) {
+  constexpr size_t kMaxShown = 60;
+  return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, kMaxShown);
+}
+
+}  // namespace
+
+bool HasOracleKeys(std::string_view architecture) { return !OracleKeysOf(architecture).empty(); }
+
+std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
+  constexpr size_t kMaxNamed = 12, kMaxKeyShown = 60;
+  const json oracle = OracleKeysOf(architecture);
+  std::string named;
+  size_t count = 0;
+  for (const std::string& key : config.Unread()) {
+    if (IsHarmless(key)) continue;
+    const json& value = config.At(key.c_str());
+    if (value.is_null()) continue;
+    const auto known = oracle.find(key);
+    if (known != oracle.end()) {
+      if (value == *known) continue;
+      config.Fail(key, StrCat("is ", Shown(value), ": transformers reads it for ", architecture,
+                              " (its default is ", Shown(*known),
+                              "), and other values are not supported here"));
+      return "";
+    }
+    if (++count > kMaxNamed) continue;
+    named += StrCat(named.empty() ? "" : ", ", key.substr(0, kMaxKeyShown));
+  }
+  if (count == 0) return "";
+  if (count > kMaxNamed) named += ", ...";
+  return StrCat(config.file(), ": ", count, count == 1 ? " key is" : " keys are",
+                " passed over, as transformers does for ", architecture, ": ", named);
+}
+
+}  // namespace tessera

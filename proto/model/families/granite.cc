@@ -1,0 +1,23 @@
+// Granite 3 (dense): Llama with multipliers of embeddings, scores, blocks and logits.
+#include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
+
+namespace tessera {
+namespace {
+
+void Read(ConfigDraft& draft) {
+  v1::LayerKind layer;
+  ReadLlamaLayer(draft, &layer);
+  ReadGraniteMultipliers(draft, layer.mutable_attention());
+  AppendLayers(layer, draft.layers, draft.model);
+}
+
+}  // namespace
+
+extern const Family kGranite = {.architecture = "GraniteForCausalLM",
+                                .name = "Granite 3 (dense)",
+                                .read = Read,
+                                .tensors = kLlamaTensors,
+                                .max_positions = 2048};
+
+}  // namespace tessera

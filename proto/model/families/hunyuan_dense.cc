@@ -1,0 +1,64 @@
+// Hunyuan (dense): Llama with norms over the heads of q and k behind their rotation, whose base a
+// fixed alpha stretches.
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "proto/layers/layers.h"
+#include "proto/model/families/config_parts.h"
+
+namespace tessera {
+namespace {
+
+// "dynamic" with an alpha does not depend on lengths: the base is alpha^(d / (d - 2)) times as
+// large. Other rotations are as everywhere.
+void ReadAlphaRotation(ConfigDraft& draft, v1::Attention* attention) {
+  JsonReader& config = draft.config;
+  const char* key = config.Has("rope_scaling") ? "rope_scaling" : "rope_parameters";
+  if (!config.Has(key) || !config.At(key).is_object()) return ReadRotation(draft, attention);
+  JsonReader rope = config.Nested(key);
+  const std::string type = rope.StringOr(rope.Has("rope_type") ? "rope_type" : "type", "");
+  const double alpha = rope.NumberOr("alpha", 0, 0, 1e9);
+  config.Adopt(rope.status());
+  if (type != "dynamic" || alpha == 0) return ReadRotation(draft, attention);
+  const auto d = static_cast<double>(attention->head_dim());
+  const double outer = config.NumberOr("rope_theta", draft.family.rope_theta, 1, 1e12);
+  const double theta = rope.NumberOr("rope_theta", outer, 1, 1e12);
+  if (attention->head_dim() <= 2 || attention->head_dim() % 2 != 0) {
+    config.Fail("head_dim", "must be even and above 2 to be rotated");
+    return;
+  }
+  attention->mutable_rope()->set_theta(theta * std::pow(alpha, d / (d - 2)));
+  attention->mutable_rope()->set_rotary_dim(attention->head_dim());
+  config.Adopt(rope.status());
+}
+
+void Read(ConfigDraft& draft) {
+  v1::LayerKind layer;
+  v1::Attention& attention = *layer.mutable_attention();
+  ReadHeads(draft, &attention);
+  ReadLlamaFfn(draft, "hidden_act", "silu", &layer);
+  ReadAttentionBias(draft, &attention);
+  if (!draft.config.ok()) return;
+  ReadAlphaRotation(draft, &attention);
+  attention.set_qk_norm(true);
+  attention.set_qk_norm_after_rope(true);
+  AppendLayers(layer, draft.layers, draft.model);
+}
+
+constexpr TensorNames kTensors = [] {
+  TensorNames names = kLlamaTensors;
+  names.q_norm = "self_attn.query_layernorm";
+  names.k_norm = "self_attn.key_layernorm";
+  return names;
+}();
+
+}  // namespace
+
+extern const Family kHunyuanDense = {.architecture = "HunYuanDenseV1ForCausalLM",
+                                     .name = "Hunyuan (dense)",
+                                     .read = Read,
+                                     .tensors = kTensors,
+                                     .norm_epsilon = 1e-5,
+                                     .max_positions = 2048};
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+// Keys that no family reads: those that transformers reads are refused by name unless they are at
+// their defaults, harmless ones are passed over, others are named.
+#include "proto/model/config_keys.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "proto/model/families/families.h"
+#include "proto/model/model_config.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kSizes = R"("hidden_size": 64, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "vocab_size": 128, "intermediate_size": 96,
+    "max_position_embeddings": 32)";
+
+absl::StatusOr<v1::Model> Read(const std::string& architecture, const std::string& extra,
+                               std::vector<std::string>* notes) {
+  const std::string text =
+      R"({"architectures": [")" + architecture + R"("], )" + kSizes + ", " + extra + "}";
+  return ParseModelConfig(text, "config.json", notes);
+}
+
+using Catch::Contains;
+
+}  // namespace
+
+TEST_CASE("what transformers reads is listed for every family") {
+  for (const Family* family : Families()) {
+    INFO(family->architecture);
+    CHECK(HasOracleKeys(family->architecture));
+  }
+  CHECK_FALSE(HasOracleKeys("NoSuchClass"));
+}
+
+TEST_CASE("a key that transformers reads and nothing here does is refused unless at its default") {
+  const auto check = [](const std::string& text, std::string* notes) {
+    const auto document = ParseJsonObject(text, "config.json");
+    REQUIRE(document.ok());
+    JsonReader config(*document, "config.json", "text_config.");
+    *notes = CheckUnreadKeys(config, "CohereForCausalLM");
+    return std::string(config.status().message());
+  };
+  std::string notes;
+  CHECK(check(R"({"attention_bias": false, "logit_scale": 0.0625, "use_qk_norm": null})", &notes)
+            .empty());
+  CHECK(notes.empty());
+  CHECK(check(R"({"attention_bias": true})", &notes) ==
+        "config.json: text_config.attention_bias is true: transformers reads it for "
+        "CohereForCausalLM (its default is false), and other values are not supported here");
+  CHECK_THAT(check(R"({"logit_scale": 0.5})", &notes), Contains("text_config.logit_scale is 0.5"));
+  // Read by another class alone.
+  CHECK(check(R"({"no_rope_layers": [1]})", &notes).empty());
+  CHECK(notes ==
+        "config.json: 1 key is passed over, as transformers does for CohereForCausalLM: "
+        "no_rope_layers");
+}
+
+TEST_CASE("harmless keys say nothing, unknown ones are named once") {
+  std::vector<std::string> notes;
+  REQUIRE(Read("LlamaForCausalLM", R"("use_cache": false, "attention_dropout": 0.1,
+      "resid_pdrop": 0.1, "pad_token_id": 3, "unsloth_version": "2025.1", "do_sample": true,
+      "_attn_implementation_autoset": true, "image_token_index": 7, "torch_dtype": "float16",
+      "unknown": null)",
+               &notes)
+              .ok());
+  CHECK(notes.empty());
+  REQUIRE(Read("LlamaForCausalLM", R"("mystery": 1, "another": {"a": 1})", &notes).ok());
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] ==
+        "config.json: 2 keys are passed over, as transformers does for LlamaForCausalLM: another, "
+        "mystery");
+}
+
+}  // namespace tessera

@@ -1,0 +1,248 @@
+// What single families read of a config.json: multipliers, caps, norms, rotations by layer type,
+// and the text part of what takes images.
+#include <catch2/catch.hpp>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "proto/layers/layers.h"
+#include "proto/model/model_config.h"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kSizes = R"("hidden_size": 64, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "vocab_size": 128, "intermediate_size": 96,
+    "max_position_embeddings": 32)";
+
+std::string Config(const std::string& architecture, const std::string& extra,
+                   const std::string& sizes = kSizes) {
+  return R"({"architectures": [")" + architecture + R"("], )" + sizes +
+         (extra.empty() ? "" : ", " + extra) + "}";
+}
+
+v1::Model ReadText(const std::string& text) {
+  const auto model = ParseModelConfig(text, "config.json");
+  INFO(model.status().ToString());
+  REQUIRE(model.ok());
+  return *model;
+}
+v1::Model Read(const std::string& architecture, const std::string& extra = "") {
+  return ReadText(Config(architecture, extra));
+}
+
+std::string ErrorOf(const std::string& text) {
+  const auto model = ParseModelConfig(text, "config.json");
+  REQUIRE_FALSE(model.ok());
+  return std::string(model.status().message());
+}
+
+using Catch::Contains;
+
+}  // namespace
+
+TEST_CASE("gemma: the embedding's factor is rounded to the stored type") {
+  const std::string wide =
+      R"("hidden_size": 3072, "num_hidden_layers": 4, "intermediate_size": 96)";
+  const auto scale_of = [&](const std::string& dtype) {
+    return ReadText(Config("GemmaForCausalLM", R"("dtype": ")" + dtype + "\"", wide))
+        .embedding_scale();
+  };
+  CHECK(scale_of("bfloat16") == 55.5);
+  CHECK(scale_of("float16") == 55.4375);
+  CHECK(scale_of("float32") == static_cast<double>(std::sqrt(3072.0F)));
+  const v1::Model model =
+      Read("GemmaForCausalLM", R"("hidden_act": "gelu", "num_key_value_heads": 1)");
+  CHECK(model.kinds(0).ffn().activation() == v1::ACTIVATION_KIND_GELU_TANH);
+  CHECK(model.kinds(0).attention().head_dim() == 256);
+  CHECK(model.tied_embeddings());
+  CHECK_THAT(ErrorOf(Config("GemmaForCausalLM",
+                            R"("use_bidirectional_attention": true, "num_key_value_heads": 4)")),
+             Contains("use_bidirectional_attention"));
+}
+
+TEST_CASE("gemma2: caps of scores and logits, null is none, every other layer has the window") {
+  const v1::Model model = Read("Gemma2ForCausalLM", R"("query_pre_attn_scalar": 144)");
+  CHECK(model.logits_soft_cap() == 30);
+  CHECK(model.kinds(0).attention().soft_cap() == 50);
+  CHECK(model.kinds(0).attention().scale() == 1.0 / 12);
+  CHECK(model.kinds(0).norm_place() == v1::NORM_PLACE_BOTH);
+  CHECK(KindOf(model, 0).attention().window() == 4096);
+  CHECK(KindOf(model, 1).attention().window() == 0);
+  const v1::Model plain = Read("Gemma2ForCausalLM", R"("attn_logit_softcapping": null,
+      "final_logit_softcapping": null, "sliding_window": null)");
+  CHECK(plain.logits_soft_cap() == 0);
+  CHECK(plain.kinds(0).attention().soft_cap() == 0);
+  CHECK(plain.kinds_size() == 1);
+}
+
+TEST_CASE("gemma3: a rotation for layers with a window, another one for the others") {
+  const std::string old_form = R"("rope_theta": 1000000, "rope_local_base_freq": 10000,
+      "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "sliding_window": 16,
+      "sliding_window_pattern": 2)";
+  const std::string new_form = R"("rope_parameters": {
+      "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1000000.0},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}},
+      "sliding_window": 16, "layer_types": ["sliding_attention", "full_attention",
+      "sliding_attention", "full_attention"])";
+  const v1::Model model = Read("Gemma3ForCausalLM", old_form);
+  CHECK(model.SerializeAsString() == Read("Gemma3ForCausalLM", new_form).SerializeAsString());
+  CHECK(model.max_positions() == 32);  // names the stretched length
+  const v1::Attention& windowed = KindOf(model, 0).attention();
+  const v1::Attention& full = KindOf(model, 1).attention();
+  CHECK(windowed.window() == 16);
+  CHECK(windowed.rope().theta() == 10000);
+  CHECK(windowed.rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
+  CHECK(full.window() == 0);
+  CHECK(full.rope().theta() == 1000000);
+  CHECK(full.rope().factor() == 8);
+  CHECK_THAT(ErrorOf(Config("Gemma3ForCausalLM", R"("attn_logit_softcapping": 50.0)")),
+             Contains("attn_logit_softcapping"));
+  CHECK_THAT(ErrorOf(Config("Gemma3ForCausalLM", R"("rope_parameters": {"rope_theta": 1e6})")),
+             Contains("rope_parameters.full_attention is missing"));
+}
+
+TEST_CASE("a wrapper's text part is read, with the defaults of its class") {
+  const std::string text = R"("hidden_size": 2560, "intermediate_size": 10240,
+      "num_hidden_layers": 34, "model_type": "gemma3_text", "sliding_window": 1024,
+      "rope_scaling": {"rope_type": "linear", "factor": 8.0})";
+  const std::string outer = R"({"architectures": ["Gemma3ForConditionalGeneration"],
+      "eos_token_id": [1, 106], "torch_dtype": "bfloat16", "vision_config": {"hidden_size": 8},
+      "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32,
+      "version": "gemm", "zero_point": true}, "text_config": {)";
+  const v1::Model model = ReadText(outer + text + "}}");
+  CHECK(LayerCount(model) == 34);
+  CHECK(model.vocabulary() == 262208);
+  CHECK(model.max_positions() == 131072);
+  CHECK(model.dtype() == v1::DATA_TYPE_BFLOAT16);
+  CHECK(model.embedding_scale() == 50.5);
+  CHECK(model.tied_embeddings());
+  CHECK(model.eos_token_ids_size() == 2);
+  CHECK(model.quantization().group_size() == 32);
+  const v1::Attention& first = KindOf(model, 0).attention();
+  CHECK(first.heads() == 8);
+  CHECK(first.kv_heads() == 4);
+  CHECK(first.head_dim() == 256);
+  CHECK(first.scale() == 1.0 / 16);
+  CHECK(first.window() == 1024);
+  CHECK(KindOf(model, 5).attention().window() == 0);
+  CHECK(KindOf(model, 5).attention().rope().factor() == 8);
+  CHECK_THAT(ErrorOf(outer + R"("hidden_size": 0}})"), Contains("text_config.num_hidden_layers"));
+  CHECK_THAT(ErrorOf(R"({"architectures": ["Gemma3ForConditionalGeneration"]})"),
+             Contains("text_config must be an object"));
+}
+
+TEST_CASE("mistral3: a text part of Mistral or of Ministral, tied where the wrapper says so") {
+  const auto wrapped = [](const std::string& text, const std::string& outer = "") {
+    return R"({"architectures": ["Mistral3ForConditionalGeneration"], )" + outer +
+           R"("text_config": {)" + std::string(kSizes) + R"(, "num_key_value_heads": 2, )" + text +
+           "}}";
+  };
+  const v1::Model mistral = ReadText(wrapped(R"("model_type": "mistral", "sliding_window": null,
+      "rope_theta": 1e9)"));
+  CHECK(mistral.kinds(0).attention().window() == 0);
+  CHECK(mistral.kinds(0).attention().head_dim() == 128);
+  CHECK(mistral.kinds(0).attention().query_gain() == 0);
+  CHECK_FALSE(mistral.tied_embeddings());
+  const std::string ministral = R"("model_type": "ministral3", "rope_parameters": {
+      "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 16384,
+      "rope_theta": 1e6, "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1},
+      "tie_word_embeddings": false)";
+  const v1::Model model = ReadText(wrapped(ministral, R"("tie_word_embeddings": true, )"));
+  CHECK(model.tied_embeddings());
+  const v1::Attention& attention = model.kinds(0).attention();
+  CHECK(attention.query_gain() == 0.1);
+  CHECK(attention.query_gain_period() == 16384);
+  CHECK(attention.rope().scaling() == v1::ROPE_SCALING_KIND_YARN);
+  CHECK_FALSE(ReadText(wrapped(ministral)).tied_embeddings());
+  CHECK_THAT(ErrorOf(wrapped(R"("model_type": "llama")")), Contains("text_config.model_type"));
+  CHECK_THAT(ErrorOf(wrapped(R"("model_type": "mistral")")), Contains("sliding_window"));
+}
+
+TEST_CASE("granite multiplies embeddings, scores and blocks, and divides logits") {
+  const v1::Model model = Read("GraniteForCausalLM", R"("embedding_multiplier": 12.0,
+      "attention_multiplier": 0.015625, "residual_multiplier": 0.22, "logits_scaling": 8.0)");
+  CHECK(model.embedding_scale() == 12);
+  CHECK(model.kinds(0).attention().scale() == 0.015625);
+  CHECK(model.residual_scale() == 0.22);
+  CHECK(model.logits_scale() == 0.125);
+}
+
+TEST_CASE("cohere: scaled logits, one norm without bias, q and k normed head by head") {
+  const v1::Model model = Read("CohereForCausalLM", R"("use_qk_norm": true, "logit_scale": 0.5)");
+  CHECK(model.logits_scale() == 0.5);
+  CHECK(model.norm() == v1::NORM_KIND_LAYER_WITHOUT_BIAS);
+  CHECK(model.kinds(0).parallel());
+  CHECK(model.kinds(0).shared_norm());
+  CHECK(model.kinds(0).attention().qk_norm_by_head());
+  CHECK(model.kinds(0).attention().rope().neighbour_pairs());
+  const v1::Model two = Read("Cohere2ForCausalLM");
+  CHECK(KindOf(two, 0).attention().window() == 4096);
+  CHECK(KindOf(two, 0).attention().has_rope());
+  CHECK(KindOf(two, 3).attention().window() == 0);
+  CHECK_FALSE(KindOf(two, 3).attention().has_rope());
+}
+
+TEST_CASE("olmo: norms over the full width; the scaled rotation is that of layers without window") {
+  CHECK(Read("Olmo2ForCausalLM").kinds(0).attention().qk_norm_full_width());
+  const v1::Model three = Read("Olmo3ForCausalLM", R"("rope_theta": 500000, "rope_scaling": {
+      "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192})");
+  CHECK(KindOf(three, 0).attention().window() == 4096);
+  CHECK(KindOf(three, 0).attention().rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
+  CHECK(KindOf(three, 3).attention().rope().scaling() == v1::ROPE_SCALING_KIND_YARN);
+}
+
+TEST_CASE("hunyuan: a fixed alpha stretches the base, whatever the lengths") {
+  const v1::Model model = Read("HunYuanDenseV1ForCausalLM", R"("head_dim": 16, "rope_theta": 10000,
+      "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0})");
+  const v1::Attention& attention = model.kinds(0).attention();
+  CHECK(attention.qk_norm_after_rope());
+  CHECK(attention.rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
+  CHECK(attention.rope().theta() == Approx(10000 * std::pow(1000.0, 16.0 / 14)));
+  CHECK(attention.rope().rotary_dim() == 16);
+  CHECK(model.max_positions() == 32);
+}
+
+TEST_CASE("nemotron: squared ReLU, half of each head rotated, layer norms with bias") {
+  const v1::Model model = Read("NemotronForCausalLM");
+  CHECK(model.kinds(0).ffn().activation() == v1::ACTIVATION_KIND_RELU2);
+  CHECK_FALSE(model.kinds(0).ffn().gated());
+  CHECK(model.kinds(0).attention().rope().rotary_dim() == 8);
+  CHECK(model.norm() == v1::NORM_KIND_LAYER);
+}
+
+TEST_CASE("every activation that transformers names but those with weights of their own") {
+  for (const char* name : {"gelu",
+                           "gelu_10",
+                           "gelu_fast",
+                           "gelu_new",
+                           "gelu_python",
+                           "gelu_pytorch_tanh",
+                           "gelu_python_tanh",
+                           "gelu_accurate",
+                           "hardswish",
+                           "laplace",
+                           "leaky_relu",
+                           "linear",
+                           "mish",
+                           "quick_gelu",
+                           "relu",
+                           "relu2",
+                           "relu6",
+                           "sigmoid",
+                           "silu",
+                           "sqrtsoftplus",
+                           "swish",
+                           "tanh"}) {
+    CHECK(Read("LlamaForCausalLM", R"("hidden_act": ")" + std::string(name) + "\"")
+              .kinds(0)
+              .ffn()
+              .activation() != v1::ACTIVATION_KIND_UNSPECIFIED);
+  }
+  for (const char* name : {"prelu", "xielu"}) {
+    CHECK_THAT(ErrorOf(Config("LlamaForCausalLM", R"("hidden_act": ")" + std::string(name) + "\"")),
+               Contains("hidden_act"));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,173 @@
+// The attention block of a forward pass: projections, norms of heads, rotation, cache, attention.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "proto/layers/layer_sizes.h"
+#include "proto/layers/layers.h"
+#include "worker/model/model_forward.h"
+
+namespace tessera::worker {
+namespace {
+
+using kernels::SizeInBytes;
+using kernels::TensorView;
+
+// Columns [first, first + heads * head_dim) of a matrix, as heads.
+TensorView Heads(const TensorView& matrix, int64_t first, int64_t heads, int64_t head_dim) {
+  TensorView view(matrix.data + first * SizeInBytes(matrix.dtype), matrix.dtype,
+                  {matrix.rows(), heads, head_dim});
+  view.row_stride = matrix.row_stride;
+  return view;
+}
+
+// All heads of a row as one.
+TensorView Flat(const TensorView& heads) {
+  TensorView view(heads.data, heads.dtype, {heads.rows(), heads.shape[1] * heads.shape[2]});
+  view.row_stride = heads.row_stride;
+  return view;
+}
+
+// A norm of q and k that Ops::PrepareAttention does.
+bool IsPreparedNorm(const v1::Model& model, const v1::Attention& attention) {
+  return attention.qk_norm() && model.norm() == v1::NORM_KIND_RMS && !attention.qk_norm_by_head() &&
+         !attention.qk_norm_full_width() && !attention.qk_norm_after_rope();
+}
+
+}  // namespace
+
+ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t index, int64_t tokens) const {
+  const int64_t d = Kind(index).attention().head_dim();
+  const LayerPart held = PartOf(Held(index));
+  const int64_t heads = held.query_heads, kv_heads = held.kv_heads;
+  const TensorView all = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
+  return {.all = all,
+          .q = Heads(all, 0, heads, d),
+          .k = Heads(all, heads * d, kv_heads, d),
+          .v = Heads(all, (heads + kv_heads) * d, kv_heads, d)};
+}
+
+absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
+                                  kernels::Stream& stream) {
+  const AttentionWeights& attention = weights_.layers[index].attention;
+  const int64_t tokens = step.token_ids.rows();
+  TensorView in;
+  absl::Status status = BeginBlock(attention.norms, PendingBefore(index), rows, stream, &in);
+  if (!status.ok()) return status;
+
+  const Projections projected = ProjectionsOf(index, tokens);
+  status = Linear(attention.qkv.matrix, attention.qkv.bias, in, projected.all, stream);
+  return status.ok() ? PrepareAttention(index, step, projected, stream) : status;
+}
+
+absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step,
+                                           const Projections& projected, kernels::Stream& stream) {
+  const AttentionWeights& weights = weights_.layers[index].attention;
+  const v1::Attention& attention = Kind(index).attention();
+  kernels::PrepareAttentionArgs args = {.q = projected.q,
+                                        .k = projected.k,
+                                        .v = projected.v,
+                                        .cache = kv_[index],
+                                        .slots = step.slots};
+  const int rope = ropes_.of_kind[KindIndexOf(model_, share_.layers().begin() + index)];
+  if (rope >= 0) args.cos_sin = buffers_.ropes[rope].cos_sin.Rows(step.token_ids.rows());
+  absl::Status status;
+  if (IsPreparedNorm(model_, attention)) {
+    args.q_norm = weights.q_norm;
+    args.k_norm = weights.k_norm;
+    args.epsilon = static_cast<float>(model_.norm_epsilon());
+  } else if (attention.qk_norm()) {
+    if (attention.qk_norm_after_rope() && rope >= 0) {
+      status = ops_.Rope({.q = args.q, .k = args.k, .cos_sin = args.cos_sin}, stream);
+      args.cos_sin = {};
+    }
+    if (status.ok()) status = NormHeads(index, projected, stream);
+  }
+  if (status.ok()) status = ops_.PrepareAttention(args, stream);
+  if (!status.ok() || attention.query_gain() == 0) return status;
+  return ops_.Scale({.rows = Flat(projected.q),
+                     .positions = step.positions,
+                     .position_gain = static_cast<float>(attention.query_gain()),
+                     .position_period = attention.query_gain_period(),
+                     .position_offset = attention.query_gain_offset()},
+                    stream);
+}
+
+absl::Status ForwardPass::NormHeads(int64_t index, const Projections& projected,
+                                    kernels::Stream& stream) {
+  const v1::Attention& attention = Kind(index).attention();
+  if (attention.qk_norm_full_width()) return NormFullWidth(index, projected, stream);
+  const AttentionWeights& weights = weights_.layers[index].attention;
+  absl::Status status;
+  for (const auto& [heads, stored] :
+       {std::pair(projected.q, weights.q_norm), std::pair(projected.k, weights.k_norm)}) {
+    TensorView weight = stored;
+    if (attention.qk_norm_by_head()) {
+      weight = TensorView(stored.data, stored.dtype, {heads.shape[1], heads.shape[2]});
+    }
+    if (status.ok()) status = Norm({.weight = weight, .bias = {}}, heads, {}, heads, stream);
+  }
+  return status;
+}
+
+absl::Status ForwardPass::NormFullWidth(int64_t index, const Projections& projected,
+                                        kernels::Stream& stream) {
+  const AttentionWeights& weights = weights_.layers[index].attention;
+  const v1::Attention& attention = Kind(index).attention();
+  const v1::LayerShare& held = Held(index);
+  const int64_t tokens = projected.q.rows(), d = attention.head_dim();
+  const TensorView squares = Matrix(buffers_.block_out, tokens, 2);
+  const auto column = [&](int64_t at) {
+    TensorView view(squares.data + at * SizeInBytes(squares.dtype), squares.dtype, {tokens, 1});
+    view.row_stride = 2;
+    return view;
+  };
+  // Several ranks may have a kv head: it counts where the first of its query heads is.
+  const int64_t group = attention.heads() / attention.kv_heads();
+  const int64_t first_counted = (held.query_heads().begin() + group - 1) / group;
+  const int64_t skipped = std::min(first_counted - held.kv_heads().begin(), projected.k.shape[1]);
+  const TensorView counted =
+      Flat(Heads(Flat(projected.k), skipped * d, projected.k.shape[1] - skipped, d));
+  absl::Status status = ops_.SumSquares({.out = column(0), .in = Flat(projected.q)}, stream);
+  if (status.ok()) status = ops_.SumSquares({.out = column(1), .in = counted}, stream);
+  if (status.ok()) status = Sum(squares, stream);
+  const auto normalise = [&](const TensorView& heads, const TensorView& weight, int64_t at,
+                             int64_t all_heads) {
+    const TensorView rows = Flat(heads);
+    return ops_.RmsNorm({.out = rows,
+                         .in = rows,
+                         .weight = weight,
+                         .epsilon = static_cast<float>(model_.norm_epsilon()),
+                         .squares = column(at),
+                         .whole_width = all_heads * d},
+                        stream);
+  };
+  if (status.ok()) status = normalise(projected.q, weights.q_norm, 0, attention.heads());
+  if (status.ok()) status = normalise(projected.k, weights.k_norm, 1, attention.kv_heads());
+  return status;
+}
+
+absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
+                                 TensorView* attended) {
+  const v1::Attention& attention = Kind(index).attention();
+  const int64_t d = attention.head_dim();
+  const double scale =
+      attention.scale() != 0 ? attention.scale() : 1.0 / std::sqrt(static_cast<double>(d));
+  const TensorView q = ProjectionsOf(index, step.token_ids.rows()).q;
+  *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
+  return ops_.Attention({.out = Heads(*attended, 0, q.shape[1], d),
+                         .q = q,
+                         .cache = kv_[index],
+                         .query_starts = step.query_starts,
+                         .context_lengths = step.context_lengths,
+                         .block_tables = step.block_tables,
+                         .scale = static_cast<float>(scale),
+                         .window = attention.window(),
+                         .soft_cap = static_cast<float>(attention.soft_cap()),
+                         .workspace = attention_workspace_,
+                         .products = products_,
+                         .rows_per_sequence = step.rows_per_sequence},
+                        stream);
+}
+
+}  // namespace tessera::worker
