@@ -166,6 +166,15 @@ struct GatedActivationArgs {
   Activation kind = Activation::kSilu;
 };
 
+// gpt-oss: with g = min(gate, limit), u = up within [-limit, limit], out = (u + 1) * g *
+// sigmoid(alpha * g).
+struct ClampedGateArgs {
+  TensorView out;      // [rows, n]
+  TensorView gate_up;  // [rows, 2n]: gate columns, then up columns
+  float limit = 7.0f;
+  float alpha = 1.702f;
+};
+
 // ---- Linear
 // ------------------------------------------------------------------------------------------
 
@@ -194,6 +203,13 @@ struct GroupedLinearArgs {
   TensorView expert_offsets;
   TensorView workspace = {};
   DType products = DType::kF32;  // as in LinearArgs
+};
+
+// Adds to the rows of slots what their experts have beside a matrix.
+struct ExpertBiasArgs {
+  TensorView out;             // [slots, n], in place
+  TensorView biases;          // [experts, n] f32
+  TensorView expert_offsets;  // as in GroupedLinearArgs
 };
 
 // ---- Attention
@@ -280,6 +296,9 @@ struct AttentionArgs {
   float scale = 1.0f;          // above 0
   int64_t window = 0;          // 0: all
   float soft_cap = 0.0f;       // above 0: scores become soft_cap * tanh(score / soft_cap)
+  // [heads] f32, optional: a score of each head that counts among those of its keys, and has no
+  // value.
+  TensorView sinks = {};
   TensorView workspace = {};
   // bf16, f16: where keys and values are of that type, queries and the weights of the values may be
   // rounded to it too; sums are f32 in any case. Scores beyond 10^8 count as equal then.
@@ -406,6 +425,7 @@ class Ops {
   virtual absl::Status Add(const AddArgs& args, Stream& stream) = 0;
   virtual absl::Status Activate(const ActivationArgs& args, Stream& stream) = 0;
   virtual absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) = 0;
+  virtual absl::Status ClampedGate(const ClampedGateArgs& args, Stream& stream) = 0;
 
   virtual int64_t PackedWeightBytes(const LinearSpec& spec) const = 0;
   // Whether PackedWeights::unpacked may be given.
@@ -427,6 +447,7 @@ class Ops {
   virtual int64_t GroupedLinearWorkspaceBytes(const LinearSpec& spec, int64_t slots,
                                               int64_t experts, DType activation) const = 0;
   virtual absl::Status GroupedLinear(const GroupedLinearArgs& args, Stream& stream) = 0;
+  virtual absl::Status ExpertBias(const ExpertBiasArgs& args, Stream& stream) = 0;
 
   virtual absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) = 0;
   virtual absl::Status Rope(const RopeArgs& args, Stream& stream) = 0;

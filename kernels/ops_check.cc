@@ -173,6 +173,25 @@ absl::Status CheckGatedActivate(const GatedActivationArgs& args) {
       .status();
 }
 
+absl::Status CheckClampedGate(const ClampedGateArgs& args) {
+  return ArgumentCheck("ClampedGate")
+      .Tensor("out", args.out, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("gate_up", args.gate_up, {args.out.dtype}, {args.out.shape[0], 2 * args.out.shape[1]},
+              kMayBeStrided)
+      .That(args.out.data != args.gate_up.data || args.out.empty(), "out", "not alias gate_up")
+      .That(args.limit > 0, "limit", "be above 0")
+      .status();
+}
+
+absl::Status CheckExpertBias(const ExpertBiasArgs& args) {
+  const int64_t experts = args.biases.shape[0];
+  return ArgumentCheck("ExpertBias")
+      .Tensor("out", args.out, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("biases", args.biases, {kF32}, {kAnySize, args.out.shape[1]}, kMayBeStrided)
+      .Tensor("expert_offsets", args.expert_offsets, {kI32}, {experts + 1})
+      .status();
+}
+
 absl::Status CheckPackWeightRows(const PackedWeights& weights, int64_t first_row,
                                  const TensorView& source) {
   const LinearSpec& spec = weights.spec;
@@ -324,6 +343,7 @@ absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) 
       .That(args.scale > 0, "scale", "be above 0")
       .That(args.window >= 0, "window", "not be negative")
       .That(args.soft_cap >= 0, "soft_cap", "not be negative")
+      .Optional("sinks", args.sinks, {kF32}, {heads})
       .That(args.out.data != args.q.data || args.out.empty(), "out", "not alias q")
       .That(IsActivation(args.products), "products", "be float32, float16 or bfloat16")
       .Workspace(args.workspace, workspace_bytes)

@@ -20,6 +20,7 @@ absl::Status CheckFeedTokens(const FeedTokensArgs& args);
 absl::Status CheckAdd(const AddArgs& args);
 absl::Status CheckActivate(const ActivationArgs& args);
 absl::Status CheckGatedActivate(const GatedActivationArgs& args);
+absl::Status CheckClampedGate(const ClampedGateArgs& args);
 
 // For PackWeightRows (f32|f16|bf16, of i4 weights bytes) and UnpackWeightRows (f32).
 absl::Status CheckPackWeightRows(const PackedWeights& weights, int64_t first_row,
@@ -37,6 +38,7 @@ absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes);
 absl::Status CheckPrepareAttention(const PrepareAttentionArgs& args);
 absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes);
 
+absl::Status CheckExpertBias(const ExpertBiasArgs& args);
 absl::Status CheckMoeScores(const MoeScoresArgs& args);
 absl::Status CheckMoeRoute(const MoeRouteArgs& args);
 absl::Status CheckMoeCombine(const MoeCombineArgs& args);

@@ -41,11 +41,13 @@ struct KernelTable {
   Kernel<AddArgs> add;
   Kernel<ActivationArgs> activate;
   Kernel<GatedActivationArgs> gated_activate;
+  Kernel<ClampedGateArgs> clamped_gate;
   Kernel<RopeTableArgs> rope_table;
   Kernel<RopeArgs> rope;
   Kernel<KvWriteArgs> kv_write;
   int64_t (*attention_workspace_bytes)(const AttentionShape& shape, int threads);
   Kernel<AttentionArgs> attention;
+  Kernel<ExpertBiasArgs> expert_bias;
   Kernel<MoeScoresArgs> moe_scores;
   Kernel<MoeRouteArgs> moe_route;
   Kernel<MoeCombineArgs> moe_combine;

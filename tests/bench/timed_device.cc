@@ -86,6 +86,12 @@ class TimedDevice::TimedOps : public ForwardingOps {
     return Timed("attention", &Ops::Attention, args, stream);
   }
 
+  absl::Status ClampedGate(const kernels::ClampedGateArgs& args, Stream& stream) override {
+    return Timed("activation", &Ops::ClampedGate, args, stream);
+  }
+  absl::Status ExpertBias(const kernels::ExpertBiasArgs& args, Stream& stream) override {
+    return Timed("experts", &Ops::ExpertBias, args, stream);
+  }
   absl::Status MoeScores(const kernels::MoeScoresArgs& args, Stream& stream) override {
     return Timed("experts", &Ops::MoeScores, args, stream);
   }

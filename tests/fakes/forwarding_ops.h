@@ -94,6 +94,12 @@ class ForwardingOps : public kernels::Ops {
     return ops_->Attention(args, stream);
   }
 
+  absl::Status ClampedGate(const kernels::ClampedGateArgs& args, Stream& stream) override {
+    return ops_->ClampedGate(args, stream);
+  }
+  absl::Status ExpertBias(const kernels::ExpertBiasArgs& args, Stream& stream) override {
+    return ops_->ExpertBias(args, stream);
+  }
   absl::Status MoeScores(const kernels::MoeScoresArgs& args, Stream& stream) override {
     return ops_->MoeScores(args, stream);
   }

@@ -81,6 +81,10 @@ absl::Status CpuOps::GatedActivate(const GatedActivationArgs& args, Stream& stre
   return Enqueue(CheckGatedActivate(args), {args.out.dtype}, kernels_.gated_activate, args, stream);
 }
 
+absl::Status CpuOps::ClampedGate(const ClampedGateArgs& args, Stream& stream) {
+  return Enqueue(CheckClampedGate(args), {args.out.dtype}, kernels_.clamped_gate, args, stream);
+}
+
 int64_t CpuOps::PackedWeightBytes(const LinearSpec& spec) const {
   if (!Takes(spec.weight_dtype)) return 0;
   return kernels_.linear.packed_weight_bytes(spec);
@@ -175,6 +179,10 @@ absl::Status CpuOps::Attention(const AttentionArgs& args, Stream& stream) {
   absl::Status check = CheckAttention(args, 0);
   if (check.ok()) check = CheckAttention(args, AttentionWorkspaceBytes(ShapeOf(args)));
   return Enqueue(check, {args.q.dtype, args.cache.keys.dtype}, kernels_.attention, args, stream);
+}
+
+absl::Status CpuOps::ExpertBias(const ExpertBiasArgs& args, Stream& stream) {
+  return Enqueue(CheckExpertBias(args), {args.out.dtype}, kernels_.expert_bias, args, stream);
 }
 
 absl::Status CpuOps::MoeScores(const MoeScoresArgs& args, Stream& stream) {

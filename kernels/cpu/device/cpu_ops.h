@@ -30,6 +30,7 @@ class CpuOps final : public Ops {
   absl::Status Add(const AddArgs& args, Stream& stream) override;
   absl::Status Activate(const ActivationArgs& args, Stream& stream) override;
   absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) override;
+  absl::Status ClampedGate(const ClampedGateArgs& args, Stream& stream) override;
 
   int64_t PackedWeightBytes(const LinearSpec& spec) const override;
   bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows) const override;
@@ -50,6 +51,7 @@ class CpuOps final : public Ops {
   int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const override;
   absl::Status Attention(const AttentionArgs& args, Stream& stream) override;
 
+  absl::Status ExpertBias(const ExpertBiasArgs& args, Stream& stream) override;
   absl::Status MoeScores(const MoeScoresArgs& args, Stream& stream) override;
   absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) override;
   absl::Status MoeCombine(const MoeCombineArgs& args, Stream& stream) override;

@@ -67,13 +67,14 @@ void AttendRow(const AttentionArgs& args, int64_t row, int64_t head, const Conte
   const auto place = [&](int64_t position) {
     return CachePlace{kv_head, context.Slot(position) * head_dim};
   };
-  double largest = -INFINITY;
+  const double sink = args.sinks.empty() ? -INFINITY : args.sinks.As<float>()[head];
+  double largest = sink;
   for (int64_t p = context.begin; p < context.end; ++p) {
     largest = std::max(largest, Score(args, row, head, place(p)));
   }
   constexpr int64_t kChunk = 256;  // of head_dim, so that the sums need no heap
   for (int64_t chunk = 0; chunk < head_dim; chunk += kChunk) {
-    double sums[kChunk] = {}, total = 0;
+    double sums[kChunk] = {}, total = args.sinks.empty() ? 0 : std::exp(sink - largest);
     const int64_t width = std::min(kChunk, head_dim - chunk);
     for (int64_t p = context.begin; p < context.end; ++p) {
       const double weight = std::exp(Score(args, row, head, place(p)) - largest);

@@ -90,6 +90,17 @@ void ChooseScored(const MoeRouteArgs& args, int64_t row) {
 
 }  // namespace
 
+void ExpertBias(const ExpertBiasArgs& args, ThreadPool&) {
+  const int32_t* offsets = args.expert_offsets.As<int32_t>();
+  for (int64_t e = 0; e < args.biases.rows(); ++e) {
+    for (int64_t slot = offsets[e]; slot < offsets[e + 1]; ++slot) {
+      for (int64_t i = 0; i < args.out.shape[1]; ++i) {
+        Set(args.out, slot, i, Get(args.out, slot, i) + Get(args.biases, e, i));
+      }
+    }
+  }
+}
+
 void MoeScores(const MoeScoresArgs& args, ThreadPool& pool) {
   const int64_t experts = args.scores.shape[1];
   // Other paths use this too: exponentials of a router are few.

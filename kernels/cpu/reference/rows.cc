@@ -203,4 +203,16 @@ void GatedActivate(const GatedActivationArgs& args, ThreadPool&) {
   }
 }
 
+void ClampedGate(const ClampedGateArgs& args, ThreadPool&) {
+  const int64_t n = args.out.shape[1];
+  const double limit = args.limit;
+  for (int64_t r = 0; r < args.out.rows(); ++r) {
+    for (int64_t i = 0; i < n; ++i) {
+      const double gate = std::min<double>(Get(args.gate_up, r, i), limit);
+      const double up = std::clamp<double>(Get(args.gate_up, r, n + i), -limit, limit);
+      Set(args.out, r, i, (up + 1) * gate / (1 + std::exp(-args.alpha * gate)));
+    }
+  }
+}
+
 }  // namespace tessera::kernels::reference

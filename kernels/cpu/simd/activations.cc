@@ -199,4 +199,22 @@ void GatedActivate(const GatedActivationArgs& args, ThreadPool& pool) {
   });
 }
 
+void ClampedGate(const ClampedGateArgs& args, ThreadPool& pool) {
+  const int64_t width = args.out.shape[1];
+  const Vec most = Set(args.limit), least = Set(-args.limit), alpha = Set(args.alpha);
+  WithActivationType(args.out.dtype, [&](auto type) {
+    using T = decltype(type);
+    ForRows(pool, args.out.rows(), width, [&](int64_t r) {
+      const T* gate = args.gate_up.Row<const T>(r);
+      const T* up = gate + width;
+      T* out = args.out.Row<T>(r);
+      ForVectors(width, [&](int64_t i, int64_t n) {
+        const Vec g = Min(LoadUpTo(gate + i, n), most);
+        const Vec u = Max(Min(LoadUpTo(up + i, n), most), least);
+        StoreUpTo(out + i, Mul(Add(u, Set(1.0f)), TimesSigmoid(g, Mul(g, alpha))), n);
+      });
+    });
+  });
+}
+
 }  // namespace tessera::kernels::TESSERA_SIMD_PATH

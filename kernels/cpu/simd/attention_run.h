@@ -234,7 +234,7 @@ class ItemRun {
       T* out = args_.out.Row<T>(item_.first_row + r / item_.heads) +
                (item_.first_head + r % item_.heads) * head_dim_;
       const float* sums = whole.sums + r * width_;
-      const Vec total = Set(whole.totals[r] > 0 ? whole.totals[r] : 1.0f);
+      const Vec total = Set(TotalOf(whole, r));
       ForVectors(head_dim_,
                  [&](int64_t d, int64_t n) { StoreUpTo(out + d, Div(Load(sums + d), total), n); });
     }
@@ -243,6 +243,16 @@ class ItemRun {
   int64_t width() const { return width_; }
 
  private:
+  // What a row's sums are divided by: its weights, and that of its head's sink beside them.
+  float TotalOf(const RowState& whole, int64_t r) const {
+    const float total = whole.totals[r] > 0 ? whole.totals[r] : 1.0f;
+    if (args_.sinks.empty()) return total;
+    const float sink = args_.sinks.As<float>()[item_.first_head + r % item_.heads];
+    alignas(64) float weight[kLanes];
+    Store(weight, Exp(Set(sink - whole.maxima[r])));
+    return total + weight[0];
+  }
+
   // Places of a tile of this item, or what follows its last one.
   TilePlaces<C> Locate(int64_t tile) const {
     if (tile <= last_key_ || next_ == nullptr) return context_.Locate(tile);

@@ -13,10 +13,12 @@ void FillKernels(KernelTable& table) {
   table.add = &Add;
   table.activate = &Activate;
   table.gated_activate = &GatedActivate;
+  table.clamped_gate = &ClampedGate;
   table.rope = &Rope;
   table.kv_write = &KvWrite;
   table.attention_workspace_bytes = &AttentionWorkspaceBytes;
   table.attention = &Attention;
+  table.expert_bias = &ExpertBias;
   table.moe_combine = &MoeCombine;
   table.log_softmax = &LogSoftmax;
 }

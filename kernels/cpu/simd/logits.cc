@@ -116,6 +116,28 @@ void LogSoftmax(const LogSoftmaxArgs& args, ThreadPool& pool) {
   });
 }
 
+void ExpertBias(const ExpertBiasArgs& args, ThreadPool& pool) {
+  const int64_t width = args.out.shape[1], experts = args.biases.rows();
+  const int32_t* offsets = args.expert_offsets.As<int32_t>();
+  const int64_t first = offsets[0];
+  WithActivationType(args.out.dtype, [&](auto type) {
+    using T = decltype(type);
+    ForRows(pool, offsets[experts] - first, width, [&](int64_t r) {
+      // The last expert that begins at or before the slot, of those with any.
+      int64_t low = 0, high = experts;
+      while (high - low > 1) {
+        const int64_t middle = (low + high) / 2;
+        (offsets[middle] <= first + r ? low : high) = middle;
+      }
+      const float* bias = args.biases.Row<const float>(low);
+      T* out = args.out.Row<T>(first + r);
+      ForVectors(width, [&](int64_t i, int64_t n) {
+        StoreUpTo(out + i, Add(LoadUpTo(out + i, n), LoadUpTo(bias + i, n)), n);
+      });
+    });
+  });
+}
+
 void MoeCombine(const MoeCombineArgs& args, ThreadPool& pool) {
   const int64_t k = args.weights.shape[1], width = args.out.shape[1];
   const int32_t* held = args.held.empty() ? nullptr : args.held.As<int32_t>();

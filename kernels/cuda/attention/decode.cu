@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(DecodeWarps(D) * kWarpThreads, kDecodeBlocks)
     if (splits.count() == 1) {
       unsigned char* const out =
           rows.ElementsOf(static_cast<unsigned char*>(a.out), a.out_stride, row, p);
-      warp.Store(0, half, out, a.dtype);
+      warp.Store(0, half, kv_head * p.group.number + row, a, out);
       continue;
     }
     float* const partial = PartialOf(sequence, kv_head * p.group.number + row, split, p);
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kCombineWarps* kWarpThreads) CombineKernel(Til
   const int64_t element = first_row * a.out_stride + head * a.head_dim;
   unsigned char* const out =
       static_cast<unsigned char*>(a.out) + element * (a.dtype == DType::kF32 ? 4 : 2);
-  total = 1 / total;
+  total = 1 / (total + SinkWeight(a, head, most));
   StorePairs<T, kPairs>(out, a.dtype, 2 * lane, 2 * kWarpThreads, D, [&](int i) {
     return float2{sums[i].x * total, sums[i].y * total};
   });

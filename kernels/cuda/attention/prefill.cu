@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams 
     if (row >= rows.count) continue;
     unsigned char* const out =
         rows.ElementsOf(static_cast<unsigned char*>(a.out), a.out_stride, row, p);
-    warp.Store(i / 2, half, out, a.dtype);
+    warp.Store(i / 2, half, rows.HeadOf(row, p), a, out);
   }
 }
 

@@ -24,13 +24,17 @@ struct SequenceRows {
   __device__ __forceinline__ int PositionOf(int row, const TiledParams& p) const {
     return first_position + p.group.Of(min(row, count - 1));
   }
+  // The query head of a row.
+  __device__ __forceinline__ int64_t HeadOf(int row, const TiledParams& p) const {
+    return row + (kv_head - p.group.Of(row)) * p.group.number;
+  }
   // The first element of a row in [rows, heads, D].
   template <typename Pointer>
   __device__ __forceinline__ Pointer ElementsOf(Pointer base, int64_t stride, int row,
                                                 const TiledParams& p) const {
     const int row_of_sequence = p.group.Of(row);
-    const int64_t head = row + (kv_head - row_of_sequence) * p.group.number;
-    const int64_t element = (first_row + row_of_sequence) * stride + head * p.attention.head_dim;
+    const int64_t element =
+        (first_row + row_of_sequence) * stride + HeadOf(row, p) * p.attention.head_dim;
     return base + element * (p.attention.dtype == DType::kF32 ? 4 : 2);
   }
 };
@@ -43,6 +47,13 @@ __device__ __forceinline__ int WindowOf(const AttentionParams& p) {
 
 __device__ __forceinline__ int FirstKey(int end, const AttentionParams& p) {
   return max(0, end - WindowOf(p));
+}
+
+// Of a head's sink beside weights relative to `largest`, a power of two.
+__device__ __forceinline__ float SinkWeight(const AttentionParams& p, int64_t head, float largest) {
+  constexpr float kLog2OfE = 1.44269504f;
+  if (p.sinks == nullptr) return 0;
+  return Exp2(p.sinks[head] * kLog2OfE - (largest == -INFINITY ? 0 : largest));
 }
 
 // Keys that the rows of a warp see: so many up to the end of each.
@@ -273,8 +284,10 @@ struct WarpRows {
   }
 
   // The weighted means of row 8 * half + lane / 4 of a tile, to the row's outputs. After Attend.
-  __device__ __forceinline__ void Store(int tile, int half, unsigned char* row, DType dtype) const {
-    const float factor = 1 / total[tile][half];
+  __device__ __forceinline__ void Store(int tile, int half, int64_t head, const AttentionParams& p,
+                                        unsigned char* row) const {
+    const DType dtype = p.dtype;
+    const float factor = 1 / (total[tile][half] + SinkWeight(p, head, largest[tile][half]));
     StorePairs<T, D / 8>(row, dtype, static_cast<int>(threadIdx.x) % 4 * 2, 8, D, [&](int i) {
       return float2{out[tile][i][2 * half] * factor, out[tile][i][2 * half + 1] * factor};
     });

@@ -225,6 +225,20 @@ absl::Status CudaOps::GatedActivate(const GatedActivationArgs& args, Stream& str
   return Enqueue("GatedActivate", &LaunchActivation, params, stream);
 }
 
+absl::Status CudaOps::ClampedGate(const ClampedGateArgs& args, Stream& stream) {
+  if (absl::Status check = CheckClampedGate(args); !check.ok()) return check;
+  const ClampedGateParams params = {.out = args.out.data,
+                                    .in = args.gate_up.data,
+                                    .rows = args.out.rows(),
+                                    .width = args.out.shape[1],
+                                    .out_stride = args.out.row_stride,
+                                    .in_stride = args.gate_up.row_stride,
+                                    .limit = args.limit,
+                                    .alpha = args.alpha,
+                                    .dtype = args.out.dtype};
+  return Enqueue("ClampedGate", &LaunchClampedGate, params, stream);
+}
+
 int64_t CudaOps::PackedWeightBytes(const LinearSpec& spec) const {
   return spec.out_features * WeightRowBytes(spec);
 }
@@ -375,6 +389,7 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                   .query_starts = args.query_starts.As<int32_t>(),
                                   .context_lengths = args.context_lengths.As<int32_t>(),
                                   .block_tables = args.block_tables.As<int32_t>(),
+                                  .sinks = args.sinks.As<float>(),
                                   .rows = args.q.rows(),
                                   .sequences = args.context_lengths.rows(),
                                   .heads = args.q.shape[1],
@@ -404,6 +419,20 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
     status = Enqueue("Attention", &LaunchDecodeAttention, tiled, stream);
   }
   return status;
+}
+
+absl::Status CudaOps::ExpertBias(const ExpertBiasArgs& args, Stream& stream) {
+  if (absl::Status check = CheckExpertBias(args); !check.ok()) return check;
+  const ExpertBiasParams params = {.out = args.out.data,
+                                   .biases = args.biases.As<float>(),
+                                   .expert_offsets = args.expert_offsets.As<int32_t>(),
+                                   .slots = args.out.rows(),
+                                   .width = args.out.shape[1],
+                                   .experts = args.biases.rows(),
+                                   .out_stride = args.out.row_stride,
+                                   .biases_stride = args.biases.row_stride,
+                                   .dtype = args.out.dtype};
+  return Enqueue("ExpertBias", &LaunchExpertBias, params, stream);
 }
 
 absl::Status CudaOps::MoeScores(const MoeScoresArgs& args, Stream& stream) {

@@ -52,6 +52,7 @@ class CudaOps final : public Ops {
   absl::Status Add(const AddArgs& args, Stream& stream) override;
   absl::Status Activate(const ActivationArgs& args, Stream& stream) override;
   absl::Status GatedActivate(const GatedActivationArgs& args, Stream& stream) override;
+  absl::Status ClampedGate(const ClampedGateArgs& args, Stream& stream) override;
 
   int64_t PackedWeightBytes(const LinearSpec& spec) const override;
   bool ComputesUnpacked(const LinearSpec&, const UnpackedRows&) const override { return false; }
@@ -79,6 +80,7 @@ class CudaOps final : public Ops {
   int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const override;
   absl::Status Attention(const AttentionArgs& args, Stream& stream) override;
 
+  absl::Status ExpertBias(const ExpertBiasArgs& args, Stream& stream) override;
   absl::Status MoeScores(const MoeScoresArgs& args, Stream& stream) override;
   absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) override;
   absl::Status MoeCombine(const MoeCombineArgs& args, Stream& stream) override;

@@ -50,6 +50,7 @@ struct AttentionParams {
   const int32_t* query_starts = nullptr;     // [sequences + 1]
   const int32_t* context_lengths = nullptr;  // [sequences]
   const int32_t* block_tables = nullptr;     // [sequences, blocks of a sequence]
+  const float* sinks = nullptr;              // [heads] or null
   int64_t rows = 0, sequences = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t block_tokens = 0, window = 0;
   int64_t out_stride = 0, q_stride = 0, keys_stride = 0, values_stride = 0, table_stride = 0;

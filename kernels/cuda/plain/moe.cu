@@ -139,6 +139,23 @@ __global__ void SortByExpertKernel(MoeRouteParams p) {
   }
 }
 
+// A block per slot.
+template <typename T>
+__global__ void ExpertBiasKernel(ExpertBiasParams p) {
+  const int64_t slot = blockIdx.x;
+  if (slot < p.expert_offsets[0] || slot >= p.expert_offsets[p.experts]) return;
+  int64_t low = 0, high = p.experts;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (p.expert_offsets[middle] <= slot ? low : high) = middle;
+  }
+  const float* bias = p.biases + low * p.biases_stride;
+  T* out = static_cast<T*>(p.out) + slot * p.out_stride;
+  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
+    out[i] = RoundTo<T>(AsFloat(out[i]) + bias[i]);
+  }
+}
+
 template <typename T>
 __global__ void CombineKernel(MoeCombineParams p) {
   const int64_t row = blockIdx.x;
@@ -160,6 +177,14 @@ __global__ void CombineKernel(MoeCombineParams p) {
 }
 
 }  // namespace
+
+cudaError_t LaunchExpertBias(const ExpertBiasParams& params, cudaStream_t stream) {
+  if (params.slots == 0) return cudaSuccess;
+  return WithFloatType(params.dtype, [&](auto type) {
+    return Launch(ExpertBiasKernel<decltype(type)>, SpreadShape(params.slots, params.width), stream,
+                  params);
+  });
+}
 
 cudaError_t LaunchMoeScores(const MoeScoresParams& params, cudaStream_t stream) {
   if (params.rows == 0) return cudaSuccess;

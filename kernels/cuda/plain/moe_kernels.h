@@ -8,6 +8,16 @@
 
 namespace tessera::kernels::cuda {
 
+// ExpertBias of ops.h.
+struct ExpertBiasParams {
+  void* out = nullptr;                      // [slots, width], in place
+  const float* biases = nullptr;            // [experts, width]
+  const int32_t* expert_offsets = nullptr;  // [experts + 1]
+  int64_t slots = 0, width = 0, experts = 0;
+  int64_t out_stride = 0, biases_stride = 0;
+  DType dtype = DType::kF32;
+};
+
 // MoeScores of ops.h.
 struct MoeScoresParams {
   float* scores = nullptr;  // [rows, experts], in place
@@ -48,6 +58,7 @@ struct MoeCombineParams {
 
 namespace TESSERA_CUDA_PLATFORM {
 
+cudaError_t LaunchExpertBias(const ExpertBiasParams& params, cudaStream_t stream);
 cudaError_t LaunchMoeScores(const MoeScoresParams& params, cudaStream_t stream);
 cudaError_t LaunchMoeRoute(const MoeRouteParams& params, cudaStream_t stream);
 cudaError_t LaunchMoeCombine(const MoeCombineParams& params, cudaStream_t stream);

@@ -134,6 +134,16 @@ struct ActivationParams {
   DType dtype = DType::kF32;
 };
 
+// ClampedGate of ops.h.
+struct ClampedGateParams {
+  void* out = nullptr;       // [rows, width]
+  const void* in = nullptr;  // [rows, 2 * width]
+  int64_t rows = 0, width = 0;
+  int64_t out_stride = 0, in_stride = 0;
+  float limit = 0, alpha = 0;
+  DType dtype = DType::kF32;
+};
+
 // RopeTable of ops.h.
 struct RopeTableParams {
   float* cos_sin = nullptr;                    // [tokens, 2 * half]
@@ -184,6 +194,7 @@ cudaError_t LaunchFeedTokens(const FeedTokensParams& params, cudaStream_t stream
 cudaError_t LaunchAdd(const AddParams& params, cudaStream_t stream);
 cudaError_t LaunchSumRanks(const SumRanksParams& params, cudaStream_t stream);
 cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream);
+cudaError_t LaunchClampedGate(const ClampedGateParams& params, cudaStream_t stream);
 cudaError_t LaunchRopeTable(const RopeTableParams& params, cudaStream_t stream);
 cudaError_t LaunchRope(const RopeParams& params, cudaStream_t stream);
 cudaError_t LaunchMatmul(const MatmulParams& params, cudaStream_t stream);

@@ -159,6 +159,19 @@ __global__ void ActivationKernel(ActivationParams p) {
 }
 
 template <typename T>
+__global__ void ClampedGateKernel(ClampedGateParams p) {
+  WaitForEarlierLaunches();
+  LetNextLaunchBegin();
+  const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
+  T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
+  for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
+    const float gate = fminf(AsFloat(in[i]), p.limit);
+    const float up = fmaxf(fminf(AsFloat(in[p.width + i]), p.limit), -p.limit);
+    out[i] = RoundTo<T>((up + 1.0f) * gate / (1.0f + expf(-p.alpha * gate)));
+  }
+}
+
+template <typename T>
 cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
   const LaunchShape shape = SpreadShape(p.tokens, p.hidden);
   switch (p.table_dtype) {
@@ -214,6 +227,14 @@ cudaError_t LaunchScale(const ScaleParams& params, cudaStream_t stream) {
 cudaError_t LaunchSumRanks(const SumRanksParams& params, cudaStream_t stream) {
   if (params.count == 0) return cudaSuccess;
   return Launch(SumRanksKernel, ElementShape(params.count), stream, params);
+}
+
+cudaError_t LaunchClampedGate(const ClampedGateParams& params, cudaStream_t stream) {
+  if (params.rows == 0) return cudaSuccess;
+  return WithFloatType(params.dtype, [&](auto type) {
+    return LaunchEarly(ClampedGateKernel<decltype(type)>, SpreadShape(params.rows, params.width),
+                       stream, params);
+  });
 }
 
 cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream) {

@@ -115,6 +115,11 @@ std::vector<float> RunCase(Path& path, const AttentionCase& c, const Attend& att
                         .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                         .window = c.window,
                         .soft_cap = c.soft_cap};
+  // About as large as scores.
+  std::vector<float> sink_values = RandomFloats(c.heads, 77);
+  for (float& sink : sink_values) sink *= 3;
+  const Tensor sinks(path, DType::kF32, {c.heads}, sink_values);
+  if (c.sinks) args.sinks = sinks;
   args.products = c.products;
   args.rows_per_sequence = c.rows_per_sequence;
   attend(args, AttentionShape{.tokens = tokens,

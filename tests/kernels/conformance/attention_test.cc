@@ -62,6 +62,37 @@ TEST_CASE("attention: windows, and blocks before the window that are gone") {
              .products = rounded});
 }
 
+TEST_CASE("attention: sinks take their part of a row's weights") {
+  const int64_t window = GENERATE(0, 40);
+  const auto [heads, kv_heads, head_dim] =
+      GENERATE(table<int64_t, int64_t, int64_t>({{4, 2, 20}, {6, 1, 64}, {8, 2, 128}}));
+  const DType cache = GENERATE(DType::kF32, DType::kBF16);
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  CAPTURE(window, heads, head_dim, Name(cache), Name(products));
+  // One row, several, many, and contexts that are split.
+  AttentionCase attention = {
+      .sequences = {{1, 1, 1}, {1, 37, 2}, {9, 70, 3}, {130, 200, 4}, {1, 2300, 5}, {3, 2060, 6}},
+      .heads = heads,
+      .kv_heads = kv_heads,
+      .head_dim = head_dim,
+      .window = window,
+      .cache = cache,
+      .products = products,
+      .sinks = true};
+  CheckCase(attention);
+  const std::vector<float> with = RunAttention(Reference(), attention);
+  attention.sinks = false;
+  const std::vector<float> without = RunAttention(Reference(), attention);
+  // They are about as large as scores: outputs shrink, and keep their signs.
+  double shrunk = 0, all = 0;
+  for (size_t i = 0; i < with.size(); ++i) {
+    CHECK(std::abs(with[i]) <= std::abs(without[i]));
+    shrunk += std::abs(with[i]);
+    all += std::abs(without[i]);
+  }
+  CHECK(shrunk < 0.999 * all);
+}
+
 TEST_CASE("attention: contexts over several partitions") {
   const int64_t window = GENERATE(0, 600);
   const auto [heads, head_dim, block_tokens] =

@@ -157,6 +157,56 @@ TEST_CASE("the reference routes: best first, ties to the lower expert, slots by 
   CHECK(renormalised.weights[0] / renormalised.weights[1] == Approx(std::exp(1.0)));
 }
 
+TEST_CASE("ExpertBias adds to each slot its expert's, and leaves other ranks' slots alone") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const int64_t width = GENERATE(5, 64, 300);
+  CheckAgainstReference("ExpertBias", type, [&](Path& path) {
+    const Tensor out = Random(path, type, {9, width}, 1, 2);
+    const Tensor biases = Random(path, DType::kF32, {4, width}, 2);
+    // Slots 0 and 8 are of others; the second and the fourth expert have none.
+    const Tensor offsets(path, {5}, std::vector<int32_t>{1, 3, 3, 8, 8});
+    REQUIRE(
+        path.ops()
+            .ExpertBias({.out = out, .biases = biases, .expert_offsets = offsets}, path.stream())
+            .ok());
+    CHECK(out.PaddingIntact());
+    const std::vector<float> added = out.Read();
+    const std::vector<float> before = Random(path, type, {9, width}, 1, 2).Read();
+    CHECK(std::equal(added.begin(), added.begin() + width, before.begin()));
+    CHECK(std::equal(added.end() - width, added.end(), before.end() - width));
+    return added;
+  });
+}
+
+TEST_CASE("ClampedGate limits gate and up, on every path") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
+  const int64_t width = GENERATE(5, 64, 300);
+  CheckAgainstReference("ClampedGate", type, [&](Path& path) {
+    std::vector<float> values = RandomFloats(4 * 2 * width, 1);
+    for (float& value : values) value *= 12;
+    const Tensor in(path, type, {4, 2 * width}, values, 6);
+    const Tensor out = Zeros(path, type, {4, width}, 4);
+    REQUIRE(path.ops().ClampedGate({.out = out, .gate_up = in}, path.stream()).ok());
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  });
+}
+
+TEST_CASE("the reference clamps: gate from above, up on both sides") {
+  Path& path = Reference();
+  const Tensor in(path, DType::kF32, {1, 6}, {9, -9, 1, 9, -9, 0.5f});
+  const Tensor out = Zeros(path, DType::kF32, {1, 3});
+  REQUIRE(path.ops()
+              .ClampedGate({.out = out, .gate_up = in, .limit = 2, .alpha = 1.5f}, path.stream())
+              .ok());
+  const auto expected = [](double gate, double up) {
+    return (up + 1) * gate / (1 + std::exp(-1.5 * gate));
+  };
+  CHECK(out.Read()[0] == Approx(expected(2, 2)));
+  CHECK(out.Read()[1] == Approx(expected(-9, -2)));
+  CHECK(out.Read()[2] == Approx(expected(1, 0.5)));
+}
+
 TEST_CASE("MoeCombine adds up what the experts made of a row") {
   const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const int64_t width = GENERATE(5, 64, 300);

@@ -40,6 +40,8 @@ const OpCall kOps[] = {
     {"DecodeKv", &Call<KvCodeArgs, &Ops::DecodeKv>},
     {"PrepareAttention", &Call<PrepareAttentionArgs, &Ops::PrepareAttention>},
     {"Attention", &Call<AttentionArgs, &Ops::Attention>},
+    {"ClampedGate", &Call<ClampedGateArgs, &Ops::ClampedGate>},
+    {"ExpertBias", &Call<ExpertBiasArgs, &Ops::ExpertBias>},
     {"MoeScores", &Call<MoeScoresArgs, &Ops::MoeScores>},
     {"MoeRoute", &Call<MoeRouteArgs, &Ops::MoeRoute>},
     {"MoeCombine", &Call<MoeCombineArgs, &Ops::MoeCombine>},
