@@ -263,9 +263,9 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   if (!tensors.ok()) return tensors.status();
   if (tensors->empty()) return checked;
   const auto has = [&](const std::string& name) { return tensors->contains(name); };
-  TensorNames names = FindFamily(checked.model.architecture())->tensors;
-  const std::string_view root = RootOf(names, has);
-  names.head = HeadOf(names, has);
+  const TensorNames& of_family = FindFamily(checked.model.architecture())->tensors;
+  const std::string_view root = RootOf(of_family, has);
+  const TensorNames names = NamesIn(checked.model, of_family, has, root);
   if (checked.model.tied_embeddings()) {
     if (absl::Status s = CheckTie(names, root, &*tensors, &checked); !s.ok()) return s;
   }

@@ -126,6 +126,15 @@ class Walk {
   void VisitAttention(const v1::Attention& attention) {
     const int64_t d = attention.head_dim();
     VisitMatrix(TensorRole::kQkv, QkvParts(attention), attention.qkv_bias());
+    if (attention.sinks()) {
+      Visit({.role = TensorRole::kSinks,
+             .layer = layer_,
+             .parts = {{.name = InLayer(names_.sinks),
+                        .whole_name = true,
+                        .shape = {attention.heads()},
+                        .rows = attention.heads(),
+                        .cut = TensorCut::kQueryHeads}}});
+    }
     if (attention.qk_norm()) {
       VisitHeadNorm(TensorRole::kQNorm, names_.q_norm, attention, attention.heads());
       VisitHeadNorm(TensorRole::kKNorm, names_.k_norm, attention, attention.kv_heads());
@@ -186,8 +195,10 @@ class Walk {
 
   void VisitExperts(const v1::Experts& experts) {
     const int64_t width = experts.width(), hidden = model_.hidden();
-    VisitMatrix(TensorRole::kRouter, {Matrix(InLayer(names_.router), experts.count(), hidden)});
+    VisitMatrix(TensorRole::kRouter, {Matrix(InLayer(names_.router), experts.count(), hidden)},
+                experts.router_bias());
     if (experts.correction_bias()) VisitCorrection(experts.count());
+    if (!names_.stacked_up.empty()) return VisitStacked(experts);
     for (int64_t i = 0; i < experts.count() && status_.ok(); ++i) {
       const std::string name = StrCat(prefix_, names_.experts, ".", i, ".");
       VisitMatrix(TensorRole::kExpertUp,
@@ -196,6 +207,46 @@ class Walk {
                   false, i);
       VisitMatrix(TensorRole::kExpertDown,
                   {Matrix(StrCat(name, names_.expert_down), hidden, width)}, false, i);
+    }
+  }
+
+  // Expert by expert, of tensors that hold all.
+  void VisitStacked(const v1::Experts& experts) {
+    const int64_t count = experts.count(), width = experts.width(), hidden = model_.hidden();
+    const bool inputs_first = names_.stacked == StackedExperts::kInputs;
+    const auto part = [&](std::string_view name, int64_t outputs, int64_t inputs) {
+      TensorPart made = {.name = InLayer(name), .whole_name = true, .rows = outputs};
+      made.shape = {count, outputs};
+      if (inputs > 0) made.shape.insert(made.shape.begin() + (inputs_first ? 1 : 2), inputs);
+      made.inputs_first = inputs_first && inputs > 0;
+      return made;
+    };
+    // Gate and up of expert i: halves, or every other one.
+    const auto halves = [&](const TensorPart& both, int64_t i) {
+      std::vector<TensorPart> parts = {both, both};
+      for (int64_t half = 0; half < 2; ++half) {
+        TensorPart& made = parts[static_cast<size_t>(half)];
+        made.rows = width;
+        const int64_t first = 2 * i * width;
+        made.order = inputs_first ? RowOrder{.first = first + half, .head = 1, .stride = 2}
+                                  : RowOrder{.first = first + half * width};
+      }
+      return parts;
+    };
+    const auto whole = [&](TensorPart all, int64_t i) {
+      all.order.first = i * hidden;
+      return std::vector<TensorPart>{std::move(all)};
+    };
+    const TensorPart up = part(names_.stacked_up, 2 * width, hidden);
+    const TensorPart down = part(names_.stacked_down, hidden, width);
+    const TensorPart up_bias = part(names_.stacked_up_bias, 2 * width, 0);
+    const TensorPart down_bias = part(names_.stacked_down_bias, hidden, 0);
+    for (int64_t i = 0; i < count && status_.ok(); ++i) {
+      VisitMatrix(TensorRole::kExpertUp, halves(up, i), false, i);
+      VisitMatrix(TensorRole::kExpertDown, whole(down, i), false, i);
+      if (!experts.biases()) continue;
+      VisitMatrix(TensorRole::kExpertUpBias, halves(up_bias, i), false, i);
+      VisitMatrix(TensorRole::kExpertDownBias, whole(down_bias, i), false, i);
     }
   }
 
@@ -234,6 +285,22 @@ class Walk {
 };
 
 }  // namespace
+
+TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
+                    const std::function<bool(const std::string&)>& has, std::string_view root) {
+  TensorNames found = names;
+  found.head = HeadOf(names, has);
+  for (int64_t i = 0; i < LayerCount(model) && !names.stacked_up.empty(); ++i) {
+    if (!KindOf(model, i).ffn().has_experts()) continue;
+    const std::string stack = StrCat(root, names.layers, ".", i, ".", names.stacked_up);
+    // Without experts by number there is nothing else to ask for.
+    const bool stacked = has(stack) || has(stack + "_blocks") || names.experts.empty();
+    if (!stacked) found.stacked_up = {};
+    if (stacked && !names.stacked_router.empty()) found.router = names.stacked_router;
+    break;
+  }
+  return found;
+}
 
 absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::string_view root,
                          const std::function<absl::Status(const ModelTensor&)>& visit) {

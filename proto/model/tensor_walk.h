@@ -28,7 +28,8 @@ enum class TensorRole {
   kAttentionBefore,
   kAttentionAfter,
   kAttentionAfterResidual,
-  kQkv,    // matrix; rows: query heads, key heads, value heads
+  kQkv,  // matrix; rows: query heads, key heads, value heads
+  kSinks,
   kQNorm,  // weights of one head, or of all of them
   kKNorm,
   kAttentionOutput,  // matrix
@@ -42,6 +43,8 @@ enum class TensorRole {
   kSharedGate,  // matrix
   kExpertUp,
   kExpertDown,
+  kExpertUpBias,
+  kExpertDownBias,
   // With the head.
   kFinalNorm,
   kProjectOut,  // matrix
@@ -57,9 +60,11 @@ struct TensorPart {
   std::string name;         // without ".weight" and ".bias"
   bool whole_name = false;  // there is no ".weight" behind it
   // In the checkpoint: [outputs, inputs] of a matrix; of a norm [width] or [heads, width], whose
-  // elements are the rows.
+  // elements are the rows. Before these the number of experts where they are stacked, whose outputs
+  // are then numbered through.
   std::vector<int64_t> shape;
-  int64_t rows = 0;  // that the model has of it, numbered by `order`
+  bool inputs_first = false;  // plain elements are [.., inputs, outputs]
+  int64_t rows = 0;           // that the model has of it, numbered by `order`
   RowOrder order = {};
   TensorCut cut = TensorCut::kAll;
   int64_t unit = 1;          // rows or columns of one number of the range that cuts
@@ -80,6 +85,10 @@ struct ModelTensor {
   bool bias = false;  // a bias beside each part, of its rows
   float added = 0;    // to each element when it is read
 };
+
+// The family's names as a checkpoint has them: of alternatives the one that is there.
+TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
+                    const std::function<bool(const std::string&)>& has, std::string_view root);
 
 // Calls `visit` with each tensor of the model in the order in which the model is computed, until it
 // fails. `root` and `names.head` are those of the checkpoint (RootOf, HeadOf).

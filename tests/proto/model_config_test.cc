@@ -423,6 +423,31 @@ TEST_CASE("ernie 4.5 with experts: which layers have them, and what is refused")
              Contains("use_bias biases of experts"));
 }
 
+TEST_CASE("gpt-oss: sinks, biases, a clamped gate, windows on every other layer") {
+  const v1::Model model = Read("GptOssForCausalLM", R"("num_key_value_heads": 2, "head_dim": 16,
+      "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 16,
+      "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": false,
+                       "original_max_position_embeddings": 8}, "rope_theta": 150000)");
+  CHECK(Windows(model) == std::vector<int64_t>{16, 0, 16, 0});
+  const v1::Attention& attention = model.kinds(0).attention();
+  CHECK(attention.sinks());
+  CHECK(attention.qkv_bias());
+  CHECK(attention.output_bias());
+  CHECK(attention.rope().ramp_not_truncated());
+  const v1::Ffn& ffn = model.kinds(0).ffn();
+  CHECK(ffn.width() == 0);
+  CHECK(ffn.gate_limit() == 7);
+  CHECK(ffn.gate_alpha() == 1.702);
+  CHECK(ffn.experts().width() == 96);
+  CHECK(ffn.experts().biases());
+  CHECK(ffn.experts().router_bias());
+  CHECK(ffn.experts().renormalise());
+  CHECK(Read("GptOssForCausalLM", R"("num_key_value_heads": 2, "swiglu_limit": 3.5)")
+            .kinds(0)
+            .ffn()
+            .gate_limit() == 3.5);
+}
+
 TEST_CASE("token ids: one or several") {
   const v1::Model model = Read("LlamaForCausalLM", R"("bos_token_id": 1, "eos_token_id": [2, 3])");
   CHECK(model.bos_token_id() == 1);

@@ -164,6 +164,7 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                          .scale = static_cast<float>(scale),
                          .window = attention.window(),
                          .soft_cap = static_cast<float>(attention.soft_cap()),
+                         .sinks = weights_.layers[index].attention.sinks,
                          .workspace = attention_workspace_,
                          .products = products_,
                          .rows_per_sequence = step.rows_per_sequence},

@@ -285,6 +285,13 @@ absl::Status ForwardPass::KeepLogitRows(const StepInputs& step, kernels::Stream&
 
 absl::Status ForwardPass::Activate(const v1::Ffn& ffn, const TensorView& wide,
                                    const TensorView& inner, kernels::Stream& stream) {
+  if (ffn.gate_limit() != 0) {
+    return ops_.ClampedGate({.out = inner,
+                             .gate_up = wide,
+                             .limit = static_cast<float>(ffn.gate_limit()),
+                             .alpha = static_cast<float>(ffn.gate_alpha())},
+                            stream);
+  }
   const kernels::Activation kind = ActivationOf(ffn.activation());
   if (ffn.gated()) {
     return ops_.GatedActivate({.out = inner, .gate_up = wide, .kind = kind}, stream);
@@ -316,7 +323,7 @@ absl::Status ForwardPass::Route(int64_t index, const TensorView& in, const Routi
   const FfnWeights& ffn = weights_.layers[index].ffn;
   const v1::Experts& experts = Kind(index).ffn().experts();
   const TensorView logits = Matrix(buffers_.router_logits, in.rows(), experts.count());
-  absl::Status status = Linear(ffn.router, {}, in, logits, stream);
+  absl::Status status = Linear(ffn.router, ffn.router_bias, in, logits, stream);
   const bool scored = RoutesScores(experts);
   if (status.ok() && scored) {
     const bool sigmoid = experts.score() == v1::EXPERT_SCORE_SIGMOID;
@@ -342,6 +349,14 @@ absl::Status ForwardPass::Route(int64_t index, const TensorView& in, const Routi
                        stream);
 }
 
+absl::Status ForwardPass::AddExpertBias(const TensorView& biases, const TensorView& held,
+                                        const TensorView& out, kernels::Stream& stream) {
+  if (biases.empty()) return absl::OkStatus();
+  return ops_.ExpertBias(
+      {.out = out, .biases = Matrix(biases, held.rows() - 1, out.shape[1]), .expert_offsets = held},
+      stream);
+}
+
 absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels::Stream& stream) {
   const FfnWeights& ffn = weights_.layers[index].ffn;
   const v1::Ffn& kind = Kind(index).ffn();
@@ -365,6 +380,7 @@ absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels
                                  .products = products_},
                                 stream);
   }
+  if (status.ok()) status = AddExpertBias(ffn.expert_up_bias, held, wide, stream);
   if (status.ok()) status = Activate(kind, wide, inner, stream);
   if (status.ok()) {
     status = ops_.GroupedLinear({.out = out,
@@ -376,6 +392,7 @@ absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels
                                  .products = products_},
                                 stream);
   }
+  if (status.ok()) status = AddExpertBias(ffn.expert_down_bias, held, out, stream);
   TensorView shared_gate;
   if (status.ok() && kind.shared_gate()) {
     shared_gate = buffers_.shared_gate.Rows(in.rows());

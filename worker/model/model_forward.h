@@ -105,6 +105,9 @@ class ForwardPass {
   // Which experts compute which rows, equal on all ranks.
   absl::Status Route(int64_t index, const kernels::TensorView& in, const Routing& routing,
                      kernels::Stream& stream);
+  // To the slots of a rank's experts, whose offsets are `held`; none where there are no biases.
+  absl::Status AddExpertBias(const kernels::TensorView& biases, const kernels::TensorView& held,
+                             const kernels::TensorView& out, kernels::Stream& stream);
   // Adds to what DenseFfn left in `block_out` where the layer has both.
   absl::Status ExpertFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
   absl::Status Activate(const v1::Ffn& ffn, const kernels::TensorView& wide,

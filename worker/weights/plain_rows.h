@@ -11,7 +11,8 @@
 
 namespace tessera::worker {
 
-// The tensor `name` of the shape [rows, columns]. Fails as Checkpoint::Find does.
+// The tensor `name` of the shape [.., rows, columns], rows numbered through. Fails as
+// Checkpoint::Find does.
 absl::StatusOr<std::shared_ptr<const RowSource>> OpenPlain(const Checkpoint& checkpoint,
                                                            std::string_view name,
                                                            absl::Span<const int64_t> shape);

@@ -15,6 +15,7 @@
 #include "worker/weights/mapped_rows.h"
 #include "worker/weights/model_share.h"
 #include "worker/weights/plain_rows.h"
+#include "worker/weights/turned_rows.h"
 #include "worker/weights/weight_formats.h"
 #include "worker/weights/weight_plan.h"
 
@@ -56,7 +57,7 @@ class ModelPlanner {
         plan_(&ops) {
     const auto has = [&](const std::string& name) { return checkpoint.Has(name); };
     root_ = RootOf(names, has);
-    names_.head = HeadOf(names, has);
+    names_ = NamesIn(model_, names, has, root_);
   }
 
   absl::Status AddModel(ModelWeights* weights) {
@@ -107,6 +108,7 @@ class ModelPlanner {
       case TensorRole::kAttentionAfterResidual:
         return AddNorm(tensor, &attention.norms.after_residual);
       case TensorRole::kQkv: return AddLinear(tensor, &held, &attention.qkv);
+      case TensorRole::kSinks: return AddVector(tensor, "", &held, &attention.sinks);
       case TensorRole::kQNorm: return AddVector(tensor, ".weight", &held, &attention.q_norm);
       case TensorRole::kKNorm: return AddVector(tensor, ".weight", &held, &attention.k_norm);
       case TensorRole::kAttentionOutput: return AddLinear(tensor, &held, &attention.output);
@@ -115,8 +117,13 @@ class ModelPlanner {
       case TensorRole::kFfnAfterResidual: return AddNorm(tensor, &ffn.norms.after_residual);
       case TensorRole::kFfnUp: return AddLinear(tensor, &held, &ffn.up);
       case TensorRole::kFfnDown: return AddLinear(tensor, &held, &ffn.down);
-      case TensorRole::kRouter: return AddRouter(tensor, &ffn.router);
-      case TensorRole::kRouterCorrection: return AddCorrection(tensor, &ffn.router_correction);
+      case TensorRole::kRouter: {
+        const absl::Status router = AddRouter(tensor, &ffn.router);
+        return !router.ok() || !tensor.bias ? router
+                                            : AddVector(tensor, ".bias", &held, &ffn.router_bias);
+      }
+      case TensorRole::kRouterCorrection:
+        return AddVector(tensor, "", &held, &ffn.router_correction);
       case TensorRole::kSharedGate: return AddRouter(tensor, &ffn.shared_gate);
       default: return absl::InternalError("a tensor of a layer has a role of none");
     }
@@ -125,6 +132,9 @@ class ModelPlanner {
   absl::Status AddOfExpert(const ModelTensor& tensor, const v1::LayerShare& held, FfnWeights* ffn) {
     const IndexRange experts = RangeOf(held.experts());
     if (tensor.expert < experts.begin || tensor.expert >= experts.end) return absl::OkStatus();
+    if (tensor.role == TensorRole::kExpertUpBias || tensor.role == TensorRole::kExpertDownBias) {
+      return AddExpertBias(tensor, experts, ffn);
+    }
     auto& matrices = tensor.role == TensorRole::kExpertUp ? ffn->expert_up : ffn->expert_down;
     matrices.resize(experts.size());
     const auto index = static_cast<size_t>(tensor.expert - experts.begin);
@@ -135,6 +145,17 @@ class ModelPlanner {
     return absl::InvalidArgumentError(
         StrCat("of '", tensor.parts[0].name,
                "' and those of the experts before it only some are int4: not supported"));
+  }
+
+  // All of the rank's experts are in one vector.
+  absl::Status AddExpertBias(const ModelTensor& tensor, const IndexRange& experts,
+                             FfnWeights* ffn) {
+    TensorView& target =
+        tensor.role == TensorRole::kExpertUpBias ? ffn->expert_up_bias : ffn->expert_down_bias;
+    int64_t size = 0;
+    for (const TensorPart& part : tensor.parts) size += part.rows;
+    if (tensor.expert == experts.begin) plan_.AddVector(&target, experts.size() * size);
+    return AddVectorParts(tensor, "", nullptr, (tensor.expert - experts.begin) * size, &target);
   }
 
   // One copy serves both. Quantised weights are another matrix than the embedding's.
@@ -162,19 +183,27 @@ class ModelPlanner {
   // Weights, or biases, of all parts.
   absl::Status AddVector(const ModelTensor& tensor, std::string_view suffix,
                          const v1::LayerShare* held, TensorView* target) {
-    const auto taken = [&](const TensorPart& part) {
-      return part.cuts_inputs ? IndexRange{0, part.rows} : TakenOf(part, share_, held);
-    };
-    int64_t size = 0, first = 0;
-    for (const TensorPart& part : tensor.parts) size += taken(part).size();
+    int64_t size = 0;
+    for (const TensorPart& part : tensor.parts) size += TakenOfVector(part, held).size();
     plan_.AddVector(target, size);
+    return AddVectorParts(tensor, suffix, held, 0, target);
+  }
+
+  IndexRange TakenOfVector(const TensorPart& part, const v1::LayerShare* held) const {
+    return part.cuts_inputs ? IndexRange{0, part.rows} : TakenOf(part, share_, held);
+  }
+
+  // To the elements of the target from `first` on.
+  absl::Status AddVectorParts(const ModelTensor& tensor, std::string_view suffix,
+                              const v1::LayerShare* held, int64_t first, TensorView* target) {
     for (const TensorPart& part : tensor.parts) {
-      const bool bias = suffix == ".bias";
-      const auto shape = bias ? std::vector<int64_t>{part.shape[0]} : part.shape;
-      const auto source = OpenColumn(checkpoint_, StrCat(part.name, suffix), shape);
+      // A matrix has a bias of its rows.
+      const absl::Span<const int64_t> shape = part.shape;
+      const auto source = OpenColumn(checkpoint_, StrCat(part.name, suffix),
+                                     suffix == ".bias" ? shape.first(1) : shape);
       if (!source.ok()) return source.status();
-      const float added = bias ? 0 : tensor.added;
-      const RowSlice slice = {InOrder(*source, part.order), taken(part), {0, 1}};
+      const float added = suffix == ".weight" ? tensor.added : 0;
+      const RowSlice slice = {InOrder(*source, part.order), TakenOfVector(part, held), {0, 1}};
       if (absl::Status s = plan_.AddVectorPart(target, first, slice, added); !s.ok()) return s;
       first += slice.rows.size();
     }
@@ -199,11 +228,11 @@ class ModelPlanner {
     int64_t out_features = 0;
     for (const TensorPart& part : tensor.parts) {
       const IndexRange taken = TakenOf(part, share_, held);
-      const auto source = OpenMatrix(checkpoint_, model_, part.name, part.shape[0], part.shape[1]);
+      const auto source = Open(part);
       if (!source.ok()) return source.status();
       slices.push_back({InOrder(*source, part.order),
                         part.cuts_inputs ? IndexRange{0, part.rows} : taken,
-                        part.cuts_inputs ? taken : IndexRange{0, part.shape[1]}});
+                        part.cuts_inputs ? taken : IndexRange{0, InputsOf(part)}});
       const auto form = slices.back().source->FormOf(slices.back().columns);
       if (!form.ok()) return form.status();
       forms.push_back(*form);
@@ -220,6 +249,21 @@ class ModelPlanner {
       row += slice.rows.size();
     }
     return absl::OkStatus();
+  }
+
+  // Whose rows are the outputs.
+  absl::StatusOr<std::shared_ptr<const RowSource>> Open(const TensorPart& part) const {
+    if (part.whole_name && checkpoint_.Has(part.name)) {
+      return part.inputs_first ? OpenTurned(checkpoint_, part.name, part.shape)
+                               : OpenPlain(checkpoint_, part.name, part.shape);
+    }
+    int64_t outputs = 1;
+    for (const int64_t size : part.shape) outputs *= size;
+    const int64_t inputs = InputsOf(part);
+    return OpenMatrix(checkpoint_, model_, part.name, outputs / inputs, inputs);
+  }
+  static int64_t InputsOf(const TensorPart& part) {
+    return part.inputs_first ? part.shape[part.shape.size() - 2] : part.shape.back();
   }
 
   LinearSpec SpecOf(const RowForm& form, int64_t in_features, int64_t out_features) const {
@@ -250,16 +294,6 @@ class ModelPlanner {
     plan_.AddMatrix(router,
                     {.in_features = hidden, .out_features = experts, .weight_dtype = DType::kF32});
     return plan_.AddRows(router, 0, {*source, {0, experts}, columns});
-  }
-
-  // One row, or one column, as the family has it.
-  absl::Status AddCorrection(const ModelTensor& tensor, TensorView* target) {
-    const TensorPart& part = tensor.parts[0];
-    const auto source = OpenColumn(checkpoint_, part.name, part.shape);
-    if (!source.ok()) return source.status();
-    const int64_t experts = part.shape.back();
-    plan_.AddVector(target, experts);
-    return plan_.AddVectorPart(target, 0, {*source, {0, experts}, {0, 1}});
   }
 
   const ModelOptions& options_;

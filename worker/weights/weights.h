@@ -41,9 +41,10 @@ struct BlockNorms {
 
 struct AttentionWeights {
   BlockNorms norms;
-  LinearWeights qkv;                   // rows: query heads, key heads, value heads
+  LinearWeights qkv;  // rows: query heads, key heads, value heads
   // Optional f32 [head_dim]; where heads have weights of their own [held heads * head_dim].
   kernels::TensorView q_norm, k_norm;
+  kernels::TensorView sinks;  // optional [held query heads] f32
   LinearWeights output;
 };
 
@@ -54,9 +55,12 @@ struct FfnWeights {
   LinearWeights down;
   kernels::PackedWeights shared_gate;  // [1, hidden], optional: of up and down beside experts
   kernels::PackedWeights router;
+  kernels::TensorView router_bias;                // optional [experts] f32
   kernels::TensorView router_correction;          // optional [experts] f32
   std::vector<kernels::PackedWeights> expert_up;  // gate, then up
   std::vector<kernels::PackedWeights> expert_down;
+  // Optional f32, of one expert behind the other: [.. of expert_up], [.. of expert_down].
+  kernels::TensorView expert_up_bias, expert_down_bias;
   bool has_experts() const { return !expert_up.empty(); }
   bool has_dense() const { return up.matrix.spec.out_features > 0; }
 };

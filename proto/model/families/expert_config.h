@@ -43,6 +43,8 @@ constexpr TensorNames WithExperts(TensorNames names) {
   names.expert_gate = "gate_proj";
   names.expert_up = "up_proj";
   names.expert_down = "down_proj";
+  names.stacked_up = "mlp.experts.gate_up_proj";
+  names.stacked_down = "mlp.experts.down_proj";
   return names;
 }
 

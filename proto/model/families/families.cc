@@ -17,6 +17,7 @@ extern const Family kGemma3Wrapped;
 extern const Family kGlm4;
 extern const Family kGlm4Moe;
 extern const Family kGptNeoX;
+extern const Family kGptOss;
 extern const Family kGranite;
 extern const Family kHunyuanDense;
 extern const Family kLlama;
@@ -42,13 +43,12 @@ extern const Family kStarcoder2;
 namespace {
 
 constexpr std::array kFamilies = {
-    &kCohere2,    &kCohere,          &kErnie45,   &kErnie45Moe,     &kExaone4,
-    &kGptNeoX,    &kGemma2,          &kGemma3,    &kGemma3Wrapped,  &kGemma,
-    &kGlm4,       &kGlm4Moe,         &kGranite,   &kHunyuanDense,   &kLlama,
-    &kMinistral3, &kMistral3Wrapped, &kMistral,   &kMixtral,        &kNemotron,
-    &kOpt,        &kOlmo2,           &kOlmo3,     &kPhi3,           &kQwen2,
-    &kQwen2Moe,   &kQwen3,           &kQwen3Moe,  &kQwen3VlWrapped, &kSeedOss,
-    &kSmolLm3,    &kStableLm,        &kStarcoder2};
+    &kCohere2, &kCohere,  &kErnie45,       &kErnie45Moe, &kExaone4,    &kGptNeoX,
+    &kGemma2,  &kGemma3,  &kGemma3Wrapped, &kGemma,      &kGlm4,       &kGlm4Moe,
+    &kGptOss,  &kGranite, &kHunyuanDense,  &kLlama,      &kMinistral3, &kMistral3Wrapped,
+    &kMistral, &kMixtral, &kNemotron,      &kOpt,        &kOlmo2,      &kOlmo3,
+    &kPhi3,    &kQwen2,   &kQwen2Moe,      &kQwen3,      &kQwen3Moe,   &kQwen3VlWrapped,
+    &kSeedOss, &kSmolLm3, &kStableLm,      &kStarcoder2};
 
 }  // namespace
 

@@ -24,6 +24,9 @@ constexpr TensorNames kTensors = [] {
   names.expert_gate = "w1";
   names.expert_up = "w3";
   names.expert_down = "w2";
+  names.stacked_up = "mlp.experts.gate_up_proj";
+  names.stacked_down = "mlp.experts.down_proj";
+  names.stacked_router = "mlp.gate";
   return names;
 }();
 

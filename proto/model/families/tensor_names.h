@@ -12,6 +12,12 @@ namespace tessera {
 // rows of its q, k and v.
 enum class QkvRows { kBlocks, kByHead };
 
+// How checkpoints keep all experts of a layer in one tensor. kOutputs: gate and up [experts, 2 *
+// width, hidden], gate's rows first, and down [experts, hidden, width]. kInputs: gate and up
+// [experts, hidden, 2 * width], gate in the even columns, and down [experts, width, hidden]; codes
+// of MXFP4 and biases are in the order of these columns.
+enum class StackedExperts { kOutputs, kInputs };
+
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
   // Prefixes of everything but the head; the first one under which the embedding is found is used:
@@ -39,6 +45,12 @@ struct TensorNames {
   std::string_view router = {};
   std::string_view experts = {};  // "<experts>.<index>." is the prefix of the next three
   std::string_view expert_gate = {}, expert_up = {}, expert_down = {};
+  // Whole names; used where the checkpoint has them.
+  std::string_view stacked_up = {}, stacked_down = {};
+  StackedExperts stacked = StackedExperts::kOutputs;
+  std::string_view stacked_router = {};  // beside them, where it has another name
+  std::string_view stacked_up_bias = {}, stacked_down_bias = {};
+  std::string_view sinks = {};              // a whole name
   std::string_view router_correction = {};  // a whole name
   bool correction_is_row = false;           // of the shape [1, experts], else [experts]
   std::string_view shared = {};  // beside experts, "<shared>." is a prefix of the same three

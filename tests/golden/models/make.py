@@ -63,6 +63,7 @@ class Variant:
     rename: tuple = ()              # (old prefix, new prefix) of tensors
     sharpness: float = 2.5          # of attention
     router_margin: float = 0.0      # of a token's last expert before the next, of the largest logit
+    stacked: bool = False           # as transformers 5 holds experts: a tensor for all of a layer
     int4: str = ""                  # "awq" or "gptq": how matrices are packed
     group: int = 0                  # inputs that share a scale
     config_class: str = ""          # where it is not <family>Config
@@ -268,6 +269,22 @@ VARIANTS = {
         **TINY, moe_num_experts=4, moe_k=2, moe_intermediate_size=8, moe_num_shared_experts=2,
         moe_layer_start_index=1, moe_layer_end_index=-1, use_bias=False,
         tie_word_embeddings=True), [dict(moe_k=1), dict(rope_parameters=NO_THETA)], **TINY_FILES),
+    "mixtral_stacked": Variant("Mixtral", dict(
+        **{**TINY, "intermediate_size": 8}, num_local_experts=4, num_experts_per_tok=2,
+        tie_word_embeddings=True), [dict(num_experts_per_tok=1)], stacked=True, **TINY_FILES),
+    "gpt_oss": Variant("GptOss", dict(
+        **{**TINY, "intermediate_size": 16, "rope_parameters": rope(
+            "yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=16,
+            beta_fast=2.0, truncate=False)}, head_dim=8, num_local_experts=4,
+        num_experts_per_tok=2, sliding_window=16, swiglu_limit=1.0, swiglu_alpha=1.5),
+        [dict(sliding_window=17), dict(swiglu_limit=7.0), dict(swiglu_alpha=1.702),
+         dict(num_experts_per_tok=1), dict(layer_types=["full_attention"] * 2)], **TINY_FILES),
+    # Both experts are used by every token.
+    "gpt_oss_bf16_heads_64": Variant("GptOss", dict(
+        **{**TINY, "intermediate_size": 16, "num_key_value_heads": 1}, head_dim=64,
+        num_attention_heads=2, num_local_experts=2, num_experts_per_tok=2, sliding_window=16,
+        swiglu_limit=2.0), [dict(sliding_window=17), dict(swiglu_limit=7.0)],
+        dtype=torch.bfloat16, prompts=(20, 8), sharpness=1.2),
 }
 VARIANTS.update(dense_variants.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
@@ -510,7 +527,8 @@ def write(name, variant, model, golden, int4_tensors):
     shutil.rmtree(folder, ignore_errors=True)
     model.generation_config = transformers.GenerationConfig(**variant.generation)
     sharding = {"max_shard_size": variant.shard_bytes} if variant.shard_bytes else {}
-    copy.deepcopy(model).to(variant.dtype).save_pretrained(folder, **sharding)
+    copy.deepcopy(model).to(variant.dtype).save_pretrained(
+        folder, save_original_format=not variant.stacked, **sharding)
     if not variant.generation:
         (folder / "generation_config.json").unlink(missing_ok=True)
     if variant.rename:

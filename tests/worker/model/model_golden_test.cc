@@ -64,6 +64,7 @@ constexpr double kBf16Tolerance = 0.03, kF16Tolerance = 0.005;
 constexpr double kInt8Tolerance = 0.1;  // int8 weights against those that were stored
 constexpr HalfModel kHalfModels[] = {{"llama_bf16_heads_64", DType::kBF16, kBf16Tolerance},
                                      {"qwen3_moe_bf16_heads_128", DType::kBF16, kBf16Tolerance},
+                                     {"gpt_oss_bf16_heads_64", DType::kBF16, kBf16Tolerance},
                                      {"mistral_fp16_heads_128", DType::kF16, kF16Tolerance},
                                      {"mixtral_fp16_heads_64", DType::kF16, kF16Tolerance}};
 
@@ -189,8 +190,10 @@ TEST_CASE("16 bits on the CUDA device: heads of 64 and 128 stay within the toler
     CHECK(LaunchesFrom("decode.cu") > decode);
     CHECK(LaunchesFrom("attention.cu") == plain_attention);
     CHECK(LaunchesFrom("prepare_attention.cu") > prepared);
-    const bool routes = std::string_view(half.name).find("moe") != std::string_view::npos ||
-                        std::string_view(half.name).find("mixtral") != std::string_view::npos;
+    bool routes = false;
+    for (const char* part : {"moe", "mixtral", "gpt_oss"}) {
+      routes |= std::string_view(half.name).find(part) != std::string_view::npos;
+    }
     CHECK((LaunchesFrom("matmul.cu") > plain) == routes);
   }
 #endif
