@@ -423,6 +423,39 @@ TEST_CASE("ernie 4.5 with experts: which layers have them, and what is refused")
              Contains("use_bias biases of experts"));
 }
 
+TEST_CASE("hunyuan with experts: lists of one number for each layer") {
+  const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 8)";
+  const v1::Model model = Read("HunYuanMoEV1ForCausalLM", sizes + R"(, "moe_topk": [3, 3, 3, 3],
+      "moe_intermediate_size": [96, 96, 96, 96])");
+  const v1::Ffn& ffn = model.kinds(0).ffn();
+  CHECK(ffn.experts().per_token() == 3);
+  CHECK(ffn.experts().width() == 96);
+  CHECK(ffn.width() == 96);  // the shared one
+  CHECK(model.kinds(0).attention().qk_norm_after_rope());
+  CHECK_THAT(ErrorWith(sizes + R"(, "moe_topk": [3, 2, 3, 3])", "HunYuanMoEV1ForCausalLM"),
+             Contains("moe_topk differs from layer to layer"));
+}
+
+TEST_CASE("minimax m2: part of a head rotated, by either key; sigmoid with a correction") {
+  const std::string sizes = R"("num_key_value_heads": 2, "head_dim": 16, "num_local_experts": 8,
+      "num_experts_per_tok": 3)";
+  const v1::Model model = Read("MiniMaxM2ForCausalLM", sizes + R"(, "rotary_dim": 8)");
+  CHECK(RopeOf(model).rotary_dim() == 8);
+  CHECK(RopeOf(model).theta() == 5e6);
+  CHECK(model.kinds(0).attention().qk_norm_full_width());
+  CHECK(model.kinds(0).ffn().experts().score() == v1::EXPERT_SCORE_SIGMOID);
+  CHECK(model.kinds(0).ffn().experts().correction_bias());
+  CHECK(model.kinds(0).ffn().experts().width() == 96);
+  CHECK(RopeOf(Read("MiniMaxM2ForCausalLM", sizes)).rotary_dim() == 16);
+}
+
+TEST_CASE("olmoe: limits of q, k and v are refused by their key") {
+  const std::string sizes = R"("num_key_value_heads": 4, "num_experts": 8)";
+  CHECK(Read("OlmoeForCausalLM", sizes).kinds(0).ffn().experts().per_token() == 8);
+  CHECK_THAT(ErrorWith(sizes + R"(, "clip_qkv": 8.0)", "OlmoeForCausalLM"),
+             Contains("clip_qkv limits of q, k and v are not supported"));
+}
+
 TEST_CASE("gpt-oss: sinks, biases, a clamped gate, windows on every other layer") {
   const v1::Model model = Read("GptOssForCausalLM", R"("num_key_value_heads": 2, "head_dim": 16,
       "num_local_experts": 8, "num_experts_per_tok": 3, "sliding_window": 16,

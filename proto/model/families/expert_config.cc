@@ -1,6 +1,9 @@
 #include "proto/model/families/expert_config.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "proto/layers/layers.h"
@@ -18,6 +21,21 @@ const char* KeyOf(const JsonReader& config, std::initializer_list<const char*> k
   return *keys.begin();
 }
 
+// A number, or a list of one for each layer (Hunyuan), all equal. The default 0: it must be given.
+int64_t ReadAlike(JsonReader& config, const char* key, int64_t default_value, int64_t max) {
+  if (!config.Has(key)) {
+    return default_value == 0 ? config.Integer(key, 1, max) : default_value;
+  }
+  const std::vector<int64_t> numbers = config.Integers(key, 1, max);
+  if (!config.ok()) return default_value;
+  if (!numbers.empty() &&
+      std::count(numbers.begin(), numbers.end(), numbers[0]) == std::ssize(numbers)) {
+    return numbers[0];
+  }
+  config.Fail(key, "differs from layer to layer, which is not supported");
+  return default_value;
+}
+
 }  // namespace
 
 void ReadExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::Experts* experts) {
@@ -25,11 +43,9 @@ void ReadExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::Experts
   const char* count =
       KeyOf(config, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
   const char* per_token = KeyOf(config, {"num_experts_per_tok", "moe_k", "moe_topk"});
-  experts->set_count(config.IntegerOr(count, defaults.count, 1, kMaxExperts));
-  experts->set_per_token(config.IntegerOr(per_token, defaults.per_token, 1, kMaxExperts));
-  const char* width = KeyOf(config, {"moe_intermediate_size"});
-  experts->set_width(defaults.width == 0 ? config.Integer(width, 1, kMaxWidth)
-                                         : config.IntegerOr(width, defaults.width, 1, kMaxWidth));
+  experts->set_count(ReadAlike(config, count, defaults.count, kMaxExperts));
+  experts->set_per_token(ReadAlike(config, per_token, defaults.per_token, kMaxExperts));
+  experts->set_width(ReadAlike(config, "moe_intermediate_size", defaults.width, kMaxWidth));
   if (!config.ok() || experts->per_token() <= experts->count()) return;
   config.Fail(per_token, StrCat("(", experts->per_token(), ") is above the number of experts (",
                                 experts->count(), ")"));

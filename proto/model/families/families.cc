@@ -19,8 +19,11 @@ extern const Family kGlm4Moe;
 extern const Family kGptNeoX;
 extern const Family kGptOss;
 extern const Family kGranite;
+extern const Family kGraniteMoe;
 extern const Family kHunyuanDense;
+extern const Family kHunyuanMoe;
 extern const Family kLlama;
+extern const Family kMiniMaxM2;
 extern const Family kMinistral3;
 extern const Family kMistral;
 extern const Family kMistral3Wrapped;
@@ -28,6 +31,7 @@ extern const Family kMixtral;
 extern const Family kNemotron;
 extern const Family kOlmo2;
 extern const Family kOlmo3;
+extern const Family kOlmoe;
 extern const Family kOpt;
 extern const Family kPhi3;
 extern const Family kQwen2;
@@ -43,12 +47,13 @@ extern const Family kStarcoder2;
 namespace {
 
 constexpr std::array kFamilies = {
-    &kCohere2, &kCohere,  &kErnie45,       &kErnie45Moe, &kExaone4,    &kGptNeoX,
-    &kGemma2,  &kGemma3,  &kGemma3Wrapped, &kGemma,      &kGlm4,       &kGlm4Moe,
-    &kGptOss,  &kGranite, &kHunyuanDense,  &kLlama,      &kMinistral3, &kMistral3Wrapped,
-    &kMistral, &kMixtral, &kNemotron,      &kOpt,        &kOlmo2,      &kOlmo3,
-    &kPhi3,    &kQwen2,   &kQwen2Moe,      &kQwen3,      &kQwen3Moe,   &kQwen3VlWrapped,
-    &kSeedOss, &kSmolLm3, &kStableLm,      &kStarcoder2};
+    &kCohere2,   &kCohere,     &kErnie45,         &kErnie45Moe,     &kExaone4,    &kGptNeoX,
+    &kGemma2,    &kGemma3,     &kGemma3Wrapped,   &kGemma,          &kGlm4,       &kGlm4Moe,
+    &kGptOss,    &kGranite,    &kGraniteMoe,      &kHunyuanDense,   &kHunyuanMoe, &kLlama,
+    &kMiniMaxM2, &kMinistral3, &kMistral3Wrapped, &kMistral,        &kMixtral,    &kNemotron,
+    &kOpt,       &kOlmo2,      &kOlmo3,           &kOlmoe,          &kPhi3,       &kQwen2,
+    &kQwen2Moe,  &kQwen3,      &kQwen3Moe,        &kQwen3VlWrapped, &kSeedOss,    &kSmolLm3,
+    &kStableLm,  &kStarcoder2};
 
 }  // namespace
 

@@ -285,6 +285,26 @@ VARIANTS = {
         num_attention_heads=2, num_local_experts=2, num_experts_per_tok=2, sliding_window=16,
         swiglu_limit=2.0), [dict(sliding_window=17), dict(swiglu_limit=7.0)],
         dtype=torch.bfloat16, prompts=(20, 8), sharpness=1.2),
+    "olmoe": Variant("Olmoe", dict(
+        **{**TINY, "intermediate_size": 8}, num_experts=4, num_experts_per_tok=2,
+        norm_topk_prob=False, eos_token_id=1, pad_token_id=None),
+        [dict(norm_topk_prob=True), dict(rms_norm_eps=0.0)], **TINY_FILES),
+    "minimax_m2": Variant("MiniMaxM2", dict(
+        **{**TINY, "intermediate_size": 8, "rope_parameters": rope(
+            "default", partial_rotary_factor=0.5)}, head_dim=8, num_local_experts=4,
+        num_experts_per_tok=2, tie_word_embeddings=True),
+        [dict(num_experts_per_tok=1), dict(rope_parameters=PLAIN)], **TINY_FILES),
+    "hunyuan_moe": Variant("HunYuanMoEV1", dict(
+        **{**TINY, "intermediate_size": 8}, num_experts=4, moe_topk=2, head_dim=8,
+        tie_word_embeddings=True), [dict(moe_topk=1), dict(rope_parameters=NO_THETA)],
+        **TINY_FILES),
+    "granite_moe": Variant("GraniteMoe", dict(
+        **{**TINY, "intermediate_size": 8}, num_local_experts=4, num_experts_per_tok=2,
+        embedding_multiplier=1.5, attention_multiplier=0.4, residual_multiplier=0.7,
+        logits_scaling=2.0),
+        [dict(embedding_multiplier=1.0), dict(attention_multiplier=1.0),
+         dict(residual_multiplier=1.0), dict(logits_scaling=1.0), dict(num_experts_per_tok=1)],
+        **TINY_FILES),
 }
 VARIANTS.update(dense_variants.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on

@@ -1,10 +1,11 @@
-// Hunyuan (dense): Llama with norms over the heads of q and k behind their rotation, whose base a
-// fixed alpha stretches.
+// Hunyuan: Llama with norms over the heads of q and k behind their rotation, whose base a fixed
+// alpha stretches; dense, or with routed experts and a shared one.
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
+#include "proto/model/families/expert_config.h"
 
 namespace tessera {
 namespace {
@@ -32,21 +33,34 @@ void ReadAlphaRotation(ConfigDraft& draft, v1::Attention* attention) {
   config.Adopt(rope.status());
 }
 
-void Read(ConfigDraft& draft) {
+v1::LayerKind ReadLayer(ConfigDraft& draft) {
   v1::LayerKind layer;
   v1::Attention& attention = *layer.mutable_attention();
   ReadHeads(draft, &attention);
   ReadLlamaFfn(draft, "hidden_act", "silu", &layer);
   ReadAttentionBias(draft, &attention);
-  if (!draft.config.ok()) return;
+  if (!draft.config.ok()) return layer;
   ReadAlphaRotation(draft, &attention);
   attention.set_qk_norm(true);
   attention.set_qk_norm_after_rope(true);
-  AppendLayers(layer, draft.layers, draft.model);
+  return layer;
+}
+
+void ReadDense(ConfigDraft& draft) { AppendLayers(ReadLayer(draft), draft.layers, draft.model); }
+
+// The shared expert is as wide as the routed ones.
+void ReadMoe(ConfigDraft& draft) {
+  const v1::LayerKind layer = ReadLayer(draft);
+  v1::Experts experts;
+  ReadExperts(draft, {.count = 1, .per_token = 1, .width = layer.ffn().width()}, &experts);
+  experts.set_renormalise(true);
+  AppendLayers(RoutedLayer(layer, experts, experts.width()), draft.layers, draft.model);
 }
 
 constexpr TensorNames kTensors = [] {
-  TensorNames names = kLlamaTensors;
+  TensorNames names = WithExperts(kLlamaTensors);
+  names.router = "mlp.gate.wg";
+  names.shared = "mlp.shared_mlp";
   names.q_norm = "self_attn.query_layernorm";
   names.k_norm = "self_attn.key_layernorm";
   return names;
@@ -56,9 +70,16 @@ constexpr TensorNames kTensors = [] {
 
 extern const Family kHunyuanDense = {.architecture = "HunYuanDenseV1ForCausalLM",
                                      .name = "Hunyuan (dense)",
-                                     .read = Read,
+                                     .read = ReadDense,
                                      .tensors = kTensors,
                                      .norm_epsilon = 1e-5,
                                      .max_positions = 2048};
+
+extern const Family kHunyuanMoe = {.architecture = "HunYuanMoEV1ForCausalLM",
+                                   .name = "Hunyuan with experts",
+                                   .read = ReadMoe,
+                                   .tensors = kTensors,
+                                   .norm_epsilon = 1e-5,
+                                   .max_positions = 2048};
 
 }  // namespace tessera
