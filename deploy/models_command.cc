@@ -7,6 +7,7 @@
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
+#include "proto/model/formats/formats.h"
 #include "proto/model/model_tensors.h"
 #include "scheduler/cost/model_shape.h"
 #include "third_party/absl/str_cat.h"
@@ -84,19 +85,36 @@ std::string LayersText(const v1::Model& model) {
 }
 
 std::string WeightsText(const v1::Model& model, double bytes) {
-  const bool int4 = model.has_quantization();
-  const char* format = model.quantization().format() == v1::WEIGHT_FORMAT_AWQ ? "AWQ" : "GPTQ";
-  return StrCat("weights:  ", Bytes(bytes), " as stored, ", TypeName(model.dtype()),
-                int4 ? StrCat(", matrices of layers int4 (", format, ")") : std::string(), "\n");
+  const std::string_view format = FormatName(model.quantization().format());
+  const std::string matrices = KeepsInt4(model) ? StrCat(", matrices of layers int4 (", format, ")")
+                               : model.has_quantization() ? StrCat(", matrices stored as ", format)
+                                                          : std::string();
+  return StrCat("weights:  ", Bytes(bytes), " as held, ", TypeName(model.dtype()), matrices, "\n");
 }
 
-std::string DevicesText(const v1::Model& model) {
-  const bool half = model.dtype() == v1::DATA_TYPE_FLOAT16;
-  const char* cpu = half ? "float32 (exact)" : "the stored type";
-  const char* quantised = "; --quantization int8 halves 16-bit weights";
-  return StrCat("on a CPU: computed in ", cpu, model.has_quantization() ? "" : quantised, "\n",
+// How a device holds matrices that the files have as codes, where a weight takes so many bytes.
+std::string QuantisedText(const QuantisedMatrices& matrices, double weight_bytes) {
+  std::string text;
+  if (matrices.kept > 0) text += StrCat("; ", matrices.kept, " matrices kept as int4");
+  if (matrices.decoded > 0) {
+    text += StrCat("; ", matrices.decoded, " matrices decoded when they are read: ",
+                   Bytes(static_cast<double>(matrices.decoded_code_bytes)), " of codes become ",
+                   Bytes(static_cast<double>(matrices.decoded_weights) * weight_bytes));
+  }
+  return text;
+}
+
+std::string DevicesText(const CheckedModel& checked) {
+  const v1::DataType type = checked.model.dtype();
+  const bool half = type == v1::DATA_TYPE_FLOAT16;
+  const double gpu_bytes = scheduler::BytesPerElement(type);
+  const double cpu_bytes = type == v1::DATA_TYPE_BFLOAT16 ? 2 : 4;
+  const std::string int8 =
+      KeepsInt4(checked.model) ? "" : "; --quantization int8 halves 16-bit weights";
+  return StrCat("on a CPU: computed in ", half ? "float32 (exact)" : "the stored type",
+                QuantisedText(checked.quantised, cpu_bytes), int8, "\n",
                 "on a GPU: computed in the stored type, bfloat16 as float16 before Ampere",
-                model.has_quantization() ? "" : quantised, "\n");
+                QuantisedText(checked.quantised, gpu_bytes), int8, "\n");
 }
 
 }  // namespace
@@ -106,10 +124,12 @@ std::string ListModels() {
   for (const Family* family : Families()) {
     text += absl::StrFormat("  %-26s %s\n", family->name, family->architecture);
   }
+  text +=
+      "weights, in safetensors:\n"
+      "  float32, float16, bfloat16; int8 from these by --quantization int8\n";
+  for (const std::string_view format : FormatTexts()) text += StrCat("  ", format, "\n");
   return text +
-         "weights:\n"
-         "  safetensors in float32, float16, bfloat16; int8 from these by --quantization int8\n"
-         "  safetensors of AWQ (gemm) and GPTQ (desc_act false), 4 bits\n"
+         "  (4 bits and fewer are kept as codes where that is exact, others decoded when read)\n"
          "devices:\n"
          "  CPUs (x86-64); NVIDIA GPUs from compute capability 7.5 on\n"
          "tessera models PATH says what one checkpoint is\n";
@@ -133,7 +153,7 @@ absl::StatusOr<std::string> DescribeModel(std::string_view name_or_path) {
       StrCat("model:    ", model.name(), "\nfamily:   ", FindFamily(model.architecture())->name,
              " (", model.architecture(), ")\n", "context:  ", model.max_positions(), " tokens\n",
              LayersText(model), WeightsText(model, scheduler::TotalWeightBytes(*shape)),
-             DevicesText(model));
+             DevicesText(*checked));
   for (const std::string& warning : checked->warnings) text += StrCat("warning: ", warning, "\n");
   return text;
 }

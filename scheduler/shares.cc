@@ -46,7 +46,7 @@ void SetHeads(const v1::Attention& attention, int width, int rank, v1::LayerShar
 
 // Inputs of an ffn's down projection that stay together: those of one scale.
 int64_t FfnUnit(const v1::Model& model, v1::DataType weight_dtype) {
-  if (model.has_quantization()) return Int4GroupInputs(model.quantization().group_size());
+  if (KeepsInt4(model)) return Int4GroupInputs(model.quantization().group_size());
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   return weights == v1::DATA_TYPE_INT8 ? kInt8GroupInputs : 1;

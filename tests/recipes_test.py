@@ -1,5 +1,6 @@
 """The recipes of README.md stay as narrow as they say: a model family is one product file and its
-place in the list, and a weight format is one file and its line of the table."""
+place in the list, and a weight format is a file where it is described, one where it is read, and a
+line in the table of either."""
 
 import json
 import pathlib
@@ -9,6 +10,7 @@ import re
 ROOT = pathlib.Path("WORKSPACE").resolve().parent
 PRODUCT = ("coordinator", "deploy", "kernels", "kvcache", "proto", "scheduler", "worker")
 FAMILIES = "proto/model/families/"
+FORMATS = "proto/model/formats/"
 WEIGHTS = "worker/weights/"
 
 
@@ -53,11 +55,24 @@ def test_each_family_has_a_golden_checkpoint():
         assert class_name in golden, class_name
 
 
-def test_a_weight_format_is_one_file_and_its_line_of_the_table():
-    formats = re.findall(r"\.open = (Open\w+)", SOURCES[WEIGHTS + "weight_formats.cc"])
-    assert formats
-    for opener in formats:
+def test_a_weight_format_is_a_file_where_it_is_described_one_where_it_is_read_and_their_lines():
+    described = [(name, symbol) for name, text in SOURCES.items()
+                 for symbol in re.findall(r"^extern const MatrixFormat (\w+) = ", text, re.M)]
+    assert len(described) >= 3
+    for name, symbol in described:
+        assert files_with(symbol) == {name, FORMATS + "formats.cc"}, symbol
+    openers = re.findall(r"\.open = (Open\w+)", SOURCES[WEIGHTS + "weight_formats.cc"])
+    assert openers
+    for opener in openers:
         files = files_with(opener)
         own = [name for name in files if name.endswith("_rows.cc")]
         assert len(own) == 1, (opener, files)
         assert files == {own[0], own[0][:-2] + "h", WEIGHTS + "weight_formats.cc"}, opener
+
+
+def test_a_method_is_read_in_the_file_of_its_format():
+    readers = re.findall(r"\.read = (Read\w+)", SOURCES[FORMATS + "formats.cc"])
+    assert len(readers) >= 6
+    for reader in readers:
+        own = files_with(reader) - {FORMATS + "formats.cc", FORMATS + "methods.h"}
+        assert len(own) == 1 and own.pop().startswith(FORMATS), reader

@@ -151,6 +151,10 @@ bool SameLayers(const v1::Model& a, const v1::Model& b) {
                     same);
 }
 
+bool KeepsInt4(const v1::Model& model) {
+  return model.has_quantization() && !model.quantization().decoded();
+}
+
 bool HasExperts(const v1::Model& model) { return MaxExperts(model) > 0; }
 
 int64_t MaxExperts(const v1::Model& model) {

@@ -51,6 +51,9 @@ int64_t DynamicRopeTokens(const v1::Model& model);
 // The same kinds of layers in the same order: a share of one is a share of the other.
 bool SameLayers(const v1::Model& a, const v1::Model& b);
 
+// Whether workers compute with the layers' matrices as the int4 codes that the checkpoint has.
+bool KeepsInt4(const v1::Model& model);
+
 // Any kind with routed experts; the most of one layer, and the most that a token uses in one.
 bool HasExperts(const v1::Model& model);
 int64_t MaxExperts(const v1::Model& model);

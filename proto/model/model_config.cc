@@ -7,6 +7,7 @@
 #include "proto/model/config_keys.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/families.h"
+#include "proto/model/formats/formats.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {

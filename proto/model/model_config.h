@@ -23,10 +23,6 @@ namespace tessera {
 absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_view file,
                                            std::vector<std::string>* notes = nullptr);
 
-// Fills model->quantization from quantization_config, where there is one. Other methods than AWQ
-// and GPTQ, other codes than of 4 bits, and GPTQ's act-order fail, with what to use instead.
-void ReadQuantization(JsonReader& config, v1::Model* model);
-
 // Fails `config` for the class `name`, which is none of `known`: names the nearest of them and,
 // where config.json is of a wrapper, the class of its text part.
 void RefuseClass(JsonReader& config, std::string_view name,

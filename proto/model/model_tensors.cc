@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
 
 #include "proto/model/families/families.h"
+#include "proto/model/formats/stored_matrix.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/safetensors_header.h"
 #include "proto/model/tensor_walk.h"
@@ -74,87 +76,83 @@ absl::StatusOr<Tensors> ReadTensors(const fs::path& folder) {
   return tensors;
 }
 
-bool IsFloat(std::string_view dtype) { return dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
+// The tensors as formats look them up.
+class Directory : public TensorDirectory {
+ public:
+  Directory(const fs::path& folder, const Tensors& tensors) : folder_(folder), tensors_(tensors) {}
+  std::optional<StoredTensor> FindTensor(const std::string& name) const override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return std::nullopt;
+    return StoredTensor{found->second.entry.dtype, found->second.entry.shape};
+  }
+  std::string DescribeTensor(const std::string& name) const override {
+    return tensors_.at(name).Describe();
+  }
+  std::string Place() const override { return folder_.string(); }
 
-absl::Status WrongType(const v1::Model& model, const Tensor& tensor) {
-  return absl::InvalidArgumentError(
-      StrCat(tensor.Describe(), " is ", tensor.entry.dtype,
-             model.has_quantization() ? "" : ", and config.json has no quantization_config",
-             ": weights must be F32, F16 or BF16, or int4 as AWQ and GPTQ write them; use such a "
-             "checkpoint, or the original one, with --quantization int8 if memory is short"));
-}
-
-std::string ShapeText(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text = StrCat(text, text.empty() ? "" : ", ", size);
-  return StrCat("[", text, "]");
-}
+ private:
+  const fs::path& folder_;
+  const Tensors& tensors_;
+};
 
 // Holds what workers read against the files, and notes it.
 class ReadTensorsCheck {
  public:
-  ReadTensorsCheck(const fs::path& folder, const v1::Model& model, const Tensors& tensors)
-      : folder_(folder), model_(model), tensors_(tensors) {}
+  ReadTensorsCheck(const v1::Model& model, const Directory& tensors)
+      : quantization_(model.has_quantization() ? &model.quantization() : nullptr),
+        tensors_(tensors) {}
 
   absl::Status Check(const ModelTensor& tensor) {
     absl::Status status;
+    std::vector<StoredMatrix> matrices;
     for (const TensorPart& part : tensor.parts) {
-      status.Update(IsQuantised(part) ? CheckQuantised(part.name)
-                                      : CheckPlain(WeightsOf(part), part.shape));
+      if (IsMatrix(tensor.role)) {
+        const auto matrix =
+            FindMatrix(tensors_, quantization_, part.name, part.shape[0], part.shape[1]);
+        status.Update(matrix.status());
+        if (matrix.ok()) matrices.push_back(*matrix);
+      } else {
+        status.Update(CheckPlain(WeightsOf(part), part.shape));
+      }
       if (tensor.bias) status.Update(CheckPlain(part.name + ".bias", {part.shape[0]}));
     }
+    NoteRead(matrices);
     return status;
   }
 
-  // Names of what was checked.
+  // Names of what was checked, and of what belongs to it and changes nothing.
   const std::set<std::string>& read() const { return read_; }
+  const QuantisedMatrices& quantised() const { return quantised_; }
 
  private:
-  bool IsQuantised(const TensorPart& part) const {
-    return part.shape.size() > 1 && tensors_.contains(part.name + ".qweight");
-  }
-
   absl::Status CheckPlain(const std::string& name, const std::vector<int64_t>& shape) {
-    const auto found = tensors_.find(name);
-    if (found == tensors_.end()) {
-      return absl::NotFoundError(
-          StrCat(folder_.string(), ": tensor '", name,
-                 "' is in none of its safetensors files; the checkpoint is incomplete, or of "
-                 "another architecture than config.json says"));
-    }
-    const SafetensorsEntry& entry = found->second.entry;
-    if (!IsFloat(entry.dtype)) return WrongType(model_, found->second);
-    if (entry.shape != shape) {
-      return absl::InvalidArgumentError(StrCat(found->second.Describe(), " has the shape ",
-                                               ShapeText(entry.shape), "; config.json asks for ",
-                                               ShapeText(shape)));
-    }
-    read_.insert(name);
-    return absl::OkStatus();
+    const auto found = ExpectFloat(tensors_, name, shape, quantization_ != nullptr);
+    if (found.ok()) read_.insert(name);
+    return found.status();
   }
 
-  // Types only: the format knows the shapes.
-  absl::Status CheckQuantised(const std::string& matrix) {
-    const auto check = [&](std::string_view suffix, const auto& is_usable) {
-      const auto found = tensors_.find(StrCat(matrix, suffix));
-      if (found == tensors_.end()) return absl::OkStatus();
-      if (!model_.has_quantization() || !is_usable(found->second.entry.dtype)) {
-        return WrongType(model_, found->second);
+  // Of matrices that are computed with as one, all are kept as codes or none.
+  void NoteRead(const std::vector<StoredMatrix>& matrices) {
+    bool keeps_codes = true;
+    for (const StoredMatrix& matrix : matrices) keeps_codes = keeps_codes && matrix.keeps_codes;
+    for (const StoredMatrix& matrix : matrices) {
+      read_.insert({matrix.scales, matrix.zeros, matrix.order, matrix.state});
+      read_.insert(matrix.further.begin(), matrix.further.end());
+      const bool is_new = read_.insert(matrix.codes).second;
+      if (!is_new || matrix.as == StoredAs::kPlain) continue;
+      if (keeps_codes) {
+        ++quantised_.kept;
+        continue;
       }
-      read_.insert(found->first);
-      return absl::OkStatus();
-    };
-    const auto is_word = [](std::string_view dtype) { return dtype == "I32"; };
-    absl::Status status = check(".qweight", is_word);
-    status.Update(check(".qzeros", is_word));
-    status.Update(check(".g_idx", is_word));
-    status.Update(check(".scales", [](auto dtype) { return dtype == "F16" || dtype == "BF16"; }));
-    return status;
+      ++quantised_.decoded;
+      quantised_.decoded_weights += matrix.rows * matrix.columns;
+      quantised_.decoded_code_bytes += matrix.rows * matrix.columns * matrix.bits / 8;
+    }
   }
 
-  const fs::path& folder_;
-  const v1::Model& model_;
-  const Tensors& tensors_;
+  const v1::Quantization* const quantization_;
+  const Directory& tensors_;
+  QuantisedMatrices quantised_;
   std::set<std::string> read_;
 };
 
@@ -173,13 +171,22 @@ std::string AcrossLayers(std::string_view name) {
   return group.substr(0, kMaxNameShown);
 }
 
+// Changes nothing: follows from config.json, as older checkpoints hold it, or scales of a quantised
+// KV cache, which keys and values of 16 bits do without.
+bool IsHarmless(std::string_view name) {
+  for (const std::string_view end :
+       {"rotary_emb.inv_freq", ".k_scale", ".v_scale", ".q_scale", ".kv_scale", ".output_scale"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return false;
+}
+
 // "" where all tensors are read.
 std::string NameUnread(const fs::path& folder, const Tensors& unread) {
   std::map<std::string, int64_t> groups;
   int64_t count = 0;
   for (const auto& [name, unused] : unread) {
-    // Follows from config.json; older checkpoints hold it.
-    if (name.ends_with("rotary_emb.inv_freq")) continue;
+    if (IsHarmless(name)) continue;
     ++groups[AcrossLayers(name)];
     ++count;
   }
@@ -222,9 +229,12 @@ absl::Status CheckTie(const TensorNames& names, std::string_view root, Tensors* 
   const std::string head(names.head);
   const auto table = tensors->find(StrCat(root, names.embedding, ".weight"));
   const auto own = tensors->find(head + ".weight");
-  const bool int4 = checked->model.has_quantization() && tensors->contains(head + ".qweight");
-  if (table == tensors->end() || (own == tensors->end() && !int4)) return absl::OkStatus();
-  if (!int4) {
+  std::string packed;
+  for (const char* codes : {".qweight", ".weight_packed"}) {
+    if (checked->model.has_quantization() && tensors->contains(head + codes)) packed = head + codes;
+  }
+  if (table == tensors->end() || (own == tensors->end() && packed.empty())) return absl::OkStatus();
+  if (packed.empty()) {
     const SafetensorsEntry &a = own->second.entry, &b = table->second.entry;
     if (a.shape != b.shape) {
       return absl::InvalidArgumentError(
@@ -244,7 +254,7 @@ absl::Status CheckTie(const TensorNames& names, std::string_view root, Tensors* 
       StrCat(tensors->begin()->second.file.parent_path().string(),
              ": tie_word_embeddings is true, "
              "but '",
-             head, int4 ? ".qweight" : ".weight", "' differs from '", table->first,
+             packed.empty() ? own->first : packed, "' differs from '", table->first,
              "': the head of the files is served, as transformers does; set "
              "tie_word_embeddings to false in config.json to be rid of this warning"));
   return absl::OkStatus();
@@ -269,11 +279,13 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   if (checked.model.tied_embeddings()) {
     if (absl::Status s = CheckTie(names, root, &*tensors, &checked); !s.ok()) return s;
   }
-  ReadTensorsCheck check(*folder, checked.model, *tensors);
+  const Directory directory(*folder, *tensors);
+  ReadTensorsCheck check(checked.model, directory);
   const absl::Status status =
       WalkTensors(checked.model, names, root,
                   [&check](const ModelTensor& tensor) { return check.Check(tensor); });
   if (!status.ok()) return status;
+  checked.quantised = check.quantised();
   for (const std::string& name : check.read()) tensors->erase(name);
   std::string unread = NameUnread(*folder, *tensors);
   if (!unread.empty()) checked.warnings.push_back(std::move(unread));

@@ -5,6 +5,7 @@
 // own, the bytes of both. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,19 @@
 
 namespace tessera {
 
+// Matrices that the files have as codes.
+struct QuantisedMatrices {
+  int64_t kept = 0;                // matrices whose codes workers compute with
+  int64_t decoded = 0;             // matrices that are decoded when they are read
+  int64_t decoded_weights = 0;     // their elements
+  int64_t decoded_code_bytes = 0;  // without scales
+};
+
 // A model, and what its user should hear of its files.
 struct CheckedModel {
   v1::Model model;
   std::vector<std::string> warnings;  // sentences
+  QuantisedMatrices quantised;
 };
 
 // ReadModelFolder, and its weight files where they are all there (a plan needs config.json alone).

@@ -23,7 +23,7 @@ struct TypeSize {
   int64_t bytes;
 };
 
-constexpr std::array<TypeSize, 15> kTypes = {{{"F32", 4},
+constexpr std::array<TypeSize, 16> kTypes = {{{"F32", 4},
                                               {"F16", 2},
                                               {"BF16", 2},
                                               {"F64", 8},
@@ -32,6 +32,7 @@ constexpr std::array<TypeSize, 15> kTypes = {{{"F32", 4},
                                               {"BOOL", 1},
                                               {"F8_E4M3", 1},
                                               {"F8_E5M2", 1},
+                                              {"F8_E8M0", 1},
                                               {"I16", 2},
                                               {"U16", 2},
                                               {"I32", 4},

@@ -302,6 +302,23 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
   return found;
 }
 
+bool IsMatrix(TensorRole role) {
+  switch (role) {
+    case TensorRole::kProjectIn:
+    case TensorRole::kQkv:
+    case TensorRole::kAttentionOutput:
+    case TensorRole::kFfnUp:
+    case TensorRole::kFfnDown:
+    case TensorRole::kRouter:
+    case TensorRole::kSharedGate:
+    case TensorRole::kExpertUp:
+    case TensorRole::kExpertDown:
+    case TensorRole::kProjectOut:
+    case TensorRole::kHead: return true;
+    default: return false;
+  }
+}
+
 absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::string_view root,
                          const std::function<absl::Status(const ModelTensor&)>& visit) {
   return Walk(model, names, root, visit).Run();

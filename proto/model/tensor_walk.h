@@ -51,6 +51,9 @@ enum class TensorRole {
   kHead,        // matrix
 };
 
+// Activations are multiplied with it: it may be stored in any format of matrices, others are plain.
+bool IsMatrix(TensorRole role);
+
 // The range of a share (v1::WorkerShare, v1::LayerShare) of which a worker reads its rows or
 // columns. kAll: there is none, each worker reads all.
 enum class TensorCut { kAll, kVocabulary, kQueryHeads, kKvHeads, kFfnColumns };

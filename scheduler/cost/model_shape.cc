@@ -81,7 +81,7 @@ double BytesPerElement(v1::DataType dtype) {
 absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType weight_dtype,
                                           v1::DataType kv_dtype) {
   if (absl::Status s = CheckShape(model); !s.ok()) return s;
-  if (model.has_quantization() && weight_dtype == v1::DATA_TYPE_INT8) {
+  if (KeepsInt4(model) && weight_dtype == v1::DATA_TYPE_INT8) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model ", model.name(),
         ": its weights are int4 already and are not quantised to int8: ask for no type, or take "
@@ -99,7 +99,7 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   shape.weight_bytes_per_element = BytesPerElement(weights);
-  if (model.has_quantization())
+  if (KeepsInt4(model))
     shape.int4_group_inputs = Int4GroupInputs(model.quantization().group_size());
   shape.activation_bytes_per_element = kActivationElementBytes;
   shape.wire_bytes_per_element = std::max(2.0, shape.weight_bytes_per_element);

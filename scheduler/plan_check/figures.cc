@@ -133,7 +133,7 @@ absl::Status CheckLoad(const std::string& where, const v1::DeploymentPlan& plan,
 
 // Of a layer's matrices: int4 has half a byte and a word for each group.
 double MatrixElementBytes(const v1::DeploymentPlan& plan) {
-  return plan.model().has_quantization()
+  return KeepsInt4(plan.model())
              ? Int4ElementBytes(Int4GroupInputs(plan.model().quantization().group_size()))
              : WeightElementBytes(plan);
 }

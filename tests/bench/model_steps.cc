@@ -154,7 +154,7 @@ LinearSpec ModelSteps::LayerSpec(int64_t in_features, int64_t out_features) cons
   LinearSpec spec = HeadSpec();
   spec.in_features = in_features;
   spec.out_features = out_features;
-  if (shape().has_quantization()) {
+  if (KeepsInt4(shape())) {
     spec.weight_dtype = DType::kI4;
     spec.group_size = Int4GroupInputs(shape().quantization().group_size());
   }

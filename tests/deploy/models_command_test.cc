@@ -27,7 +27,9 @@ TEST_CASE("README.md has the table of families that the command prints") {
 
 TEST_CASE("the list names families by their publishers' names and by their classes") {
   CHECK_THAT(ListModels(), Contains("  GLM-4-0414                 Glm4ForCausalLM\n") &&
-                               Contains("AWQ (gemm)") && Contains("compute capability 7.5"));
+                               Contains("  AWQ (gemm), 4 bits\n") &&
+                               Contains("  compressed-tensors: pack-") &&
+                               Contains("compute capability 7.5"));
 }
 
 TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
@@ -45,7 +47,19 @@ TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
   CHECK_THAT(*experts, Contains("2 of 4 experts of width 24, gated"));
   const auto int4 = DescribeModel("tests/golden/models/llama_gptq");
   REQUIRE(int4.status().message() == "");
-  CHECK_THAT(*int4, Contains("float16, matrices of layers int4 (GPTQ)"));
+  CHECK_THAT(*int4,
+             Contains("float16, matrices of layers int4 (GPTQ)") &&
+                 Contains("on a CPU: computed in float32 (exact); 14 matrices kept as int4"));
+  const auto fp8 = DescribeModel("tests/golden/models/llama_fp8_blocks");
+  REQUIRE(fp8.status().message() == "");
+  CHECK_THAT(*fp8, Contains("bfloat16, matrices stored as FP8\n") &&
+                       Contains("on a CPU: computed in the stored type; 14 matrices decoded when "
+                                "they are read: 15.00 KiB of codes become 30.00 KiB; "
+                                "--quantization int8"));
+  const auto mixed = DescribeModel("tests/golden/models/llama_pack_quantized");
+  REQUIRE(mixed.status().message() == "");
+  CHECK_THAT(*mixed, Contains("(compressed-tensors)") &&
+                         Contains("; 7 matrices kept as int4; 5 matrices decoded"));
 }
 
 TEST_CASE("the first key that is not understood is named") {

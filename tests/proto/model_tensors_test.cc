@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "proto/model/families/families.h"
@@ -25,7 +26,7 @@ struct TestTensor {
 };
 
 int64_t BytesOf(const TestTensor& tensor) {
-  int64_t bytes = tensor.dtype == "F64"                            ? 8
+  int64_t bytes = tensor.dtype.ends_with("64")                     ? 8
                   : tensor.dtype == "F32" || tensor.dtype == "I32" ? 4
                   : tensor.dtype.ends_with("16")                   ? 2
                                                                    : 1;
@@ -179,14 +180,85 @@ TEST_CASE("int4 tensors are read where config.json announces them, in their type
   REQUIRE(read.ok());
   CHECK(read->warnings.empty());
   CHECK_THAT(ErrorOf(Read(awq, With(tensors, {matrix + ".qweight", {8, 3}, "I8"}))),
-             Contains(matrix + ".qweight' is I8: weights must be"));
+             Contains(matrix + ".qweight' is I8; packed weights must be I32"));
   CHECK_THAT(ErrorOf(Read(awq, With(tensors, {matrix + ".scales", {1, 24}, "F32"}))),
              Contains(matrix + ".scales' is F32"));
   CHECK_THAT(ErrorOf(Read(kTied, tensors)),
              Contains(matrix + ".qweight' is I32, and config.json has no quantization_config"));
+  tensors.push_back({"lm_head.qzeros", {1, 2}, "I32"});
+  tensors.push_back({"lm_head.scales", {1, 16}, "F16"});
   const auto head = Read(awq, With(tensors, {"lm_head.qweight", {8, 2}, "I32"}));
   REQUIRE(head.ok());
   CHECK_FALSE(head->model.tied_embeddings());
+}
+
+TEST_CASE("FP8: scales for the whole, an output or a block are found, others refused by shape") {
+  const std::string fp8 = std::string(kTied) + R"(, "quantization_config":
+      {"quant_method": "fp8", "weight_block_size": [16, 8]})";
+  const std::string matrix = "model.layers.1.mlp.up_proj";
+  const auto with_scales = [&](const std::string& name, const std::vector<int64_t>& shape,
+                               const std::string& dtype = "F32") {
+    auto tensors = With(Body("BF16"), {matrix + ".weight", {24, 8}, "F8_E4M3"});
+    tensors.push_back({matrix + name, shape, dtype});
+    tensors.push_back({matrix + ".input_scale", {}});
+    tensors.push_back({"model.layers.0.self_attn.k_proj.k_scale", {1}});
+    return Read(fp8, tensors);
+  };
+  for (const std::vector<int64_t>& shape :
+       std::vector<std::vector<int64_t>>{{}, {1}, {24}, {24, 1}, {24, 4}, {2, 1}}) {
+    for (const char* name : {".weight_scale_inv", ".weight_scale"}) {
+      const auto read = with_scales(name, shape);
+      INFO(read.status().ToString());
+      REQUIRE(read.ok());
+      CHECK(read->warnings.empty());
+      CHECK(read->quantised.decoded == 1);
+      CHECK(read->quantised.decoded_weights == 24 * 8);
+      CHECK(read->quantised.decoded_code_bytes == 24 * 8);
+      CHECK(read->quantised.kept == 0);
+    }
+  }
+  CHECK(with_scales(".weight_scale_inv", {2, 1}, "F8_E8M0").ok());
+  CHECK_THAT(ErrorOf(with_scales(".weight_scale_inv", {3, 1})),
+             Contains(matrix + ".weight_scale_inv' has the shape [3, 1]") &&
+                 Contains("24 outputs") && Contains("16 x 8 weights"));
+  CHECK_THAT(ErrorOf(with_scales(".weight_scale_inv", {2, 1}, "I32")),
+             Contains("is I32; scales must be"));
+  const auto without = with_scales(".weight_scales", {2, 1});
+  CHECK(absl::IsNotFound(without.status()));
+  CHECK_THAT(std::string(without.status().message()),
+             Contains("is F8_E4M3, and no file has its scales '" + matrix + ".weight_scale'"));
+}
+
+TEST_CASE("pack-quantized: its shapes tell bits and groups of each matrix") {
+  const std::string packed = std::string(kTied) + R"(, "quantization_config":
+      {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups":
+       {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "group_size": 8}}}})";
+  const std::string matrix = "model.layers.1.mlp.down_proj";
+  std::vector<TestTensor> body = Body("BF16");
+  std::erase_if(body, [&](const TestTensor& t) { return t.name == matrix + ".weight"; });
+  const auto with = [&](int64_t words, int64_t groups, std::vector<TestTensor> more = {}) {
+    std::vector<TestTensor> tensors = body;
+    tensors.push_back({matrix + ".weight_packed", {8, words}, "I32"});
+    tensors.push_back({matrix + ".weight_scale", {8, groups}, "BF16"});
+    tensors.push_back({matrix + ".weight_shape", {2}, "I64"});
+    tensors.insert(tensors.end(), more.begin(), more.end());
+    return Read(packed, tensors);
+  };
+  for (const auto& [words, groups, kept] :
+       {std::tuple(3, 3, true), {3, 1, true}, {3, 2, false}, {6, 3, false}, {2, 3, true}}) {
+    const auto read = with(words, groups);
+    INFO(read.status().ToString());
+    REQUIRE(read.ok());
+    CHECK(read->warnings.empty());
+    CHECK(read->quantised.kept == (kept ? 1 : 0));
+    CHECK(read->quantised.decoded == (kept ? 0 : 1));
+  }
+  CHECK(with(3, 3, {{matrix + ".weight_g_idx", {24}, "I32"}})->quantised.decoded == 1);
+  CHECK(with(3, 3, {{matrix + ".weight_zero_point", {1, 3}, "I32"}})->quantised.kept == 1);
+  CHECK_THAT(ErrorOf(with(3, 3, {{matrix + ".weight_zero_point", {8, 3}, "I8"}})),
+             Contains(matrix + ".weight_zero_point' has the shape [8, 3]"));
+  CHECK_THAT(ErrorOf(with(7, 3)), Contains(matrix + ".weight_packed' has the shape [8, 7]"));
+  CHECK_THAT(ErrorOf(with(3, 5)), Contains(matrix + ".weight_scale' has the shape [8, 5]"));
 }
 
 TEST_CASE("tensors that nobody reads are named once, in a bounded list") {

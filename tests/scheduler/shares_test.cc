@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 
+#include "proto/layers/layers.h"
 #include "scheduler/cost/model_shape.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "tests/fakes/uniform_model.h"
@@ -64,7 +65,7 @@ void CheckEveryWidth(const v1::Model& model, v1::DataType weights) {
       fullest.ffn_columns = std::max(fullest.ffn_columns, part.ffn_columns);
       fullest.experts = std::max(fullest.experts, part.experts);
       rows = std::max(rows, Size(share.vocabulary_rows()));
-      if (weights != v1::DATA_TYPE_INT8 && !model.has_quantization()) continue;
+      if (weights != v1::DATA_TYPE_INT8 && !KeepsInt4(model)) continue;
       const v1::Range& columns = share.kinds(0).ffn_columns();
       CHECK(columns.begin() % 128 == 0);
       if (columns.end() != model.kinds(0).ffn().width()) CHECK(columns.end() % 128 == 0);

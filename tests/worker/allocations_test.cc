@@ -86,7 +86,7 @@ class Comparison {
 
   // Stages of every width that hold all layers, the first ones, those in the middle and the last.
   void Run(v1::DataType weights, const Limits& limits, Ratios* ratios) {
-    if (options_.model.has_quantization() && weights == v1::DATA_TYPE_INT8) return;  // refused
+    if (KeepsInt4(options_.model) && weights == v1::DATA_TYPE_INT8) return;  // refused
     const auto types = ResolveDTypes(options_.model, weights, v1::DATA_TYPE_UNSPECIFIED);
     REQUIRE(types.ok());
     options_.weight_dtype = types->weight_dtype;

@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
@@ -35,7 +36,7 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
   const bool stored_f16 = model.dtype() == v1::DATA_TYPE_FLOAT16;
   const DType half = computed.float16 ? DType::kF16 : DType::kF32;
   const bool stored_bf16 = model.dtype() == v1::DATA_TYPE_BFLOAT16;
-  if (model.has_quantization() && requested_weights == v1::DATA_TYPE_INT8) {
+  if (KeepsInt4(model) && requested_weights == v1::DATA_TYPE_INT8) {
     return absl::InvalidArgumentError(
         "the checkpoint's weights are int4 already and are not quantised to int8: leave out "
         "--quantization int8, or use the original checkpoint");
@@ -80,7 +81,7 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
                        (requested_weights == v1::DATA_TYPE_FLOAT16 ||
                         (requested_weights == v1::DATA_TYPE_UNSPECIFIED && stored_f16));
   chosen.reason = StrCat(
-      model.has_quantization() ? "matrices int4 as stored, other weights " : "weights ", stored,
+      KeepsInt4(model) ? "matrices int4 as stored, other weights " : "weights ", stored,
       ", asked for ", NameOf(requested_weights), ": computed as ", Name(chosen.weight_dtype),
       widened ? " (float16 has no arithmetic here; float32 is exact)" : "",
       "; activations are multiplied as ", Name(chosen.product_dtype), "; KV asked for ",

@@ -1,10 +1,14 @@
 #include "worker/weights/checkpoint.h"
 
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <span>
 #include <system_error>
 #include <utility>
 
+#include "kernels/half_floats.h"
 #include "proto/file_text.h"
 #include "proto/model/weight_files.h"
 #include "third_party/absl/str_cat.h"
@@ -16,14 +20,14 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 
-std::string ShapeText(absl::Span<const int64_t> shape) {
-  std::string text = "[";
-  for (int64_t size : shape) text = StrCat(text, text.size() > 1 ? ", " : "", size);
-  return text + "]";
-}
-
-bool IsUsableType(std::string_view dtype) {
-  return dtype == "F32" || dtype == "F16" || dtype == "BF16";
+// An element of that type, in the lowest bits.
+float FloatOf(std::string_view dtype, uint32_t bits) {
+  if (dtype == "F32") return kernels::FloatFromBits(bits);
+  if (dtype == "F16") return kernels::ToFloat(kernels::Float16{static_cast<uint16_t>(bits)});
+  if (dtype == "BF16") return kernels::ToFloat(kernels::BFloat16{static_cast<uint16_t>(bits)});
+  if (dtype == "I8") return static_cast<float>(static_cast<int8_t>(bits));
+  if (bits == 0xff) return std::numeric_limits<float>::quiet_NaN();
+  return std::ldexp(1.0f, static_cast<int>(bits) - 127);
 }
 
 }  // namespace
@@ -57,6 +61,21 @@ absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, con
                        std::vector<std::byte>* out) {
   out->resize(rows.size() * columns.size() * element_bytes);
   return ReadBlock(tensor, row_elements, rows, columns, element_bytes, out->data());
+}
+
+absl::Status ReadFloats(const CheckpointTensor& tensor, int64_t row_elements,
+                        const IndexRange& rows, const IndexRange& columns,
+                        std::vector<std::byte>* raw, float* out) {
+  const std::string& dtype = tensor.entry->dtype;
+  const int64_t bytes = dtype == "F32" ? 4 : dtype == "F16" || dtype == "BF16" ? 2 : 1;
+  absl::Status read = ReadBlock(tensor, row_elements, rows, columns, bytes, raw);
+  if (!read.ok()) return read;
+  for (int64_t i = 0; i < rows.size() * columns.size(); ++i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, raw->data() + i * bytes, static_cast<size_t>(bytes));
+    out[i] = FloatOf(dtype, bits);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& folder) {
@@ -99,36 +118,15 @@ bool Checkpoint::Has(std::string_view name) const { return tensors_.contains(std
 
 absl::StatusOr<CheckpointTensor> Checkpoint::Find(std::string_view name,
                                                   absl::Span<const int64_t> shape) const {
-  auto tensor = FindShape(name, shape);
-  if (!tensor.ok() || IsUsableType(tensor->entry->dtype)) return tensor;
-  return absl::InvalidArgumentError(StrCat(tensor->Describe(), " is ", tensor->entry->dtype,
-                                           "; only F32, F16 and BF16 weights are supported"));
+  const auto found = ExpectFloat(*this, std::string(name), shape, true);
+  if (!found.ok()) return found.status();
+  return Get(std::string(name));
 }
 
-absl::StatusOr<CheckpointTensor> Checkpoint::FindInt32(std::string_view name,
-                                                       absl::Span<const int64_t> shape) const {
-  auto tensor = FindShape(name, shape);
-  if (!tensor.ok() || tensor->entry->dtype == "I32") return tensor;
-  return absl::InvalidArgumentError(StrCat(tensor->Describe(), " is ", tensor->entry->dtype,
-                                           "; packed int4 weights must be I32"));
-}
-
-absl::StatusOr<CheckpointTensor> Checkpoint::FindShape(std::string_view name,
-                                                       absl::Span<const int64_t> shape) const {
-  const auto found = tensors_.find(std::string(name));
-  if (found == tensors_.end()) {
-    return absl::NotFoundError(
-        StrCat(folder_.string(), ": tensor '", name,
-               "' is in none of its safetensors files; the checkpoint is "
-               "incomplete, or of another architecture than config.json says"));
-  }
-  const CheckpointTensor& tensor = found->second;
-  if (absl::MakeConstSpan(tensor.entry->shape) != shape) {
-    return absl::InvalidArgumentError(StrCat(tensor.Describe(), " has the shape ",
-                                             ShapeText(tensor.entry->shape),
-                                             "; config.json asks for ", ShapeText(shape)));
-  }
-  return tensor;
+std::optional<StoredTensor> Checkpoint::FindTensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return std::nullopt;
+  return StoredTensor{found->second.entry->dtype, found->second.entry->shape};
 }
 
 }  // namespace tessera::worker

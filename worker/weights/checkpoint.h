@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/tensor.h"
+#include "proto/model/formats/stored_matrix.h"
 #include "worker/weights/index_range.h"
 #include "worker/weights/safetensors.h"
 
@@ -31,7 +33,7 @@ struct CheckpointTensor {
   std::string Describe() const;
 };
 
-class Checkpoint {
+class Checkpoint : public TensorDirectory {
  public:
   // Opens every weight file of the folder (proto/model/weight_files.h). InvalidArgument for a
   // damaged file, a tensor in two files, and an index that promises what a file does not hold.
@@ -42,14 +44,16 @@ class Checkpoint {
   // or BF16. Names file and tensor.
   absl::StatusOr<CheckpointTensor> Find(std::string_view name,
                                         absl::Span<const int64_t> shape) const;
-  // The same of a tensor of I32: packed int4 weights.
-  absl::StatusOr<CheckpointTensor> FindInt32(std::string_view name,
-                                             absl::Span<const int64_t> shape) const;
+  // Requires Has(name).
+  const CheckpointTensor& Get(const std::string& name) const { return tensors_.at(name); }
+
+  std::optional<StoredTensor> FindTensor(const std::string& name) const override;
+  std::string DescribeTensor(const std::string& name) const override {
+    return Get(name).Describe();
+  }
+  std::string Place() const override { return folder_.string(); }
 
  private:
-  absl::StatusOr<CheckpointTensor> FindShape(std::string_view name,
-                                             absl::Span<const int64_t> shape) const;
-
   std::filesystem::path folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::unordered_map<std::string, CheckpointTensor> tensors_;
@@ -66,5 +70,11 @@ absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, con
 absl::Status ReadBlock(const CheckpointTensor& tensor, int64_t row_elements, const IndexRange& rows,
                        const IndexRange& columns, int64_t element_bytes,
                        std::vector<std::byte>* out);
+
+// Rows and columns as floats, of a tensor of F32, F16, BF16, I8, or of powers of two (F8_E8M0, or
+// U8 as some write it: 2^(code - 127), 255 is no number). Reads to `raw`.
+absl::Status ReadFloats(const CheckpointTensor& tensor, int64_t row_elements,
+                        const IndexRange& rows, const IndexRange& columns,
+                        std::vector<std::byte>* raw, float* out);
 
 }  // namespace tessera::worker

@@ -14,6 +14,7 @@ class MappedRows : public RowSource {
   absl::StatusOr<RowForm> FormOf(const IndexRange& columns) const override {
     return source_->FormOf(columns);
   }
+  int64_t code_bits() const override { return source_->code_bits(); }
   int64_t part_bytes() const override { return source_->part_bytes(); }
 
   // Rows that are neighbours in the file are read together.

@@ -34,7 +34,7 @@ int64_t RowBytes(const RowForm& form, int64_t columns);
 
 // Memory that reading takes; fresh memory costs more than a copy.
 struct RowScratch {
-  std::array<std::vector<std::byte>, 3> parts;
+  std::array<std::vector<std::byte>, 4> parts;
 };
 
 // Where rows are in a file as ops can compute with them.
@@ -58,8 +58,9 @@ class RowSource {
   // What rows of these columns are read as. InvalidArgument where a slice cannot begin there.
   virtual absl::StatusOr<RowForm> FormOf(const IndexRange& columns) const = 0;
   // Reads rows and columns to `out`, RowBytes(form, columns.size()) a row; `form` is
-  // FormOf(columns). Fails where the file does, or holds what cannot be (a scale that is not
-  // finite).
+  // FormOf(columns), or, where that is of codes, elements of kF32, or codes whose scale is shared
+  // by a divisor of so many inputs. Fails where the file does, or holds what cannot be (a scale
+  // that is not finite).
   virtual absl::Status Read(const IndexRange& rows, const IndexRange& columns, const RowForm& form,
                             RowScratch* scratch, std::byte* out) const = 0;
   // nullopt: in no file as they are read.
@@ -67,6 +68,8 @@ class RowSource {
                                          const IndexRange& /*columns*/) const {
     return std::nullopt;
   }
+  // Bits of a weight in the file where it is a code; 0: it is an element.
+  virtual int64_t code_bits() const { return 0; }
   // Bytes of rows that are best read at once: they stay in a core's cache until they are packed.
   virtual int64_t part_bytes() const { return int64_t{1} << 20; }
 };

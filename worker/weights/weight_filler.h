@@ -25,7 +25,7 @@ namespace tessera::worker {
 // Rows and columns of a source, and their place in a matrix, vector or table.
 struct WeightPiece {
   std::shared_ptr<const RowSource> source;
-  RowForm form;  // source->FormOf(columns); kI4 only where `packed` is
+  RowForm form;  // what source reads as (RowSource::Read); kI4 only where `packed` is
   IndexRange rows;
   IndexRange columns;
   const kernels::PackedWeights* packed = nullptr;  // either this

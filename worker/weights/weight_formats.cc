@@ -3,32 +3,29 @@
 #include <array>
 #include <string>
 
-#include "third_party/absl/str_cat.h"
+#include "proto/model/formats/stored_matrix.h"
 #include "worker/weights/awq_gptq_rows.h"
+#include "worker/weights/eight_bit_rows.h"
+#include "worker/weights/packed_rows.h"
 #include "worker/weights/plain_rows.h"
+#include "worker/weights/table_rows.h"
 
 namespace tessera::worker {
 namespace {
 
 struct WeightFormat {
-  // Whether the checkpoint holds the matrix `name` in this format.
-  bool (*holds)(const Checkpoint& checkpoint, const v1::Model& model, std::string_view name);
+  StoredAs as;
   absl::StatusOr<std::shared_ptr<const RowSource>> (*open)(const Checkpoint& checkpoint,
-                                                           const v1::Model& model,
-                                                           std::string_view name, int64_t rows,
-                                                           int64_t columns);
+                                                           const v1::Quantization& quantization,
+                                                           std::string_view name,
+                                                           const StoredMatrix& matrix);
 };
 
-// The first that holds a matrix opens it; the last takes what is left.
-constexpr std::array kFormats = {
-    WeightFormat{.holds = HoldsAwqGptq, .open = OpenAwqGptq},
-    WeightFormat{
-        .holds = [](const Checkpoint&, const v1::Model&, std::string_view) { return true; },
-        .open =
-            [](const Checkpoint& checkpoint, const v1::Model&, std::string_view name, int64_t rows,
-               int64_t columns) {
-              return OpenPlain(checkpoint, StrCat(name, ".weight"), {rows, columns});
-            }}};
+constexpr std::array kFormats = {WeightFormat{.as = StoredAs::kAwq, .open = OpenAwqGptq},
+                                 WeightFormat{.as = StoredAs::kGptq, .open = OpenAwqGptq},
+                                 WeightFormat{.as = StoredAs::kPacked, .open = OpenPacked},
+                                 WeightFormat{.as = StoredAs::kEightBits, .open = OpenEightBits},
+                                 WeightFormat{.as = StoredAs::kTable, .open = OpenTable}};
 
 }  // namespace
 
@@ -36,9 +33,13 @@ absl::StatusOr<std::shared_ptr<const RowSource>> OpenMatrix(const Checkpoint& ch
                                                             const v1::Model& model,
                                                             std::string_view name, int64_t rows,
                                                             int64_t columns) {
-  size_t format = 0;
-  while (!kFormats[format].holds(checkpoint, model, name)) ++format;
-  return kFormats[format].open(checkpoint, model, name, rows, columns);
+  const v1::Quantization* quantization = model.has_quantization() ? &model.quantization() : nullptr;
+  const auto matrix = FindMatrix(checkpoint, quantization, std::string(name), rows, columns);
+  if (!matrix.ok()) return matrix.status();
+  for (const WeightFormat& format : kFormats) {
+    if (format.as == matrix->as) return format.open(checkpoint, *quantization, name, *matrix);
+  }
+  return OpenPlain(checkpoint, matrix->codes, {rows, columns});
 }
 
 }  // namespace tessera::worker

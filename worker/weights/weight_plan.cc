@@ -16,17 +16,14 @@ void WeightPlan::AddMatrix(kernels::PackedWeights* target, const kernels::Linear
   arena_.Reserve(&target->data, ops_->PackedWeightBytes(spec));
 }
 
-absl::Status WeightPlan::AddRows(const kernels::PackedWeights* target, int64_t first_row,
-                                 const RowSlice& slice) {
-  const auto form = slice.source->FormOf(slice.columns);
-  if (!form.ok()) return form.status();
+void WeightPlan::AddRows(const kernels::PackedWeights* target, int64_t first_row,
+                         const RowSlice& slice, const RowForm& form) {
   pieces_.push_back({.source = slice.source,
-                     .form = *form,
+                     .form = form,
                      .rows = slice.rows,
                      .columns = slice.columns,
                      .packed = target,
                      .first = first_row});
-  return absl::OkStatus();
 }
 
 void WeightPlan::AddVector(TensorView* target, int64_t size) {

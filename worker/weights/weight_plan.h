@@ -36,10 +36,10 @@ class WeightPlan {
 
   // Memory for a matrix of `spec`; its rows are added by AddRows, piece by piece.
   void AddMatrix(kernels::PackedWeights* target, const kernels::LinearSpec& spec);
-  // The slice becomes rows [first_row, ...) of the target. Rows that are read as int4 need a target
-  // of int4 with the same groups.
-  absl::Status AddRows(const kernels::PackedWeights* target, int64_t first_row,
-                       const RowSlice& slice);
+  // The slice becomes rows [first_row, ...) of the target, read as `form` (RowSource::Read): int4
+  // needs a target of int4 with the same groups.
+  void AddRows(const kernels::PackedWeights* target, int64_t first_row, const RowSlice& slice,
+               const RowForm& form);
   // Memory for `size` floats; parts are added by AddVectorPart (norms and biases are f32 always).
   void AddVector(kernels::TensorView* target, int64_t size);
   // `added` to each element.

@@ -2,6 +2,7 @@
 
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "proto/model/families/families.h"
 #include "proto/model/tensor_walk.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
 #include "worker/weights/checkpoint.h"
 #include "worker/weights/mapped_rows.h"
 #include "worker/weights/model_share.h"
@@ -54,6 +56,7 @@ class ModelPlanner {
         share_(options.share),
         names_(names),
         checkpoint_(checkpoint),
+        ops_(ops),
         plan_(&ops) {
     const auto has = [&](const std::string& name) { return checkpoint.Has(name); };
     root_ = RootOf(names, has);
@@ -74,6 +77,7 @@ class ModelPlanner {
   }
 
   WeightPlan& plan() { return plan_; }
+  const DecodedBytes& decoded() const { return decoded_; }
 
  private:
   // What stands before and behind the layers.
@@ -237,16 +241,15 @@ class ModelPlanner {
       if (!form.ok()) return form.status();
       forms.push_back(*form);
       out_features += slices.back().rows.size();
-      if (KeepsCodes(*form) == KeepsCodes(forms[0])) continue;
-      return absl::InvalidArgumentError(
-          StrCat("of '", tensor.parts[0].name, "' and '", part.name,
-                 "', which are computed as one matrix, only one is int4: not supported"));
     }
-    plan_.AddMatrix(matrix, SpecOf(forms[0], slices[0].columns.size(), out_features));
+    MakeAlike(&forms);
+    const LinearSpec spec = SpecOf(forms[0], slices[0].columns.size(), out_features);
+    plan_.AddMatrix(matrix, spec);
     int64_t row = 0;
-    for (const RowSlice& slice : slices) {
-      if (absl::Status s = plan_.AddRows(matrix, row, slice); !s.ok()) return s;
-      row += slice.rows.size();
+    for (size_t i = 0; i < slices.size(); ++i) {
+      plan_.AddRows(matrix, row, slices[i], forms[i]);
+      NoteDecoded(slices[i], forms[i], spec);
+      row += slices[i].rows.size();
     }
     return absl::OkStatus();
   }
@@ -266,6 +269,28 @@ class ModelPlanner {
     return part.inputs_first ? part.shape[part.shape.size() - 2] : part.shape.back();
   }
 
+  // Parts of one matrix are codes with scales for as many inputs, or none is.
+  static void MakeAlike(std::vector<RowForm>* forms) {
+    int64_t group = 0;
+    bool all = true;
+    for (const RowForm& form : *forms) {
+      all = all && KeepsCodes(form);
+      group = std::gcd(group, form.group_size);
+    }
+    for (RowForm& form : *forms) {
+      if (!KeepsCodes(form)) continue;
+      form = all ? RowForm{.dtype = form.dtype, .group_size = group} : RowForm{};
+    }
+  }
+
+  void NoteDecoded(const RowSlice& slice, const RowForm& form, LinearSpec spec) {
+    if (KeepsCodes(form) || slice.source->code_bits() == 0) return;
+    decoded_.stored_bytes +=
+        slice.rows.size() * slice.columns.size() * slice.source->code_bits() / 8;
+    spec.out_features = slice.rows.size();
+    decoded_.held_bytes += ops_.PackedWeightBytes(spec);
+  }
+
   LinearSpec SpecOf(const RowForm& form, int64_t in_features, int64_t out_features) const {
     const bool codes = KeepsCodes(form);
     return {.in_features = in_features,
@@ -283,17 +308,15 @@ class ModelPlanner {
     const int64_t experts = part.shape[0], hidden = part.shape[1];
     const auto source = OpenMatrix(checkpoint_, model_, part.name, experts, hidden);
     if (!source.ok()) return source.status();
-    const IndexRange columns = {0, hidden};
-    const auto form = (*source)->FormOf(columns);
+    const LinearSpec spec = {
+        .in_features = hidden, .out_features = experts, .weight_dtype = DType::kF32};
+    const RowSlice slice = {*source, {0, experts}, {0, hidden}};
+    auto form = slice.source->FormOf(slice.columns);
     if (!form.ok()) return form.status();
-    if (KeepsCodes(*form)) {
-      return absl::InvalidArgumentError(
-          StrCat("'", part.name, "' routes to experts and is int4: not supported; use a ",
-                 "checkpoint that leaves it as it was (modules_to_not_convert)"));
-    }
-    plan_.AddMatrix(router,
-                    {.in_features = hidden, .out_features = experts, .weight_dtype = DType::kF32});
-    return plan_.AddRows(router, 0, {*source, {0, experts}, columns});
+    if (KeepsCodes(*form)) form = RowForm{};
+    plan_.AddMatrix(router, spec);
+    plan_.AddRows(router, 0, slice, *form);
+    return absl::OkStatus();
   }
 
   const ModelOptions& options_;
@@ -301,8 +324,10 @@ class ModelPlanner {
   const v1::WorkerShare& share_;
   TensorNames names_;
   const Checkpoint& checkpoint_;
+  kernels::Ops& ops_;
   std::string root_;
   WeightPlan plan_;
+  DecodedBytes decoded_;
 };
 
 }  // namespace
@@ -336,6 +361,13 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
   if (!loaded.ok()) return loaded.status();
   weights->memory = std::move(loaded->memory);
   weights->later = std::move(loaded->later);
+  weights->decoded = planner.decoded();
+  if (weights->decoded.stored_bytes > 0) {
+    Logger("worker").info(
+        "quantised weights are decoded when they are read: {:.1f} MiB of codes became {:.1f} MiB",
+        static_cast<double>(weights->decoded.stored_bytes) / 0x1p20,
+        static_cast<double>(weights->decoded.held_bytes) / 0x1p20);
+  }
   return weights;
 }
 

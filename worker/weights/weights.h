@@ -70,6 +70,12 @@ struct LayerWeights {
   FfnWeights ffn;
 };
 
+// Matrices that the checkpoint has as codes that ops do not compute with.
+struct DecodedBytes {
+  int64_t stored_bytes = 0;  // of codes, without scales
+  int64_t held_bytes = 0;    // in memory
+};
+
 struct ModelWeights {
   // [vocabulary rows, embedding width]. Empty on stages without it, and where the head's matrix is
   // the same one and keeps its numbers exactly (tied, not int8): then its rows are looked up.
@@ -81,6 +87,7 @@ struct ModelWeights {
   LinearWeights project_out;
   LinearWeights head;
   kernels::Buffer memory;
+  DecodedBytes decoded;
   std::unique_ptr<Checkpoint> checkpoint;  // where `later` reads from
   std::unique_ptr<LaterPacking> later;     // with ModelOptions::pack_later; null: all is packed
 };

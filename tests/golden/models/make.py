@@ -9,6 +9,7 @@ Each folder is a model as it would be published, and expected.safetensors:
     tokens.N         I32 [STEPS]             what greedy decoding appends
     step_logits.N    F32 [STEPS, vocabulary]  logits behind each appended token
 computed in float32 with eager attention and a KV cache, prompt first, then token by token.
+Variants with a format have values.json: checksums of what their matrices are worth (formats.py).
 
 A golden file that does not depend on a feature proves nothing about it. So every tensor is random,
 norms and biases included; each is neutralised in turn, and each setting in Variant.off is changed,
@@ -17,7 +18,7 @@ and the logits must move by more than 1 %. And the two best logits of each step 
 
 Variants with int4 are checkpoints as AutoAWQ and AutoGPTQ write them. Their matrices are rounded
 here to scale * (code - zero), which is what the folder holds packed and what transformers computes
-with, as plain float32 weights: neither package is needed.
+with, as plain float32 weights: neither package is needed. Other formats: formats.py beside this.
 
 Variants whose heads are 64 or 128 wide are for kernels that multiply in 16 bits. Their attention is
 less sharp, and no token is near to another expert (router_margin), so that rounding moves logits a
@@ -36,6 +37,7 @@ import torch
 import transformers
 
 import dense_variants
+import formats
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 16
@@ -69,6 +71,7 @@ class Variant:
     config_class: str = ""          # where it is not <family>Config
     model_class: str = ""           # where it is not <family>ForCausalLM
     outer: dict = None              # of a wrapper: `config` is its text_config
+    format: str = ""                # of formats.py
 
 
 def rope(kind, **values):
@@ -90,6 +93,8 @@ OPT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=4
 # Without rotation a key's bias adds the same to all scores of a query, which softmax ignores.
 OPT_NO_EFFECT = ("self_attn.k_proj.bias",)
 
+SHORT = (24, 7)  # prompts of variants that differ from others in how weights are stored
+WORD_SIZES = dict(num_key_value_heads=4, intermediate_size=64)  # whole words of any bits
 INT4_SIZES = dict(hidden_size=64, intermediate_size=96)
 
 VARIANTS = {
@@ -305,6 +310,18 @@ VARIANTS = {
         [dict(embedding_multiplier=1.0), dict(attention_multiplier=1.0),
          dict(residual_multiplier=1.0), dict(logits_scaling=1.0), dict(num_experts_per_tok=1)],
         **TINY_FILES),
+    "llama_fp8_blocks": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
+                                format="fp8_blocks", prompts=SHORT),
+    "qwen2_eight_bits": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False), [],
+                                dtype=torch.bfloat16, format="eight_bits", prompts=SHORT),
+    "llama_pack_quantized": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
+                                    format="pack_quantized", prompts=SHORT),
+    "llama_gptq_act_order": Variant("Llama", dict(rope_parameters=PLAIN, **WORD_SIZES), [],
+                                    dtype=torch.float16, format="gptq_act_order", prompts=SHORT),
+    "llama_auto_round": Variant("Llama", dict(rope_parameters=PLAIN, **WORD_SIZES), [],
+                                dtype=torch.float16, format="auto_round", prompts=SHORT),
+    "llama_nf4": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
+                         format="bitsandbytes", prompts=SHORT),
 }
 VARIANTS.update(dense_variants.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
@@ -379,6 +396,13 @@ def to_int4(weight, name, variant):
     return rounded, tensors
 
 
+def to_format(name, weight, variant):
+    """What a matrix is worth when it was quantised, and the tensors that stand for it; None: it stays."""
+    if variant.int4:
+        return to_int4(weight, name, variant) if is_int4(name) else None
+    return formats.FORMATS[variant.format].quantise(name, weight) if is_int4(name) else None
+
+
 def quantised(model, variant):
     """The model with its matrices rounded, and the tensors that stand for them in the folder."""
     tensors = {}
@@ -387,9 +411,11 @@ def quantised(model, variant):
         file = pathlib.Path(folder) / "model.safetensors"
         plain = safetensors.torch.load_file(file)
         for name in list(plain):
-            if is_int4(name):
-                plain[name], packed_tensors = to_int4(plain[name], name, variant)
-                tensors.update(packed_tensors)
+            made = to_format(name, plain[name], variant)
+            if made is None:
+                continue
+            plain[name], stored = made
+            tensors[name] = stored
         safetensors.torch.save_file(plain, file, {"format": "pt"})
         rounded = type(model).from_pretrained(folder, attn_implementation="eager").eval()
     return rounded, tensors
@@ -531,18 +557,23 @@ def rename_tensors(folder, old, new):
 def pack_folder(folder, variant, tensors):
     file = folder / "model.safetensors"
     plain = safetensors.torch.load_file(file)
-    kept = {name: tensor for name, tensor in plain.items() if not is_int4(name)}
-    safetensors.torch.save_file({**kept, **tensors}, file, {"format": "pt"})
+    stored = {name: tensor for name, tensor in plain.items() if name not in tensors}
+    for made in tensors.values():
+        stored.update(made)
+    safetensors.torch.save_file(stored, file, {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": variant.int4, "bits": 4,
-                                     "group_size": variant.group}
-    config["quantization_config"].update(
-        dict(zero_point=True, version="gemm", modules_to_not_convert=None)
-        if variant.int4 == "awq" else dict(desc_act=False, sym=False, damp_percent=0.01))
+    if variant.format:
+        config["quantization_config"] = formats.FORMATS[variant.format].config
+    else:
+        config["quantization_config"] = {"quant_method": variant.int4, "bits": 4,
+                                         "group_size": variant.group}
+        config["quantization_config"].update(
+            dict(zero_point=True, version="gemm", modules_to_not_convert=None)
+            if variant.int4 == "awq" else dict(desc_act=False, sym=False, damp_percent=0.01))
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
-def write(name, variant, model, golden, int4_tensors):
+def write(name, variant, model, golden, stored):
     folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     model.generation_config = transformers.GenerationConfig(**variant.generation)
@@ -553,8 +584,11 @@ def write(name, variant, model, golden, int4_tensors):
         (folder / "generation_config.json").unlink(missing_ok=True)
     if variant.rename:
         rename_tensors(folder, *variant.rename)
-    if int4_tensors:
-        pack_folder(folder, variant, int4_tensors)
+    if stored:
+        pack_folder(folder, variant, stored)
+    if variant.format:
+        sums = formats.checksums(model.state_dict())
+        (folder / "values.json").write_text(json.dumps(sums, indent=1) + "\n")
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if "rms_norm_eps" not in {f.name for f in dataclasses.fields(model.config)}:
@@ -571,11 +605,13 @@ def make(name, variant):
     for seed in range(1, SEEDS):
         model = build(variant)
         randomise(model, variant.dtype, variant.sharpness, seed)
-        model, int4_tensors = quantised(model, variant) if variant.int4 else (model, {})
+        stored = {}
+        if variant.int4 or variant.format:
+            model, stored = quantised(model, variant)
         golden = compute(model, variant, seed)
         if golden is None or not all_matters(variant, model, golden):
             continue
-        write(name, variant, model, golden, int4_tensors)
+        write(name, variant, model, golden, stored)
         size = sum(f.stat().st_size for f in (HERE / name).iterdir())
         print(f"{name}: seed {seed}, {size} bytes")
         return

@@ -54,7 +54,7 @@ int64_t MaxWidth(const std::string& model) {
   const v1::LayerKind& kind = shape->kinds(0);
   const int64_t heads = kind.attention().heads();
   if (kind.ffn().has_experts()) return std::min<int64_t>(heads, kind.ffn().experts().count());
-  if (!shape->has_quantization()) return heads;
+  if (!KeepsInt4(*shape)) return heads;
   return std::min<int64_t>(heads, kind.ffn().width() / shape->quantization().group_size());
 }
 

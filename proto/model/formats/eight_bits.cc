@@ -1,0 +1,150 @@
+// Codes of a byte with scales: FP8 (e4m3) as DeepSeek, Qwen and ModelOpt write it, and the
+// float-quantized and int-quantized of compressed-tensors.
+//
+// NAME.weight [out, in] has the codes. NAME.weight_scale_inv or NAME.weight_scale has the scales,
+// which multiply whatever their name says: one, one an output, one for each group of an output's
+// inputs, or one for each block, which quantization_config names the size of; blocks at the edges
+// are smaller. NAME.weight_zero_point is of int8 alone.
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "proto/model/formats/format.h"
+#include "proto/model/formats/methods.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera {
+namespace {
+
+constexpr std::string_view kCodes[] = {"F8_E4M3", "I8"};
+constexpr std::string_view kZeros[] = {"I8"};
+constexpr int64_t kMaxBlock = int64_t{1} << 20;
+constexpr int64_t kBlock = 128;  // where quantization_config names none
+
+bool HoldsEightBits(const TensorDirectory& tensors, const std::string& name) {
+  const auto codes = tensors.FindTensor(name + ".weight");
+  return codes.has_value() && (codes->dtype == kCodes[0] || codes->dtype == kCodes[1]);
+}
+
+bool IsScaleType(std::string_view dtype) {
+  return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F8_E8M0" || dtype == "U8";
+}
+
+// Outputs and inputs that share a scale, by the shape of the scales. False: it fits nothing.
+bool FindBlock(absl::Span<const int64_t> shape, const v1::Quantization& quantization,
+               StoredMatrix* matrix) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  matrix->scaled_rows = matrix->rows;
+  matrix->scaled_columns = matrix->columns;
+  if (count == 1) return true;
+  const bool column = shape.size() == 1 || (shape.size() == 2 && shape[1] == 1);
+  const int64_t block_rows = quantization.block_rows(),
+                block_columns = quantization.block_columns();
+  const bool in_blocks = block_rows > 0 && shape.size() == 2 &&
+                         shape[0] == CeilOf(matrix->rows, block_rows) &&
+                         shape[1] == CeilOf(matrix->columns, block_columns);
+  if (in_blocks) {
+    matrix->scaled_rows = block_rows;
+    matrix->scaled_columns = block_columns;
+    return true;
+  }
+  if (shape.empty() || shape.size() > 2 || shape[0] != matrix->rows) return false;
+  matrix->scaled_rows = 1;
+  if (column) return true;
+  matrix->scaled_columns = matrix->columns / shape[1];
+  return matrix->columns % shape[1] == 0;
+}
+
+absl::StatusOr<StoredMatrix> FindEightBits(const TensorDirectory& tensors,
+                                           const v1::Quantization& quantization,
+                                           const std::string& name, StoredMatrix matrix) {
+  matrix.as = StoredAs::kEightBits;
+  matrix.bits = 8;
+  matrix.codes = name + ".weight";
+  auto found = ExpectTensor(tensors, matrix.codes, {matrix.rows, matrix.columns}, kCodes, "");
+  if (!found.ok()) return found.status();
+  matrix.scales = name + ".weight_scale_inv";
+  if (!tensors.FindTensor(matrix.scales).has_value()) matrix.scales = name + ".weight_scale";
+  const auto scales = tensors.FindTensor(matrix.scales);
+  if (!scales.has_value()) {
+    return absl::NotFoundError(StrCat(tensors.DescribeTensor(matrix.codes), " is ", found->dtype,
+                                      ", and no file has its scales '", matrix.scales, "'"));
+  }
+  if (!IsScaleType(scales->dtype)) {
+    return absl::InvalidArgumentError(StrCat(tensors.DescribeTensor(matrix.scales), " is ",
+                                             scales->dtype,
+                                             "; scales must be F32, F16, BF16 or F8_E8M0"));
+  }
+  if (!FindBlock(scales->shape, quantization, &matrix)) {
+    return absl::InvalidArgumentError(
+        StrCat(tensors.DescribeTensor(matrix.scales), " has the shape ", ShapeText(scales->shape),
+               ", which is neither one scale, nor one for each of ", matrix.rows,
+               " outputs, nor one for each block",
+               quantization.block_rows() == 0 ? std::string(": config.json names no size of blocks")
+                                              : StrCat(" of ", quantization.block_rows(), " x ",
+                                                       quantization.block_columns(), " weights")));
+  }
+  const std::string zeros = name + ".weight_zero_point";
+  if (found->dtype == "I8" && tensors.FindTensor(zeros).has_value()) {
+    found =
+        ExpectTensor(tensors, zeros, scales->shape, kZeros, "; zeros of int8 weights must be I8");
+    if (!found.ok()) return found.status();
+    matrix.zeros = zeros;
+  } else {
+    matrix.further.push_back(zeros);
+  }
+  // Activations keep their type.
+  for (const char* other : {".input_scale", ".activation_scale", ".input_zero_point"}) {
+    matrix.further.push_back(name + other);
+  }
+  return matrix;
+}
+
+void SetBlock(JsonReader& reader, const char* key, v1::Quantization* quantization) {
+  const std::vector<int64_t> sizes = reader.Integers(key, 1, kMaxBlock);
+  if (!reader.ok()) return;
+  if (sizes.size() != 2) {
+    reader.Fail(key, "must be two numbers: outputs and inputs of a block");
+    return;
+  }
+  quantization->set_block_rows(static_cast<int32_t>(sizes[0]));
+  quantization->set_block_columns(static_cast<int32_t>(sizes[1]));
+}
+
+}  // namespace
+
+void ReadFp8(JsonReader& reader, v1::Quantization* quantization) {
+  quantization->set_format(v1::WEIGHT_FORMAT_FP8);
+  quantization->set_decoded(true);
+  for (const auto& [key, known] : {std::pair("fmt", "e4m3"), std::pair("expert_dtype", "fp8")}) {
+    const std::string value = reader.StringOr(key, known);
+    if (value == known) continue;
+    reader.Fail(key, StrCat("'", value.substr(0, 60), "' is not supported: ", known, " is",
+                            kOtherCheckpoint));
+  }
+  if (reader.Has("weight_block_size")) {
+    SetBlock(reader, "weight_block_size", quantization);
+  } else if (!reader.HasKey("weight_block_size")) {
+    quantization->set_block_rows(kBlock);
+    quantization->set_block_columns(kBlock);
+  }
+}
+
+void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization) {
+  quantization->set_format(v1::WEIGHT_FORMAT_FP8);
+  quantization->set_decoded(true);
+  const std::string algorithm = reader.StringOr("quant_algo", "");
+  if (algorithm == "FP8_PB_WO") {
+    quantization->set_block_rows(kBlock);
+    quantization->set_block_columns(kBlock);
+  } else if (algorithm != "FP8" && algorithm != "FP8_PER_CHANNEL_PER_TOKEN") {
+    reader.Fail("quant_algo",
+                StrCat("'", algorithm.substr(0, 60), "' is not supported; known are FP8, ",
+                       "FP8_PER_CHANNEL_PER_TOKEN and FP8_PB_WO", kOtherCheckpoint));
+  }
+}
+
+extern const MatrixFormat kEightBitsFormat = {.holds = HoldsEightBits, .find = FindEightBits};
+
+}  // namespace tessera

@@ -1,0 +1,18 @@
+// How quantization_config is read, by the values of quant_method; each is defined in the file of
+// its format. Failures go to the reader, and name the key and what to use instead.
+#pragma once
+
+#include "proto/json_reader.h"
+#include "proto/model.pb.h"
+
+namespace tessera {
+
+void ReadAwq(JsonReader& reader, v1::Quantization* quantization);
+void ReadGptq(JsonReader& reader, v1::Quantization* quantization);
+void ReadAutoRound(JsonReader& reader, v1::Quantization* quantization);
+void ReadFp8(JsonReader& reader, v1::Quantization* quantization);
+void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization);
+void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization);
+void ReadBitsAndBytes(JsonReader& reader, v1::Quantization* quantization);
+
+}  // namespace tessera

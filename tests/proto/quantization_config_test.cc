@@ -1,0 +1,165 @@
+// quantization_config of each format: what it says of the weights, and what is refused by its key.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "proto/model/model_config.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+absl::StatusOr<v1::Model> Parse(const std::string& member) {
+  return ParseModelConfig(R"({"architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+      "num_hidden_layers": 4, "num_attention_heads": 4, "vocab_size": 128, "intermediate_size": 96,
+      "max_position_embeddings": 32, )" +
+                              member + "}",
+                          "folder/config.json");
+}
+
+v1::Model Read(const std::string& member) {
+  const auto model = Parse(member);
+  INFO(model.status().ToString());
+  REQUIRE(model.ok());
+  return *model;
+}
+
+std::string ErrorWith(const std::string& member) {
+  const auto model = Parse(member);
+  REQUIRE_FALSE(model.ok());
+  CHECK(model.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(model.status().message());
+}
+
+// Errors of a quantization_config with these keys.
+std::string QuantisationError(const std::string& keys) {
+  return ErrorWith(R"("quantization_config": {)" + keys + "}");
+}
+
+}  // namespace
+
+TEST_CASE("quantization_config: AWQ and GPTQ of 4 bits") {
+  const v1::Quantization awq = Read(R"("quantization_config": {
+      "quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": true, "version": "GEMM"})")
+                                   .quantization();
+  CHECK(awq.format() == v1::WEIGHT_FORMAT_AWQ);
+  CHECK(awq.group_size() == 64);
+  CHECK_FALSE(awq.zeros_less_one());
+  const v1::Quantization gptq = Read(R"("quantization_config": {
+      "quant_method": "gptq", "bits": 4, "group_size": -1, "desc_act": false, "sym": true})")
+                                    .quantization();
+  CHECK(gptq.format() == v1::WEIGHT_FORMAT_GPTQ);
+  CHECK(gptq.group_size() == 0);
+  CHECK(gptq.zeros_less_one());
+  CHECK_FALSE(Read(R"("quantization_config": {"quant_method": "gptq",
+      "bits": 4, "checkpoint_format": "gptq_v2"})")
+                  .quantization()
+                  .zeros_less_one());
+  CHECK_FALSE(Read(R"("quantization_config": null)").has_quantization());
+}
+
+TEST_CASE("quantization_config: AWQ's own spelling of bits and group size") {
+  const v1::Quantization awq = Read(R"("quantization_config": {
+      "quant_method": "awq", "w_bit": 4, "q_group_size": 64, "zero_point": true})")
+                                   .quantization();
+  CHECK(awq.format() == v1::WEIGHT_FORMAT_AWQ);
+  CHECK(awq.group_size() == 64);
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq", "w_bit": 8)"),
+             Contains("quantization_config.w_bit 8 is not supported"));
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq", "w_bit": 4, "q_group_size": 12)"),
+             Contains("quantization_config.q_group_size 12"));
+  CHECK_THAT(QuantisationError(
+                 R"("quant_method": "awq", "bits": 4, "group_size": 32, "q_group_size": 64)"),
+             Contains("group_size and q_group_size say different things"));
+}
+
+TEST_CASE("quantization_config: whether the codes of a method are kept") {
+  const auto read = [](const std::string& keys) {
+    return Read(R"("quantization_config": {)" + keys + "}").quantization();
+  };
+  const auto is_decoded = [&](const std::string& keys) { return read(keys).decoded(); };
+  CHECK(is_decoded(R"("quant_method": "gptq", "bits": 4, "desc_act": true)"));
+  CHECK_FALSE(
+      is_decoded(R"("quant_method": "gptq", "bits": 4, "desc_act": true, "group_size": -1)"));
+  CHECK(is_decoded(R"("quant_method": "gptq", "bits": 8)"));
+  CHECK_FALSE(is_decoded(R"("quant_method": "gptq", "bits": 3)"));
+  CHECK(is_decoded(R"("quant_method": "modelopt", "quant_algo": "FP8")"));
+  CHECK(is_decoded(R"("quant_algo": "FP8")"));
+  const v1::Quantization fp8 = read(R"("quant_method": "fp8", "weight_block_size": [64, 32])");
+  CHECK(fp8.decoded());
+  CHECK(fp8.block_rows() == 64);
+  CHECK(fp8.block_columns() == 32);
+  CHECK(read(R"("quant_method": "fp8")").block_rows() == 128);
+  CHECK(read(R"("quant_method": "fp8", "weight_block_size": null)").block_rows() == 0);
+  const v1::Quantization round = read(R"("quant_method": "auto-round", "bits": 4,
+      "packing_format": "auto_round", "extra_config": {"lm_head": {"bits": 16}})");
+  CHECK(round.format() == v1::WEIGHT_FORMAT_GPTQ);
+  CHECK_FALSE(round.zeros_less_one());
+  CHECK(read(R"("quant_method": "intel/auto-round", "bits": 4)").zeros_less_one());
+  CHECK(read(R"("quant_method": "auto-round", "bits": 4,
+      "packing_format": "auto_round:auto_awq")")
+            .format() == v1::WEIGHT_FORMAT_AWQ);
+  const auto groups = [&](const std::string& first, const std::string& second) {
+    return read(R"("config_groups": {"a": {"targets": ["re:.*q_proj"], "weights": {)" + first +
+                R"(}}, "b": {"targets": ["Linear"], "weights": {)" + second + "}}}");
+  };
+  const v1::Quantization mixed =
+      groups(R"("num_bits": 4, "group_size": 32)", R"("num_bits": 4, "group_size": 128)");
+  CHECK_FALSE(mixed.decoded());
+  CHECK(mixed.group_size() == 128);
+  CHECK(groups(R"("num_bits": 8)", R"("num_bits": 8, "type": "float")").decoded());
+  CHECK_FALSE(groups(R"("num_bits": 8)", R"("num_bits": 4, "strategy": "channel")").decoded());
+  CHECK(groups(R"("num_bits": 8)", R"("num_bits": 4, "group_size": 32, "actorder": "group")")
+            .decoded());
+  CHECK(groups(R"("num_bits": 8, "type": "float", "strategy": "block",
+      "block_structure": [128, 64])",
+               R"("num_bits": 8)")
+            .block_columns() == 64);
+}
+
+TEST_CASE("quantization_config: what is not supported is named, with what to use instead") {
+  const auto refused = [](const std::string& keys, const std::string& named) {
+    CHECK_THAT(QuantisationError(keys),
+               Contains("folder/config.json: quantization_config." + named) &&
+                   Contains("use an AWQ or GPTQ checkpoint of 4 bits") &&
+                   Contains("--quantization int8"));
+  };
+  refused(R"("quant_method": "hqq", "bits": 8)", "quant_method 'hqq' is not supported");
+  refused(R"("bits": 4)", "quant_method '' is not supported");
+  refused(R"("quant_method": "gptq", "bits": 1)", "bits 1 is not supported");
+  refused(R"("quant_method": "gptq", "bits": 16)", "bits 16 is not supported");
+  refused(R"("quant_method": "gptq", "bits": 4, "pack_dtype": "int16")", "pack_dtype");
+  refused(R"("quant_method": "fp8", "fmt": "e5m2")", "fmt 'e5m2' is not supported");
+  refused(R"("quant_method": "fp8", "expert_dtype": "fp4")", "expert_dtype 'fp4'");
+  refused(R"("quant_method": "modelopt", "quant_algo": "NVFP4")", "quant_algo 'NVFP4'");
+  refused(R"("quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:fp8_static")",
+          "packing_format 'auto_round:fp8_static'");
+  refused(R"("quant_method": "auto-round", "bits": 4, "data_type": "mx_fp")", "data_type 'mx_fp'");
+  refused(R"("quant_method": "auto-round", "bits": 4, "super_bits": 6)", "super_bits is set");
+  refused(R"("quant_method": "bitsandbytes", "load_in_8bit": true)", "load_in_8bit is set");
+  refused(R"("quant_method": "bitsandbytes", "bnb_4bit_quant_storage": "bfloat16")",
+          "bnb_4bit_quant_storage 'bfloat16'");
+  const auto compressed = [](const std::string& weights) {
+    return R"("quant_method": "compressed-tensors", "config_groups": {"g": {"targets": ["Linear"],
+        "weights": {)" +
+           weights + "}}}";
+  };
+  refused(compressed(R"("type": "float", "num_bits": 4)"),
+          "config_groups.g.weights.num_bits 4 of type float");
+  refused(compressed(R"("type": "int", "num_bits": 16)"), "config_groups.g.weights.num_bits 16");
+  refused(compressed(R"("strategy": "tensor_group")"), "config_groups.g.weights.strategy");
+  refused(compressed("") + R"(, "format": "marlin-24")", "format 'marlin-24'");
+  refused(compressed("") + R"(, "transform_config": {"R1": {}})", "transform_config is set");
+  refused(R"("quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin")",
+          "checkpoint_format 'marlin'");
+  refused(R"("quant_method": "awq", "bits": 4, "version": "gemv")", "version 'gemv'");
+  refused(R"("quant_method": "awq", "bits": 4, "zero_point": false)", "zero_point false");
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq", "bits": 4, "group_size": 12)"),
+             Contains("quantization_config.group_size 12") && Contains("multiple of 8"));
+  CHECK_THAT(QuantisationError(R"("quant_method": "awq")"),
+             Contains("quantization_config.bits is missing"));
+  CHECK_THAT(ErrorWith(R"("quantization_config": [4])"),
+             Contains("quantization_config must be an object"));
+}
+
+}  // namespace tessera
