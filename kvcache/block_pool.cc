@@ -1,5 +1,6 @@
 #include "kvcache/block_pool.h"
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -39,7 +40,7 @@ void BlockPool::AddReference(int32_t block) {
   ++state.references;
 }
 
-void BlockPool::Release(int32_t block) {
+void BlockPool::Release(int32_t block, Evicted evicted) {
   State& state = states_[block];
   assert(state.references > 0);
   if (--state.references > 0) return;
@@ -48,10 +49,20 @@ void BlockPool::Release(int32_t block) {
     empty_.push_back(block);
     return;
   }
-  state.previous = newest_;
-  state.next = -1;
-  (newest_ >= 0 ? states_[newest_].next : oldest_) = block;
-  newest_ = block;
+  const bool first = evicted == Evicted::kFirst;
+  state.previous = first ? -1 : newest_;
+  state.next = first ? oldest_ : -1;
+  (state.previous >= 0 ? states_[state.previous].next : oldest_) = block;
+  (state.next >= 0 ? states_[state.next].previous : newest_) = block;
+}
+
+void BlockPool::Forget(int32_t block) {
+  State& state = states_[block];
+  if (state.cached && state.references == 0) {
+    Unlink(block);
+    empty_.push_back(block);
+  }
+  state.cached = false;
 }
 
 void BlockPool::Unlink(int32_t block) {
@@ -62,13 +73,16 @@ void BlockPool::Unlink(int32_t block) {
 }
 
 BlockTable::BlockTable(BlockTable&& other) noexcept
-    : pool_(other.pool_), blocks_(std::exchange(other.blocks_, {})) {}
+    : pool_(other.pool_),
+      blocks_(std::exchange(other.blocks_, {})),
+      freed_(std::exchange(other.freed_, 0)) {}
 
 BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   if (this != &other) {
     Clear();
     pool_ = other.pool_;
     blocks_ = std::exchange(other.blocks_, {});
+    freed_ = std::exchange(other.freed_, 0);
   }
   return *this;
 }
@@ -81,14 +95,32 @@ bool BlockTable::Grow(int64_t tokens) {
   return true;
 }
 
+void BlockTable::FreeBefore(int64_t first) {
+  const int64_t end = std::min(first / pool_->block_tokens(), static_cast<int64_t>(blocks_.size()));
+  for (; freed_ < end; ++freed_) {
+    pool_->Release(std::exchange(blocks_[freed_], kNoBlock), BlockPool::Evicted::kFirst);
+  }
+}
+
+void BlockTable::Skip(int64_t blocks) {
+  assert(blocks_.empty());
+  blocks_.assign(blocks, kNoBlock);
+  freed_ = blocks;
+}
+
 void BlockTable::Clear() {
-  for (auto block = blocks_.rbegin(); block != blocks_.rend(); ++block) pool_->Release(*block);
+  for (size_t i = blocks_.size(); i > static_cast<size_t>(freed_); --i) {
+    pool_->Release(blocks_[i - 1]);
+  }
   blocks_.clear();
+  freed_ = 0;
 }
 
 int64_t BlockTable::ExclusiveBlocks() const {
   int64_t count = 0;
-  for (const int32_t block : blocks_) count += pool_->references(block) == 1 ? 1 : 0;
+  for (size_t i = freed_; i < blocks_.size(); ++i) {
+    count += pool_->references(blocks_[i]) == 1 ? 1 : 0;
+  }
   return count;
 }
 

@@ -26,11 +26,15 @@ class BlockPool {
   // A block with one reference, or -1 when all are held.
   int32_t Allocate();
   void AddReference(int32_t block);
-  // The last release leaves the block cached when it is marked so, else empty.
-  void Release(int32_t block);
+  // The last release leaves the block cached when it is marked so, else empty. kFirst: as if it had
+  // been released before all others.
+  enum class Evicted { kLast, kFirst };
+  void Release(int32_t block, Evicted evicted = Evicted::kLast);
 
   // Marks a held block as worth keeping after its last release; `on_evict` hears of its end.
   void MarkCached(int32_t block) { states_[block].cached = true; }
+  // Its contents will not be asked for again: undoes MarkCached; a cached block becomes empty.
+  void Forget(int32_t block);
   // Called with a cached block that is about to be reused for something else.
   void set_on_evict(std::function<void(int32_t)> on_evict) { on_evict_ = std::move(on_evict); }
 
@@ -58,10 +62,13 @@ class BlockPool {
   std::function<void(int32_t)> on_evict_;
 };
 
-// The blocks of one sequence in order: token t stands in block t / block_tokens. Move-only owner of
-// one reference to each; must not outlive its pool.
+// The blocks of one sequence in order: token t stands in block t / block_tokens. Where old tokens
+// are not read any more, the first ones may be given back before the others (kNoBlock then stands
+// for them). Move-only owner of one reference to each; must not outlive its pool.
 class BlockTable {
  public:
+  static constexpr int32_t kNoBlock = -1;
+
   explicit BlockTable(BlockPool* pool) : pool_(pool) {}
   BlockTable(BlockTable&& other) noexcept;
   BlockTable& operator=(BlockTable&& other) noexcept;
@@ -70,12 +77,20 @@ class BlockTable {
   // Takes blocks until `tokens` tokens have room. False, with nothing taken, when the pool is
   // exhausted.
   bool Grow(int64_t tokens);
+  // Gives back the blocks whose tokens all come before token `first`; of the cached ones in the
+  // pool, those are evicted before others.
+  void FreeBefore(int64_t first);
+  // Of an empty table: its first `blocks` blocks are not read.
+  void Skip(int64_t blocks);
   // Appends a block of which the caller already holds one reference, which passes to the table.
   void Adopt(int32_t block) { blocks_.push_back(block); }
-  // Releases all, last first, so that the start of a prompt is evicted after its end.
+  // Releases all that it still has, last first, so that the start of a prompt is evicted after its
+  // end.
   void Clear();
 
   const std::vector<int32_t>& blocks() const { return blocks_; }
+  // How many at the start were given back or skipped.
+  int64_t freed() const { return freed_; }
   // Slot of token `position` in the KV memory: block * block_tokens + offset.
   int32_t Slot(int64_t position) const {
     const int32_t tokens = pool_->block_tokens();
@@ -87,6 +102,7 @@ class BlockTable {
  private:
   BlockPool* pool_;
   std::vector<int32_t> blocks_;
+  int64_t freed_ = 0;
 };
 
 }  // namespace tessera::kvcache

@@ -54,6 +54,62 @@ TEST_CASE("cached blocks are reused last, oldest release first, and their end is
   CHECK(evicted.size() == 2);
 }
 
+TEST_CASE("released as the first to be evicted, a cached block goes before older ones") {
+  BlockPool pool(3, 16);
+  const int32_t a = pool.Allocate(), b = pool.Allocate(), c = pool.Allocate();
+  for (const int32_t block : {a, b, c}) pool.MarkCached(block);
+  pool.Release(a);
+  pool.Release(b, BlockPool::Evicted::kFirst);
+  pool.Release(c);
+  CHECK(pool.Allocate() == b);
+  CHECK(pool.Allocate() == a);
+  CHECK(pool.Allocate() == c);
+}
+
+TEST_CASE("a forgotten block is empty, at once or with its last release") {
+  BlockPool pool(2, 16);
+  int evicted = 0;
+  pool.set_on_evict([&](int32_t) { ++evicted; });
+  const int32_t a = pool.Allocate(), b = pool.Allocate();
+  pool.MarkCached(a);
+  pool.MarkCached(b);
+  pool.Release(a);
+  pool.Forget(a);
+  pool.Forget(b);
+  CHECK(pool.free_blocks() == 1);
+  pool.Release(b);
+  CHECK(pool.free_blocks() == 2);
+  pool.Allocate();
+  pool.Allocate();
+  CHECK(evicted == 0);
+}
+
+TEST_CASE("a table gives back whole blocks before a token, and the others with itself") {
+  BlockPool pool(6, 4);
+  BlockTable table(&pool);
+  REQUIRE(table.Grow(14));
+  const std::vector<int32_t> blocks = table.blocks();
+  table.FreeBefore(7);  // the second block's last token is seen
+  CHECK(table.freed() == 1);
+  CHECK(pool.free_blocks() == 3);
+  table.FreeBefore(8);
+  CHECK(table.blocks() ==
+        std::vector{BlockTable::kNoBlock, BlockTable::kNoBlock, blocks[2], blocks[3]});
+  CHECK(table.Slot(9) == blocks[2] * 4 + 1);
+  CHECK(table.ExclusiveBlocks() == 2);
+  REQUIRE(table.Grow(20));
+  CHECK(table.blocks().size() == 5);
+  BlockTable moved = std::move(table);
+  CHECK(moved.freed() == 2);
+  moved.FreeBefore(1000);  // not more than there are
+  CHECK(pool.free_blocks() == 6);
+  moved.Clear();
+  moved.Skip(3);
+  REQUIRE(moved.Grow(16));
+  CHECK(pool.free_blocks() == 5);
+  CHECK(moved.blocks()[2] == BlockTable::kNoBlock);
+}
+
 TEST_CASE("a table grows all or nothing and gives everything back") {
   BlockPool pool(4, 4);
   {

@@ -104,6 +104,76 @@ TEST_CASE("a child of an evicted node is not reachable through the node's succes
   pool.Release(filler);
 }
 
+// Blocks of 4 tokens, and a window of 9: a token sees itself and 8 before it, two whole blocks.
+struct Windowed {
+  // Computes the full blocks of `tokens`, gives back what no token behind them sees, and releases.
+  void Store(const Tokens& tokens, int64_t keep = 9) {
+    BlockTable table(&pool), window(&window_pool);
+    REQUIRE((table.Grow(tokens.size()) && window.Grow(tokens.size())));
+    PrefixNode node = 0;
+    for (size_t i = 0; (i + 1) * 4 <= tokens.size(); ++i) {
+      node = index.Insert("", node, std::span(tokens).subspan(i * 4, 4), table.blocks()[i],
+                          window.blocks()[i]);
+    }
+    window.FreeBefore(static_cast<int64_t>(tokens.size()) + 1 - keep);
+  }
+
+  BlockPool pool{32, 4}, window_pool{8, 4};
+  PrefixIndex index{&pool, &window_pool, 9};
+};
+
+TEST_CASE("windows: a match has the window blocks that the next token sees") {
+  Windowed w;
+  const Tokens tokens = Sequence(10, 24);
+  w.Store(tokens);
+  const PrefixMatch match = w.index.Find("", tokens);
+  CHECK(match.blocks.size() == 6);
+  CHECK(match.window_blocks.size() == 2);
+  // A shorter prompt sees the window blocks before its own end, which nobody has evicted yet.
+  CHECK(w.index.Find("", std::span(tokens).first(12)).blocks.size() == 3);
+  CHECK(w.index.Find("", std::span(tokens).first(4)).window_blocks.size() == 1);
+}
+
+TEST_CASE("windows: where window blocks were evicted, a match ends before the gap or behind it") {
+  Windowed w;
+  const Tokens tokens = Sequence(10, 24);
+  w.Store(tokens);
+  // Those that the sequence gave back behind its window go first: the ones of blocks 3, 2, 1, 0.
+  BlockTable others(&w.window_pool);
+  REQUIRE(others.Grow(2 * 4));  // the two that are empty
+  REQUIRE(others.Grow(3 * 4));  // and that of block 3
+  CHECK(w.index.Find("", tokens).blocks.size() == 6);
+  CHECK(w.index.Find("", std::span(tokens).first(20)).blocks.size() == 3);
+  CHECK(w.index.Find("", std::span(tokens).first(16)).blocks.size() == 3);
+  REQUIRE(others.Grow(6 * 4));
+  CHECK(w.index.Find("", std::span(tokens).first(20)).blocks.empty());
+  CHECK(w.index.Find("", tokens).blocks.size() == 6);
+  REQUIRE(others.Grow(7 * 4));
+  CHECK(w.index.Find("", tokens).blocks.empty());
+}
+
+TEST_CASE("windows: a node takes the window block that it lacks, and loses it with its block") {
+  Windowed w;
+  const Tokens tokens = Sequence(10, 12);
+  w.Store(tokens);
+  {
+    BlockTable all(&w.window_pool);
+    REQUIRE(all.Grow(8 * 4));
+  }
+  CHECK(w.index.Find("", tokens).blocks.empty());
+  w.Store(tokens);
+  CHECK(w.index.Find("", tokens).blocks.size() == 3);
+  CHECK(w.index.size() == 3);
+  BlockTable table(&w.pool);
+  REQUIRE(table.Grow(32 * 4));  // evicts every block
+  CHECK(w.index.size() == 0);
+  BlockTable window(&w.window_pool);
+  REQUIRE(window.Grow(8 * 4));  // their window blocks are empty, and theirs alone
+  table.Clear();
+  window.Clear();
+  CHECK(w.window_pool.free_blocks() == 8);
+}
+
 TEST_CASE("random prompts find exactly what an exhaustive search finds") {
   std::mt19937 random(3);
   BlockPool pool(64, 2);
