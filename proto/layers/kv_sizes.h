@@ -1,0 +1,72 @@
+// How the KV of a rank is cut into blocks: derived here once, for workers and whoever plans for
+// them.
+//
+// Layers that see all tokens of a sequence keep them in common blocks. Layers with a window may
+// keep theirs apart, in blocks of a pool of their own, of which a sequence holds only what its next
+// tokens see: a window includes the token itself, so token t sees t - window + 1 to t.
+//
+// Thread rule: pure functions of plain values.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/model.pb.h"
+#include "proto/plan.pb.h"
+
+namespace tessera {
+
+// Tokens that a layer with a window sees at most; 0: the model has no such layer.
+int64_t LongestWindow(const v1::Model& model);
+
+// Bytes of one block of each pool, in all layers that a rank holds.
+struct KvBlockBytes {
+  int64_t common = 0;
+  int64_t window = 0;  // 0: windows are not kept apart, or no layer here has one
+};
+// `element_bytes`: of a number of a key or value.
+KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
+                          int64_t element_bytes, int64_t block_tokens, bool windows_apart);
+
+// What a replica is to hold.
+struct KvLimits {
+  int64_t block_tokens = 0;
+  int64_t window_tokens = 0;        // LongestWindow
+  int64_t max_sequence_tokens = 0;  // of the longest sequence
+  int64_t max_sequences = 0;        // that run at once
+  int64_t max_step_tokens = 0;      // rows of one step
+};
+
+// Whether keeping windows apart saves anything: a sequence may be longer than the window.
+bool MaySaveWindows(const KvLimits& limits);
+
+// Window blocks that one sequence holds at most, beside those of the rows of a step: what it sees
+// of the window may begin and end anywhere in a block.
+int64_t WindowBlocksOf(int64_t window_tokens, int64_t block_tokens);
+
+// Blocks of the window pool with which `sequences` sequences can run, however long they are.
+int64_t WindowBlocksFor(int64_t sequences, const KvLimits& limits);
+
+// Blocks of the two pools.
+struct KvBlocks {
+  // All blocks common where `window` is not given.
+  KvBlocks(int64_t common, int64_t window = 0) : common(common), window(window) {}
+
+  int64_t common;
+  int64_t window;
+
+  bool operator==(const KvBlocks&) const = default;
+};
+
+// Cuts `bytes` into common and window blocks: window blocks for as many sequences as can run with
+// kTypicalWindows windows of common blocks each, but no more than leave common blocks for the
+// longest sequence, and for at least one. No blocks at all where not even one sequence could run.
+inline constexpr int64_t kTypicalWindows = 8;
+KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits);
+
+// Bytes beyond which a pool is of no use: all sequences are as long as they may be.
+int64_t MaxUsefulKvBytes(const KvBlockBytes& block, const KvLimits& limits);
+
+// Bytes that a sequence of so many tokens holds in both pools while it decodes.
+int64_t SequenceKvBytes(int64_t tokens, const KvBlockBytes& block, const KvLimits& limits);
+
+}  // namespace tessera

@@ -1,0 +1,111 @@
+#include "proto/layers/kv_sizes.h"
+
+#include <catch2/catch.hpp>
+
+#include "proto/layers/layers.h"
+
+namespace tessera {
+namespace {
+
+constexpr int64_t kBlockTokens = 64;
+
+// `windowed` layers with a window, then one that sees everything, and so on.
+v1::Model Layers(int64_t layers, int64_t windowed, int64_t window, int64_t heads,
+                 int64_t kv_heads) {
+  v1::Model model;
+  model.set_hidden(5376);
+  v1::LayerKind kind;
+  kind.mutable_ffn()->set_width(21504);
+  kind.mutable_attention()->set_heads(static_cast<int32_t>(heads));
+  kind.mutable_attention()->set_kv_heads(static_cast<int32_t>(kv_heads));
+  kind.mutable_attention()->set_head_dim(128);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const bool sees_all = layer % (windowed + 1) == windowed;
+    kind.mutable_attention()->set_window(sees_all ? 0 : static_cast<int32_t>(window));
+    AppendLayers(kind, 1, &model);
+  }
+  return model;
+}
+
+v1::WorkerShare Whole(const v1::Model& model, int64_t first, int64_t end) {
+  v1::WorkerShare share;
+  share.mutable_layers()->set_begin(first);
+  share.mutable_layers()->set_end(end);
+  for (const v1::LayerKind& kind : model.kinds()) {
+    v1::LayerShare* of_kind = share.add_kinds();
+    of_kind->mutable_query_heads()->set_end(kind.attention().heads());
+    of_kind->mutable_kv_heads()->set_end(kind.attention().kv_heads());
+  }
+  return share;
+}
+
+TEST_CASE("Gemma 3 27B at 131k tokens: the KV of its 10 layers that see all, and windows") {
+  // 62 layers, every sixth of which sees everything; windows of 1024; 32 heads, 16 kv heads.
+  const v1::Model model = Layers(62, 5, 1024, 32, 16);
+  const KvLimits limits = {kBlockTokens, LongestWindow(model), 131072, 8, 2048};
+  REQUIRE(limits.window_tokens == 1024);
+  const v1::WorkerShare share = Whole(model, 0, 62);
+  const KvBlockBytes block = BlockBytesOf(model, share, 2, kBlockTokens, true);
+  const int64_t layer_bytes = int64_t{2} * 16 * 128 * 2;  // of a token
+  CHECK(block.common == 10 * layer_bytes * kBlockTokens);
+  CHECK(block.window == 52 * layer_bytes * kBlockTokens);
+  const int64_t bytes = SequenceKvBytes(131072, block, limits);
+  CHECK(bytes >= 10 * layer_bytes * 131072 + 52 * layer_bytes * 1024);
+  CHECK(bytes <= 10 * layer_bytes * 131072 + 52 * layer_bytes * (1024 + 2 * kBlockTokens));
+  // Not apart, it is 62 layers of everything: more than five times as much.
+  const KvBlockBytes together = BlockBytesOf(model, share, 2, kBlockTokens, false);
+  CHECK(together.window == 0);
+  CHECK(SequenceKvBytes(131072, together, limits) == 62 * layer_bytes * 131072);
+
+  // 13 GiB are enough for one sequence of full length, and for the windows of some beside it.
+  const KvBlocks cut = CutKv(int64_t{13} << 30, block, limits);
+  CHECK(cut.common * kBlockTokens >= 131072);
+  CHECK(cut.window >= WindowBlocksFor(2, limits));
+}
+
+TEST_CASE("a pool is cut within its bytes, for the longest sequence first and then for more") {
+  const v1::Model model = Layers(12, 3, 200, 8, 2);
+  const KvLimits limits = {16, 200, 4096, 64, 256};
+  const KvBlockBytes block = BlockBytesOf(model, Whole(model, 0, 12), 2, 16, true);
+  KvBlocks before = 0;
+  const int64_t most = MaxUsefulKvBytes(block, limits);
+  for (int64_t bytes = 0; bytes <= most; bytes += most / 97) {
+    CAPTURE(bytes);
+    const KvBlocks cut = CutKv(bytes, block, limits);
+    CHECK(cut.common * block.common + cut.window * block.window <= bytes);
+    CHECK((cut.common > 0) == (cut.window > 0));
+    CHECK(cut.window >= before.window);
+    if (cut.window == before.window) CHECK(cut.common >= before.common);
+    if (cut.window == 0) continue;
+    CHECK(cut.window >= WindowBlocksFor(1, limits));
+    if (cut.window > WindowBlocksFor(1, limits)) {
+      CHECK(cut.common * 16 >= limits.max_sequence_tokens);
+    }
+    before = cut;
+  }
+  CHECK(CutKv(most, block, limits) ==
+        KvBlocks(limits.max_sequences * limits.max_sequence_tokens / 16,
+                 WindowBlocksFor(limits.max_sequences, limits)));
+}
+
+TEST_CASE("where all layers have a window, common blocks are ids without bytes") {
+  const v1::Model model = Layers(4, 4, 200, 8, 2);
+  const KvLimits limits = {16, 200, 4096, 8, 256};
+  const KvBlockBytes block = BlockBytesOf(model, Whole(model, 0, 4), 2, 16, true);
+  CHECK(block.common == 0);
+  CHECK(CutKv(1 << 28, block, limits) == KvBlocks(8 * 4096 / 16, WindowBlocksFor(8, limits)));
+}
+
+TEST_CASE(
+    "bytes are those of the layers and heads that a rank holds; short contexts save nothing") {
+  const v1::Model model = Layers(12, 5, 200, 8, 2);
+  const KvBlockBytes stage = BlockBytesOf(model, Whole(model, 4, 7), 4, 16, true);
+  CHECK(stage.common == 16 * 2 * 2 * 128 * 4);      // layer 5
+  CHECK(stage.window == 2 * 16 * 2 * 2 * 128 * 4);  // layers 4 and 6
+  CHECK_FALSE(MaySaveWindows({16, 200, 200, 8, 256}));
+  CHECK(MaySaveWindows({16, 200, 201, 8, 256}));
+  CHECK_FALSE(MaySaveWindows({16, 0, 4096, 8, 256}));
+}
+
+}  // namespace
+}  // namespace tessera
