@@ -15,7 +15,7 @@ class RepeatingStream {
  public:
   // What decides the arguments of everything that is recorded: addresses, extents. Equal keys stand
   // for equal work.
-  using Key = std::array<uint64_t, 17>;
+  using Key = std::array<uint64_t, 20>;
 
   // What is kept: this many at most, this many now, and the memory of the device that these took,
   // as its driver counts it.

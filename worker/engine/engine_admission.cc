@@ -209,8 +209,8 @@ std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOption
 }
 
 std::unique_ptr<Sequence> MakeSequence(const std::shared_ptr<Submission>& submission,
-                                       int32_t choice, kvcache::BlockPool* pool) {
-  auto sequence = std::make_unique<Sequence>(pool);
+                                       int32_t choice, const KvPools& pools) {
+  auto sequence = std::make_unique<Sequence>(pools);
   const v1::Submit& request = submission->request;
   sequence->submission = submission;
   sequence->rank = {request.priority(), submission->turn, submission->arrival, choice};

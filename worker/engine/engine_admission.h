@@ -17,12 +17,20 @@ namespace tessera::worker {
 // Choices of one submission; more are refused.
 inline constexpr int32_t kMaxChoices = 128;
 
+// Layers that see only the last `tokens` tokens, where they keep those in blocks of their own
+// (proto/layers/kv_sizes.h). tokens 0: they do not, or there are none.
+struct WindowLimits {
+  int64_t tokens = 0;
+  int64_t total_blocks = 0;  // of the window pool; WindowBlocksFor one sequence at least
+};
+
 struct EngineOptions {
   scheduler::BatchLimits limits;
   int64_t vocabulary = 0;
   int64_t max_model_len_tokens = 0;  // longest sequence, prompt and output
   int64_t max_waiting = 1024;        // submissions queued; more are refused
   bool prefix_cache = true;
+  WindowLimits window;
   // Models with dynamic rope scaling: length up to which a token's rotation does not depend on the
   // length of its sequence, so that blocks may be shared; 0: the model has no such scaling.
   int64_t dynamic_rope_original_tokens = 0;
@@ -51,6 +59,6 @@ std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOption
 
 // One choice of it, ready to wait.
 std::unique_ptr<Sequence> MakeSequence(const std::shared_ptr<Submission>& submission,
-                                       int32_t choice, kvcache::BlockPool* pool);
+                                       int32_t choice, const KvPools& pools);
 
 }  // namespace tessera::worker

@@ -14,12 +14,13 @@ StepLimits EngineCore::LimitsOf(const EngineOptions& options) {
   limits.max_logit_rows = options.limits.max_logit_rows;
   limits.max_blocks_per_sequence =
       scheduler::BlocksFor(options.max_model_len_tokens, options.limits.block_tokens);
+  limits.windows_apart = options.window.tokens > 0;
   return limits;
 }
 
 EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor)
     : options_(options),
-      memory_(options.limits),
+      memory_(options.limits, options.window),
       hand_over_(options, &table_, &memory_),
       table_(executor->lanes()),
       builder_(options, &table_, &memory_, &load_),
@@ -58,7 +59,7 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
   if (!status.ok()) return AddRefusal(submit, status, events);
 
   const std::shared_ptr<Submission> submission =
-      table_.Open(std::move(submit), options_, now_seconds, memory_.pool());
+      table_.Open(std::move(submit), options_, now_seconds, memory_.pools());
   const v1::Submit& request = submission->request;
   Sequence* first = submission->held.back().get();
   const bool computes =

@@ -99,6 +99,7 @@ bool EngineCore::BeginStep(int index, double now_seconds, Events* events) {
     if (!plan.MakesProgress()) return false;
     if (lane.in_flight() > 0 && plan.GivesUpAny()) return false;
     builder_.Schedule(index, now_seconds, &step, events);
+    if (step.scheduled.empty() && lane.in_flight() > 0) return false;
   } while (step.scheduled.empty());
   builder_.Fill(&step);
   hand_over_.CollectPushes(&step);
@@ -231,6 +232,7 @@ void EngineCore::Distribute(EngineStep& step, double now_seconds, Events* events
     const int64_t end = std::min(sequence->computed_tokens, submission->prompt_tokens);
     prompt_tokens += std::max<int64_t>(0, end - before);
     memory_.Index(sequence);
+    memory_.FreeBehindWindow(sequence);
     if (sequence->computed_tokens >= submission->prompt_tokens) table_.ReleaseHeld(submission);
   }
   load_.set_prompt_tokens(load_.prompt_tokens() + prompt_tokens);

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "proto/kv_blocks.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/engine/kv_pool.h"
 #include "worker/formation/group_executor.h"
 #include "worker/model/model_dtypes.h"
 #include "worker/step/local_executor.h"
@@ -142,9 +144,10 @@ absl::Status CheckKvPool(int64_t bytes, bool planned, int64_t left_bytes, int64_
 // Chooses and allocates the KV pool.
 // `step_bytes` of the device are promised beside it.
 absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions& setup,
-                        const EngineOptions& options, int64_t step_bytes, LoadedShare* share) {
-  const int64_t block_tokens = options.limits.block_tokens;
-  const int64_t block_bytes = share->model->KvBlockBytes(block_tokens);
+                        const ModelOptions& model, const EngineOptions& options, int64_t step_bytes,
+                        LoadedShare* share) {
+  const KvBlockBytes block = PoolBlockBytes(*share->model, model, options);
+  const int64_t block_bytes = block.common + block.window;
   const int64_t left = setup.device->memory_bytes() - share->model->weight_bytes() -
                        share->model->activation_bytes() - step_bytes - setup.kv_staging_bytes;
   int64_t bytes = request.kv_cache_bytes();
@@ -155,17 +158,19 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
         share->model->activation_bytes() + share->model->waiting_weight_bytes();
     const int64_t free =
         setup.memory_left ? setup.memory_left() - promised : std::numeric_limits<int64_t>::max();
-    bytes = KvPoolBytes(std::min(left, free), block_bytes, options, setup.pool_takes_rest);
+    bytes = KvPoolBytes(std::min(left, free), block, KvLimitsOf(model.model, options),
+                        setup.pool_takes_rest);
   }
   absl::Status fits =
       CheckKvPool(bytes, request.kv_cache_bytes_planned(), left, block_bytes, setup, options);
   if (!fits.ok()) return fits;
-  const int64_t most = std::numeric_limits<int32_t>::max() / block_tokens;
-  share->kv_blocks = std::min(bytes / block_bytes, most);
-  auto memory = setup.device->Allocate(share->kv_blocks * block_bytes);
+  const KvBlocks blocks = CutPool(bytes, block, KvLimitsOf(model.model, options));
+  auto memory = setup.device->Allocate(blocks.window > 0 ? blocks.common * block.common +
+                                                               blocks.window * block.window
+                                                         : blocks.common * block_bytes);
   if (!memory.ok()) return memory.status();
   share->kv_memory = *std::move(memory);
-  return share->model->AttachKv(share->kv_memory.data(), share->kv_blocks, block_tokens);
+  return absl::OkStatus();
 }
 
 void Describe(const SetupOptions& setup, const ModelOptions& model, const EngineOptions& options,
@@ -206,14 +211,19 @@ void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
     phases += StrCat(phases.empty() ? "" : ", ", phase.name(), " ", Rounded(phase.seconds()), " s");
     seconds += phase.seconds();
   }
+  std::string windows;
+  if (options.window.tokens > 0) {
+    windows = StrCat(" and ", options.window.total_blocks, " of the layers with a window of ",
+                     options.window.tokens, " tokens");
+  }
   Logger("worker").info(
-      "ready for replica {} of {}, layers {} to {}: weights {} {} bytes, KV {} {} blocks of {} "
+      "ready for replica {} of {}, layers {} to {}: weights {} {} bytes, KV {} {} blocks{} of {} "
       "tokens ({} bytes), steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
       request.replica(), request.model().name(), request.share().layers().begin(),
       request.share().layers().end() - 1, TypeName(ready.weight_dtype()), ready.weight_bytes(),
-      TypeName(ready.kv_dtype()), ready.kv_blocks(), ready.block_tokens(), ready.kv_pool_bytes(),
-      options.limits.max_batched_tokens, options.limits.max_sequences, options.max_model_len_tokens,
-      seconds, phases);
+      TypeName(ready.kv_dtype()), ready.kv_blocks(), windows, ready.block_tokens(),
+      ready.kv_pool_bytes(), options.limits.max_batched_tokens, options.limits.max_sequences,
+      options.max_model_len_tokens, seconds, phases);
   if (options.limits.total_blocks * options.limits.block_tokens < options.max_model_len_tokens) {
     Logger("worker").warn("the KV pool holds {} tokens, less than one sequence of the context's {}",
                           options.limits.total_blocks * options.limits.block_tokens,
@@ -222,14 +232,6 @@ void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
 }
 
 }  // namespace
-
-int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options,
-                    bool takes_rest) {
-  const int64_t blocks_per_sequence =
-      scheduler::BlocksFor(options.max_model_len_tokens, options.limits.block_tokens);
-  const int64_t useful = options.limits.max_sequences * blocks_per_sequence * block_bytes;
-  return std::min(std::max<int64_t>(0, left_bytes) / (takes_rest ? 1 : 2), useful);
-}
 
 absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& request) {
   EngineOptions options;
@@ -336,6 +338,9 @@ class Setup {
     auto options = ReadEngineOptions(request_);
     if (!options.ok()) return options.status();
     options_ = *std::move(options);
+    if (KeepsWindowsApart(request_, options_)) {
+      options_.window.tokens = LongestWindow(request_.model());
+    }
     if (request_.peers_size() > 1 && !setup_.join) {
       return absl::FailedPreconditionError(StrCat("replica ", request_.replica(), " has ",
                                                   request_.peers_size(),
@@ -372,12 +377,30 @@ class Setup {
       timer_.Begin("allocate");
       const auto steps = StepBytes();
       if (!steps.ok()) return steps.status();
-      absl::Status status = AllocateKv(request_, setup_, options_, *steps, share_.get());
-      if (!status.ok()) return status;
-      if (call_.on_loaded) call_.on_loaded(share_);
+      absl::Status status =
+          AllocateKv(request_, setup_, model_options_, options_, *steps, share_.get());
+      if (status.ok()) status = AttachPool();
+      if (status.ok() && call_.on_loaded) call_.on_loaded(share_);
+      return status;
     }
-    options_.limits.total_blocks = share_->kv_blocks;
-    return absl::OkStatus();
+    return AttachPool();
+  }
+
+  // Cuts the pool as this replica needs it, which a share that was kept need not have been.
+  absl::Status AttachPool() {
+    const KvBlocks cut = CutPool(share_->kv_memory.size_bytes(),
+                                 PoolBlockBytes(*share_->model, model_options_, options_),
+                                 KvLimitsOf(request_.model(), options_));
+    options_.limits.total_blocks = cut.common;
+    if (cut.window > 0) {
+      options_.window.total_blocks = cut.window;
+    } else {
+      options_.window = {};
+    }
+    model_options_.limits = EngineCore::LimitsOf(options_);
+    if (share_->kv_blocks == cut) return absl::OkStatus();
+    share_->kv_blocks = cut;
+    return share_->model->AttachKv(share_->kv_memory.data(), cut, options_.limits.block_tokens);
   }
 
   std::string ModelFolder() const {
@@ -473,13 +496,14 @@ class Setup {
     return {share.kv_memory.data(),
             {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
             PoolType(),
-            share.kv_blocks,
+            share.kv_blocks.common,
             options_.limits.block_tokens,
             KvHeadDim(request_.model())};
   }
 
   void OpenKvPort(int self) {
-    if (setup_.open_kv_port) kv_port_ = setup_.open_kv_port(PoolOf(*share_), self, share_);
+    if (setup_.open_kv_port && options_.window.tokens == 0)
+      kv_port_ = setup_.open_kv_port(PoolOf(*share_), self, share_);
   }
   KvSender* Sender() const { return kv_port_ == nullptr ? nullptr : kv_port_->sender(); }
   // Keeps the port, which the member's stage pushes to.

@@ -42,7 +42,7 @@ struct SetupOptions {
   FingerprintReader fingerprint;
   Engine::Clock clock;
   int64_t kv_cache_bytes =
-      0;  // --kv-cache-memory-bytes, where Configure does not say; 0: see KvPoolBytes
+      0;  // --kv-cache-memory-bytes, where Configure does not say; 0: see KvPoolBytes (kv_pool.h)
   // Bytes that the machine can still give to anybody, for a pool whose size nobody gave. Null: all.
   std::function<int64_t()> memory_left;
   // The device's memory is nobody else's: such a pool takes all that weights, activations and steps
@@ -100,10 +100,5 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
 // device computes in (see ResolveDTypes). InvalidArgument for a type that is not supported there.
 absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& request,
                                               const HalfTypes& computed = {});
-
-// Bytes for KV where nobody said: half of what the device and its machine have left, or, where it
-// `takes_rest`, all of it; at most what max_sequences sequences of full length need.
-int64_t KvPoolBytes(int64_t left_bytes, int64_t block_bytes, const EngineOptions& options,
-                    bool takes_rest = false);
 
 }  // namespace tessera::worker

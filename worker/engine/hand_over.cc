@@ -48,7 +48,7 @@ void HandOver::Reserve(v1::Reserve reserve) {
     reserved_.push_back(RefusalOf(reserve, status));
     return;
   }
-  Room room(memory_.pool());
+  Room room(memory_.pools().blocks);
   room.tokens.assign(reserve.prompt_token_ids().begin(), reserve.prompt_token_ids().end());
   room.turn = {turns_.Enter(0, reserve.request_group()), ++arrivals_};
   room.request = std::move(reserve);

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 
+#include "proto/layers/kv_sizes.h"
+
 namespace tessera::worker {
 
-KvMemory::KvMemory(const scheduler::BatchLimits& limits)
-    : pool_(static_cast<int32_t>(limits.total_blocks), static_cast<int32_t>(limits.block_tokens)),
-      index_(&pool_) {}
+KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window)
+    : window_tokens_(window.tokens),
+      pool_(static_cast<int32_t>(limits.total_blocks), static_cast<int32_t>(limits.block_tokens)),
+      window_pool_(static_cast<int32_t>(window.total_blocks),
+                   static_cast<int32_t>(limits.block_tokens)),
+      index_(&pool_, has_windows() ? &window_pool_ : nullptr, window_tokens_) {}
 
 kvcache::PrefixMatch KvMemory::Match(std::string_view salt, std::span<const int32_t> tokens) const {
   if (static_cast<int64_t>(tokens.size()) < block_tokens()) return {};
@@ -29,14 +34,44 @@ void KvMemory::Adopt(const kvcache::PrefixMatch& match, kvcache::BlockTable* blo
   }
 }
 
+void KvMemory::Adopt(const kvcache::PrefixMatch& match, Sequence* sequence) {
+  Adopt(match, &sequence->blocks);
+  if (!has_windows()) return;
+  sequence->window_blocks.Skip(
+      static_cast<int64_t>(match.blocks.size() - match.window_blocks.size()));
+  for (const int32_t block : match.window_blocks) {
+    window_pool_.AddReference(block);
+    sequence->window_blocks.Adopt(block);
+  }
+}
+
+bool KvMemory::GrowWindow(Sequence* sequence) const {
+  if (!has_windows()) return true;
+  const auto blocks = static_cast<int64_t>(sequence->blocks.blocks().size());
+  return sequence->window_blocks.Grow(blocks * block_tokens());
+}
+
+int64_t KvMemory::WindowBlocksOf(int64_t tokens) const {
+  return std::min(tessera::WindowBlocksOf(window_tokens_, block_tokens()),
+                  scheduler::BlocksFor(tokens, block_tokens()));
+}
+
+void KvMemory::FreeBehindWindow(Sequence* sequence) const {
+  if (!has_windows()) return;
+  // The next token sees itself and window_tokens_ - 1 before it.
+  sequence->window_blocks.FreeBefore(
+      std::max<int64_t>(0, sequence->computed_tokens + 1 - window_tokens_));
+}
+
 void KvMemory::Index(Sequence* sequence) {
   const Submission& submission = *sequence->submission;
   const int64_t size = block_tokens();
   const int64_t tokens = std::min(sequence->computed_tokens, submission.indexed_tokens);
   for (int64_t& block = sequence->indexed_blocks; (block + 1) * size <= tokens; ++block) {
-    sequence->node = index_.Insert(submission.salt, sequence->node,
-                                   std::span(sequence->tokens).subspan(block * size, size),
-                                   sequence->blocks.blocks()[block]);
+    sequence->node = index_.Insert(
+        submission.salt, sequence->node, std::span(sequence->tokens).subspan(block * size, size),
+        sequence->blocks.blocks()[block],
+        has_windows() ? sequence->window_blocks.blocks()[block] : kvcache::BlockTable::kNoBlock);
   }
 }
 

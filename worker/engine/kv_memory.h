@@ -1,5 +1,5 @@
 // The KV blocks of a replica, and which of them hold prefixes of prompts: what a sequence finds
-// there, takes, and leaves for others.
+// there, takes, gives back behind its window, and leaves for others.
 //
 // Thread rule: one thread (the engine's). Ownership: outlives the sequences whose blocks it has.
 #pragma once
@@ -11,19 +11,25 @@
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
 #include "scheduler/batcher.h"
+#include "worker/engine/engine_admission.h"
 #include "worker/engine/sequence.h"
 
 namespace tessera::worker {
 
 class KvMemory {
  public:
-  // Blocks of limits.block_tokens tokens, limits.total_blocks of them.
-  explicit KvMemory(const scheduler::BatchLimits& limits);
+  // Blocks of limits.block_tokens tokens, limits.total_blocks of them; and, where windows are kept
+  // apart, those of `window`.
+  explicit KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window = {});
 
-  kvcache::BlockPool* pool() { return &pool_; }
+  KvPools pools() { return {&pool_, has_windows() ? &window_pool_ : nullptr}; }
+  bool has_windows() const { return window_tokens_ > 0; }
   int64_t block_tokens() const { return pool_.block_tokens(); }
   int64_t total_blocks() const { return pool_.total_blocks(); }
   int64_t free_blocks() const { return pool_.free_blocks(); }
+  int64_t free_window_blocks() const { return window_pool_.free_blocks(); }
+  // Window blocks that a sequence of `tokens` tokens holds at most, beside those of rows in flight.
+  int64_t WindowBlocksOf(int64_t tokens) const;
 
   // The full blocks of `tokens` that stand in the index under `salt`. They are the caller's to take
   // before anything is allocated.
@@ -33,11 +39,21 @@ class KvMemory {
   kvcache::PrefixMatch Match(const Sequence& sequence) const;
   // Takes what Match found into an empty table.
   void Adopt(const kvcache::PrefixMatch& match, kvcache::BlockTable* blocks);
+  // The same, with the window blocks.
+  void Adopt(const kvcache::PrefixMatch& match, Sequence* sequence);
+  // Makes the window table of `sequence` as long as its other one. False, with nothing taken: the
+  // window pool has too few blocks.
+  bool GrowWindow(Sequence* sequence) const;
+  // Gives back the window blocks that no token behind the computed ones sees. Rows of steps in
+  // flight are behind them, too.
+  void FreeBehindWindow(Sequence* sequence) const;
   // Puts the full blocks that `sequence` computed, as far as they may be shared, into the index.
   void Index(Sequence* sequence);
 
  private:
+  const int64_t window_tokens_;  // 0: windows are not kept apart
   kvcache::BlockPool pool_;
+  kvcache::BlockPool window_pool_;
   kvcache::PrefixIndex index_;
 };
 

@@ -105,8 +105,15 @@ class KvSending {
   const KvKey key_;
 };
 
+// Where the blocks of sequences come from.
+struct KvPools {
+  kvcache::BlockPool* blocks = nullptr;
+  kvcache::BlockPool* window_blocks = nullptr;  // null: windows are not kept apart
+};
+
 struct Sequence {
-  explicit Sequence(kvcache::BlockPool* pool) : blocks(pool) {}
+  explicit Sequence(const KvPools& pools)
+      : blocks(pools.blocks), window_blocks(pools.window_blocks) {}
 
   std::shared_ptr<Submission> submission;
   SequenceRank rank;
@@ -115,6 +122,9 @@ struct Sequence {
   std::vector<int32_t> tokens;                 // prompt, then output
   int64_t computed_tokens = 0;                 // whose keys and values are in `blocks`
   kvcache::BlockTable blocks;
+  // Of layers with a window: as many entries as `blocks`, of which those are freed that no later
+  // token sees. Empty where windows are not kept apart.
+  kvcache::BlockTable window_blocks;
   std::unique_ptr<KvSending> sending;  // ends before the blocks return; null: nothing reads them
   int64_t pushed_tokens = 0;           // of kv_target
   kvcache::PrefixNode node = 0;        // of the last indexed block

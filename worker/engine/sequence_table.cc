@@ -21,6 +21,7 @@ void GiveUpKv(Sequence* sequence) {
     sequence->submission->handed_over = {absl::AbortedError("the prompt was preempted"), {}};
   }
   sequence->blocks.Clear();
+  sequence->window_blocks.Clear();
   sequence->computed_tokens = sequence->indexed_blocks = 0;
   sequence->node = 0;
 }
@@ -124,7 +125,7 @@ void SequenceTable::MergeLanes() {
 }
 
 std::shared_ptr<Submission> SequenceTable::Open(v1::Submit submit, const EngineOptions& options,
-                                                double now_seconds, kvcache::BlockPool* pool) {
+                                                double now_seconds, const KvPools& pools) {
   const uint64_t arrival = ++arrivals_;
   const uint64_t turn = turns_.Enter(submit.priority(), submit.request_group());
   auto submission = MakeSubmission(std::move(submit), options, arrival, turn, now_seconds);
@@ -133,7 +134,7 @@ std::shared_ptr<Submission> SequenceTable::Open(v1::Submit submit, const EngineO
   ++queued_submissions_;
   next_deadline_seconds_ = std::min(next_deadline_seconds_, submission->deadline_seconds);
   for (int32_t i = request.choice_count() - 1; i >= 0; --i) {
-    submission->held.push_back(MakeSequence(submission, request.first_choice() + i, pool));
+    submission->held.push_back(MakeSequence(submission, request.first_choice() + i, pools));
   }
   changed_ = true;
   return submission;

@@ -50,9 +50,9 @@ class SequenceTable {
   void MergeLanes();
 
   // Opens a submission that passed CheckSubmit. Its choices are held, the first at the back of
-  // `held`; their blocks will come from `pool`.
+  // `held`; their blocks will come from `pools`.
   std::shared_ptr<Submission> Open(v1::Submit submit, const EngineOptions& options,
-                                   double now_seconds, kvcache::BlockPool* pool);
+                                   double now_seconds, const KvPools& pools);
   // The open submission of that id, or null.
   std::shared_ptr<Submission> Find(uint64_t submission_id) const;
   // The same, of that attempt only.

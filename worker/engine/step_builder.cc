@@ -70,14 +70,66 @@ void StepBuilder::TakeSnapshots(int lane) {
   matches_.clear();
   const size_t slots = std::min<size_t>(
       scheduler::kMostAdmitted, lane_limits_.max_sequences - static_cast<int64_t>(running.size()));
+  int64_t window_room = WindowRoom();
   for (const auto& [rank, sequence] : table_.waiting()) {
     if (waiting_.size() >= slots) break;
+    if (memory_.has_windows()) {
+      window_room -= memory_.WindowBlocksOf(ExpectedTokens(*sequence));
+      if (window_room < 0 && (!waiting_.empty() || table_.running_count() > 0)) break;
+    }
     matches_.push_back(memory_.Match(*sequence));
     const kvcache::PrefixMatch& match = matches_.back();
     waiting_.push_back({sequence->known_tokens(),
                         static_cast<int64_t>(match.blocks.size()) * memory_.block_tokens(),
                         match.idle_blocks, sequence->submission->NeedsScores(),
                         ExpectedTokens(*sequence)});
+  }
+}
+
+// Window blocks are not the batcher's: no more sequences are shown to it than have room for their
+// windows, beside what running ones still need for theirs and the rows of a step for themselves.
+int64_t StepBuilder::WindowRoom() const {
+  int64_t room = memory_.free_window_blocks() -
+                 scheduler::BlocksFor(options_.limits.max_batched_tokens, memory_.block_tokens());
+  if (!memory_.has_windows()) return room;
+  for (int lane = 0; lane < table_.lanes(); ++lane) {
+    for (const auto& sequence : table_.running(lane)) {
+      const int64_t held =
+          std::ssize(sequence->window_blocks.blocks()) - sequence->window_blocks.freed();
+      room -= std::max<int64_t>(0, memory_.WindowBlocksOf(ExpectedTokens(*sequence)) - held);
+    }
+  }
+  return room;
+}
+
+// Where answers get longer than expected, the last-ranked sequence gives way; behind a step in
+// flight, which frees blocks when it is back, the row waits for it.
+void StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
+  for (size_t i = 0; i < step->scheduled.size();) {
+    Sequence* sequence = step->scheduled[i].sequence;
+    if (memory_.GrowWindow(sequence)) {
+      ++i;
+      continue;
+    }
+    const auto running = table_.running(lane);
+    const bool in_flight = std::any_of(running.begin(), running.end(),
+                                       [](const auto& s) { return s->steps_in_flight > 0; });
+    Sequence* gives_way = in_flight ? nullptr : running.back().get();
+    const Sequence* leaves_step = in_flight ? sequence : gives_way;
+    const auto left = std::find_if(step->scheduled.begin(), step->scheduled.end(),
+                                   [&](const Scheduled& s) { return s.sequence == leaves_step; });
+    if (left != step->scheduled.end()) {
+      if (left - step->scheduled.begin() < static_cast<int64_t>(i)) --i;
+      step->scheduled.erase(left);
+    }
+    if (gives_way == nullptr) continue;
+    if (running.size() == 1) {
+      table_.End(gives_way, absl::InternalError("the window pool is too small for one sequence"),
+                 events);
+      continue;
+    }
+    table_.Move(gives_way, SequenceState::kWaiting);
+    load_.set_preemptions(load_.preemptions() + 1);
   }
 }
 
@@ -109,6 +161,7 @@ void StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, Token
                events);
     return true;
   });
+  if (memory_.has_windows()) GrowWindows(lane, step, events);
 }
 
 void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {
@@ -129,7 +182,7 @@ void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {
 
 void StepBuilder::Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match,
                         double now_seconds) {
-  memory_.Adopt(match, &sequence->blocks);
+  memory_.Adopt(match, sequence);
   const auto found = static_cast<int64_t>(match.blocks.size());
   const int64_t cached = found * memory_.block_tokens();
   sequence->computed_tokens = cached;
@@ -155,9 +208,10 @@ void StepBuilder::Fill(EngineStep* step) const {
   step->arrays.Begin();
   for (Scheduled& s : step->scheduled) {
     const Sequence& sequence = *s.sequence;
-    s.first_row = step->arrays.AddSequence({sequence.tokens, sequence.submission->prompt_tokens,
-                                            sequence.computed_then(), s.rows, &sequence.blocks,
-                                            sequence.last_draw});
+    s.first_row = step->arrays.AddSequence(
+        {sequence.tokens, sequence.submission->prompt_tokens, sequence.computed_then(), s.rows,
+         &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr,
+         sequence.last_draw});
   }
   AddLogitRows(step);
   AddRequests(step);

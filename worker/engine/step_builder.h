@@ -32,7 +32,8 @@ class StepBuilder {
   const scheduler::StepPlan& Plan(int lane);
   // Carries the plan out: sequences give their blocks back, are admitted, and get room for their
   // rows, which are left in step->scheduled: sequences of one row first. Those that have outgrown
-  // the pool end, with events.
+  // the pool end, with events. Nothing is left where all of them gave way, or, behind a step in
+  // flight, wait for window blocks.
   void Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events);
   // Arrays and requests of what is scheduled; everything but the pushes. Not sealed.
   void Fill(EngineStep* step) const;
@@ -43,6 +44,8 @@ class StepBuilder {
  private:
   int64_t ExpectedTokens(const Sequence& sequence) const;
   void TakeSnapshots(int lane);
+  int64_t WindowRoom() const;
+  void GrowWindows(int lane, EngineStep* step, TokenEvents* events);
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
   void Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match, double now_seconds);
   static void AddLogitRows(EngineStep* step);

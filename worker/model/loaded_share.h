@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "kernels/device.h"
+#include "proto/layers/kv_sizes.h"
 #include "worker/model/model.h"
 
 namespace tessera::worker {
@@ -15,7 +16,7 @@ namespace tessera::worker {
 struct LoadedShare {
   kernels::Buffer kv_memory;
   std::unique_ptr<Model> model;
-  int64_t kv_blocks = 0;  // in kv_memory
+  KvBlocks kv_blocks{0};  // of kv_memory, as the model has it attached
   bool packs = false;     // Model::PackWeights was called
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/repeating_stream.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
@@ -68,22 +69,25 @@ class Transformer : public Model {
   }
 
   int64_t KvBlockBytes(int64_t block_tokens) const override {
-    int64_t bytes = 0;
-    for (int64_t layer = 0; layer < Layers(); ++layer) bytes += 2 * PlaneBytes(layer, block_tokens);
-    return bytes;
+    return BlockBytesOf(options_.model, options_.share, kernels::SizeInBytes(options_.kv_dtype),
+                        block_tokens, /*windows_apart=*/false)
+        .common;
   }
 
-  absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) override {
-    if (memory == nullptr || blocks < 1 || block_tokens < 1) {
+  absl::Status AttachKv(std::byte* memory, KvBlocks blocks, int64_t block_tokens) override {
+    if (memory == nullptr || blocks.common < 1 || blocks.window < 0 || block_tokens < 1) {
       return absl::InvalidArgumentError("model: KV needs memory, blocks and block_tokens above 0");
     }
     kv_.clear();
+    blocks_ = blocks;
     for (int64_t layer = 0; layer < Layers(); ++layer) {
+      const bool apart = blocks.window > 0 && WindowOfLayer(layer) > 0;
+      const int64_t of_layer = apart ? blocks.window : blocks.common;
       const auto plane = [&] {
         const TensorView view(
             memory, options_.kv_dtype,
-            {PartOfLayer(layer).kv_heads, blocks, block_tokens, ShapeOfLayer(layer).head_dim});
-        memory += blocks * PlaneBytes(layer, block_tokens);
+            {PartOfLayer(layer).kv_heads, of_layer, block_tokens, ShapeOfLayer(layer).head_dim});
+        memory += of_layer * PlaneBytes(layer, block_tokens);
         return view;
       };
       const TensorView keys = plane();
@@ -152,12 +156,15 @@ class Transformer : public Model {
     const auto extent = [](int64_t size) { return static_cast<uint64_t>(size); };
     return {address(this),
             address(kv_[0].keys.data),
-            extent(kv_[0].keys.shape[1]),
+            extent(blocks_.common),
+            extent(blocks_.window),
             extent(kv_[0].keys.shape[2]),
             address(step.token_ids.data),
             address(step.positions.data),
             address(step.rope_lengths.data),
             address(step.slots.data),
+            address(step.window_slots.data),
+            address(step.window_block_tables.data),
             address(step.query_starts.data),
             address(step.context_lengths.data),
             address(step.block_tables.data),
@@ -171,6 +178,9 @@ class Transformer : public Model {
 
   int64_t Layers() const { return static_cast<int64_t>(weights_->layers.size()); }
   // Of this share's layers, counted from its first one.
+  int64_t WindowOfLayer(int64_t index) const {
+    return KindOf(options_.model, options_.share.layers().begin() + index).attention().window();
+  }
   LayerShape ShapeOfLayer(int64_t index) const {
     return ShapeOf(options_.model, KindOf(options_.model, options_.share.layers().begin() + index));
   }
@@ -214,6 +224,12 @@ class Transformer : public Model {
 
   absl::Status CheckStep(const StepInputs& step) const {
     if (kv_.empty()) return absl::FailedPreconditionError("model: AttachKv comes before Forward");
+    if ((blocks_.window > 0) != (step.window_slots.data != nullptr)) {
+      return absl::InvalidArgumentError(
+          blocks_.window > 0 ? "model: layers with a window have blocks of their own, which the "
+                               "step does not name"
+                             : "model: the step names window blocks, and there are none");
+    }
     const StepLimits& limits = options_.limits;
     if (step.token_ids.rows() > limits.max_tokens ||
         step.context_lengths.rows() > limits.max_sequences ||
@@ -238,6 +254,7 @@ class Transformer : public Model {
   const ModelBuffers buffers_;
   kernels::Device* const device_;
   std::vector<kernels::KvCacheView> kv_;
+  KvBlocks blocks_{0};  // of kv_
   kernels::Buffer attention_memory_;
   TensorView attention_workspace_;
   ForwardPass pass_;

@@ -21,6 +21,7 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
+#include "proto/layers/kv_sizes.h"
 #include "worker/weights/model_options.h"
 
 namespace tessera::worker {
@@ -43,6 +44,10 @@ struct StepInputs {
   kernels::TensorView query_starts;     // [sequences + 1] i32
   kernels::TensorView context_lengths;  // [sequences] i32, including this step's rows
   kernels::TensorView block_tables;     // [sequences, max_blocks] i32
+  // The same for layers with a window, where these have blocks of their own; else no data. Entries
+  // of blocks that no row sees are any block.
+  kernels::TensorView window_slots = {};
+  kernels::TensorView window_block_tables = {};
   kernels::TensorView logit_rows;  // [logit_rows] i32; rows whose logits are wanted; may be empty
   kernels::RowsPerSequence rows_per_sequence = kernels::RowsPerSequence::kAny;
   KvWriteListener* kv_listener = nullptr;  // null: nobody asks
@@ -62,11 +67,13 @@ class Model {
       const std::function<void(int64_t, int64_t)>& progress);
   virtual ~Model() = default;
 
-  // Bytes of one KV block in all layers of this worker; the caller allocates blocks * this much.
+  // Bytes of one KV block in all layers of this worker, none of them apart.
   virtual int64_t KvBlockBytes(int64_t block_tokens) const = 0;
-  // Cuts `memory` (blocks * KvBlockBytes) into one view per layer, and allocates the workspace of
-  // attention. Before the first Forward; again, before the next one, with other memory.
-  virtual absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) = 0;
+  // Cuts `memory`, which has room for these blocks (proto/layers/kv_sizes.h), into one view per
+  // layer, and allocates the workspace of attention. With window blocks, layers with a window have
+  // those and steps name them. Before the first Forward; again, before the next one, with other
+  // memory or blocks.
+  virtual absl::Status AttachKv(std::byte* memory, KvBlocks blocks, int64_t block_tokens) = 0;
   // Makes `group`, which must outlive the model or be replaced by another call, sum what the ranks
   // of this stage compute; null: this worker is the stage. Exchanges sizes with the other ranks,
   // which call it too. Needed before Forward where the share is not all of its layers.

@@ -47,6 +47,12 @@ ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t index, int64_t token
           .v = Heads(all, (heads + kv_heads) * d, kv_heads, d)};
 }
 
+ForwardPass::StepBlocks ForwardPass::BlocksOf(int64_t index, const StepInputs& step) const {
+  const bool apart = step.window_slots.data != nullptr && Kind(index).attention().window() > 0;
+  return apart ? StepBlocks{step.window_slots, step.window_block_tables}
+               : StepBlocks{step.slots, step.block_tables};
+}
+
 absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
                                   kernels::Stream& stream) {
   const AttentionWeights& attention = weights_.layers[index].attention;
@@ -68,7 +74,7 @@ absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step
                                         .k = projected.k,
                                         .v = projected.v,
                                         .cache = kv_[index],
-                                        .slots = step.slots};
+                                        .slots = BlocksOf(index, step).slots};
   const int rope = ropes_.of_kind[KindIndexOf(model_, share_.layers().begin() + index)];
   if (rope >= 0) args.cos_sin = buffers_.ropes[rope].cos_sin.Rows(step.token_ids.rows());
   absl::Status status;
@@ -160,7 +166,7 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                          .cache = kv_[index],
                          .query_starts = step.query_starts,
                          .context_lengths = step.context_lengths,
-                         .block_tables = step.block_tables,
+                         .block_tables = BlocksOf(index, step).tables,
                          .scale = static_cast<float>(scale),
                          .window = attention.window(),
                          .soft_cap = static_cast<float>(attention.soft_cap()),

@@ -68,6 +68,10 @@ class ForwardPass {
     kernels::TensorView source_rows;     // [tokens * per token]
     kernels::TensorView offsets;         // [experts + 1]
   };
+  // Where a step's rows stand in the cache of a layer.
+  struct StepBlocks {
+    const kernels::TensorView &slots, &tables;
+  };
 
   // Multiplies rows, in place, by a factor that is 1 where it is 0.
   absl::Status Scale(const kernels::TensorView& rows, double factor, kernels::Stream& stream);
@@ -80,6 +84,7 @@ class ForwardPass {
   // Own columns of the logits to rank 0, which puts all in their place.
   absl::Status GatherLogits(int64_t count, kernels::Stream& stream);
 
+  StepBlocks BlocksOf(int64_t index, const StepInputs& step) const;
   Residual RowsOf(const kernels::TensorView& hidden, int64_t rows) const;
   Projections ProjectionsOf(int64_t index, int64_t tokens) const;
   // Projects, rotates, and puts keys and values into the cache.

@@ -14,8 +14,9 @@ namespace {
 int64_t Padded(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 int64_t ElementsBeforeTables(const StepLimits& limits) {
-  return 4 * Padded(limits.max_tokens) + Padded(limits.max_sequences + 1) +
-         Padded(limits.max_sequences) + Padded(limits.max_logit_rows);
+  return (limits.windows_apart ? 5 : 4) * Padded(limits.max_tokens) +
+         Padded(limits.max_sequences + 1) + Padded(limits.max_sequences) +
+         Padded(limits.max_logit_rows);
 }
 
 int64_t TableElements(const StepLimits& limits) {
@@ -37,7 +38,7 @@ int64_t PaddedRows(int64_t rows) {
 }
 
 int64_t StepArrays::Elements(const StepLimits& limits) {
-  return ElementsBeforeTables(limits) + TableElements(limits);
+  return ElementsBeforeTables(limits) + (limits.windows_apart ? 2 : 1) * TableElements(limits);
 }
 
 StepArrays::StepArrays(const StepLimits& limits) : limits_(limits), memory_(Elements(limits)) {
@@ -54,7 +55,9 @@ StepArrays::StepArrays(const StepLimits& limits) : limits_(limits), memory_(Elem
   query_starts_ = take(limits.max_sequences + 1);
   context_lengths_ = take(limits.max_sequences);
   logit_rows_ = take(limits.max_logit_rows);
+  window_slots_ = limits.windows_apart ? take(limits.max_tokens) : nullptr;
   block_tables_ = at;
+  window_tables_ = limits.windows_apart ? at + TableElements(limits) : nullptr;
   widths_.reserve(limits.max_sequences);
   flat_tables_.reserve(limits.max_sequences);
 }
@@ -66,6 +69,8 @@ void StepArrays::Begin() {
   table_width_ = 1;
   widths_.clear();
   flat_tables_.clear();
+  flat_window_tables_.clear();
+  windows_apart_ = false;
   query_starts_[0] = 0;
 }
 
@@ -73,6 +78,8 @@ int32_t StepArrays::AddSequence(const SequenceRows& sequence) {
   assert(rows_ + sequence.rows <= limits_.max_tokens);
   assert(sequences() < limits_.max_sequences);
   const int32_t first_row = static_cast<int32_t>(rows_);
+  windows_apart_ = sequence.window_blocks != nullptr;
+  assert(!windows_apart_ || limits_.windows_apart);
   for (int64_t i = 0; i < sequence.rows; ++i, ++rows_) {
     const int64_t position = sequence.first + i;
     const bool fed = position >= std::ssize(sequence.tokens);
@@ -82,10 +89,17 @@ int32_t StepArrays::AddSequence(const SequenceRows& sequence) {
     rope_lengths_[rows_] =
         static_cast<int32_t>(std::max<int64_t>(sequence.prompt_tokens, position + 1));
     slots_[rows_] = sequence.blocks->Slot(position);
+    if (windows_apart_) window_slots_[rows_] = sequence.window_blocks->Slot(position);
   }
   context_lengths_[widths_.size()] = static_cast<int32_t>(sequence.first + sequence.rows);
   const std::vector<int32_t>& blocks = sequence.blocks->blocks();
   flat_tables_.insert(flat_tables_.end(), blocks.begin(), blocks.end());
+  if (windows_apart_) {
+    const std::vector<int32_t>& window_blocks = sequence.window_blocks->blocks();
+    assert(window_blocks.size() == blocks.size());
+    flat_window_tables_.insert(flat_window_tables_.end(), window_blocks.begin(),
+                               window_blocks.end());
+  }
   widths_.push_back(static_cast<int32_t>(blocks.size()));
   query_starts_[widths_.size()] = static_cast<int32_t>(rows_);
   return first_row;
@@ -101,12 +115,8 @@ void StepArrays::Seal() {
   int32_t widest = 1;
   for (const int32_t width : widths_) widest = std::max(widest, width);
   table_width_ = static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(widest)));
-  const int32_t* blocks = flat_tables_.data();
-  for (int64_t i = 0; i < sequences(); ++i) {
-    int32_t* row = block_tables_ + i * table_width_;
-    std::fill(std::copy_n(blocks, widths_[i], row), row + table_width_, 0);
-    blocks += widths_[i];
-  }
+  LayOut(flat_tables_, block_tables_);
+  if (windows_apart_) LayOut(flat_window_tables_, window_tables_);
   bool one = false, several = false;
   for (int64_t i = 0; i < sequences(); ++i) {
     const int32_t rows = query_starts_[i + 1] - query_starts_[i];
@@ -117,6 +127,18 @@ void StepArrays::Seal() {
                        : one    ? kernels::RowsPerSequence::kAny
                                 : kernels::RowsPerSequence::kSeveral;
   Pad();
+}
+
+void StepArrays::LayOut(const std::vector<int32_t>& tables, int32_t* to) const {
+  const int32_t* blocks = tables.data();
+  for (int64_t i = 0; i < sequences(); ++i) {
+    int32_t* row = to + i * table_width_;
+    // A block that is freed, and so not read, is any one.
+    int32_t* const end = std::transform(blocks, blocks + widths_[i], row,
+                                        [](int32_t block) { return std::max(0, block); });
+    std::fill(end, row + table_width_, 0);
+    blocks += widths_[i];
+  }
 }
 
 // A padded row is no token, stands in no block and belongs to no sequence (kernels/ops.h).
@@ -132,6 +154,10 @@ void StepArrays::Pad() {
   std::fill(positions_ + rows_, positions_ + rows, -1);
   std::fill(rope_lengths_ + rows_, rope_lengths_ + rows, 1);
   std::fill(slots_ + rows_, slots_ + rows, -1);
+  if (windows_apart_) {
+    std::fill(window_slots_ + rows_, window_slots_ + rows, -1);
+    std::fill(window_tables_ + rows_ * table_width_, window_tables_ + rows * table_width_, 0);
+  }
   std::fill(query_starts_ + rows_ + 1, query_starts_ + rows + 1, static_cast<int32_t>(rows_));
   std::fill(context_lengths_ + rows_, context_lengths_ + rows, 0);
   std::fill(logit_rows_ + rows_, logit_rows_ + rows, -1);

@@ -28,6 +28,9 @@ struct SequenceRows {
   int64_t first = 0;  // position of its first row
   int64_t rows = 0;
   const kvcache::BlockTable* blocks = nullptr;  // has room for first + rows tokens
+  // The same of layers with a window, where these have blocks of their own; then all sequences have
+  // it. What the rows do not see may be freed.
+  const kvcache::BlockTable* window_blocks = nullptr;
   // Which draw of the step before this one gives the token behind `tokens`, if it has a row here:
   // the device takes it from there (kernels::FeedTokensArgs).
   int32_t fed_draw = 0;
@@ -65,7 +68,7 @@ class StepArrays {
   int64_t rows() const { return rows_; }
   int64_t sequences() const { return static_cast<int64_t>(widths_.size()); }
   int64_t logit_count() const { return logit_count_; }
-  int64_t fed_rows() const { return fed_rows_; }        // whose tokens the step before draws
+  int64_t fed_rows() const { return fed_rows_; }  // whose tokens the step before draws
   // After Seal.
   kernels::RowsPerSequence rows_per_sequence() const { return rows_per_sequence_; }
   int64_t table_width() const { return table_width_; }  // of the padded tables, after Seal
@@ -75,6 +78,12 @@ class StepArrays {
   std::span<const int32_t> positions() const { return Used(positions_, rows_); }
   std::span<const int32_t> rope_lengths() const { return Used(rope_lengths_, rows_); }
   std::span<const int32_t> slots() const { return Used(slots_, rows_); }
+  // Whether layers with a window have blocks of their own; then their slots and tables.
+  bool windows_apart() const { return windows_apart_; }
+  std::span<const int32_t> window_slots() const { return Used(window_slots_, rows_); }
+  std::span<const int32_t> padded_window_tables() const {
+    return Used(window_tables_, sequences() * table_width_);
+  }
   std::span<const int32_t> query_starts() const { return Used(query_starts_, sequences() + 1); }
   std::span<const int32_t> context_lengths() const { return Used(context_lengths_, sequences()); }
   std::span<const int32_t> logit_rows() const { return Used(logit_rows_, logit_count_); }
@@ -95,7 +104,8 @@ class StepArrays {
   Extents extents() const { return {rows_, sequences(), logit_count_}; }
   Extents padded_extents() const { return padded_; }
 
-  // The memory of all arrays, in elements: everything before the tables in one piece, then they.
+  // The memory of all arrays, in elements: everything before the tables in one piece, then the
+  // tables of each kind.
   std::span<const int32_t> memory() const { return memory_; }
   std::span<const int32_t> before_tables() const {
     return Used(memory_.data(), block_tables_ - memory_.data());
@@ -110,6 +120,9 @@ class StepArrays {
   absl::Status CheckCounts(const Columns& columns) const;
   absl::Status CheckIndices(const Columns& columns, int64_t kv_blocks, int64_t block_tokens) const;
 
+  // Rows of the padded tables at `to` from widths_ and `blocks`, one table after the other.
+  void LayOut(const std::vector<int32_t>& blocks, int32_t* to) const;
+
   const StepLimits limits_;
   std::vector<int32_t> memory_;
   int32_t* token_ids_;
@@ -119,13 +132,17 @@ class StepArrays {
   int32_t* query_starts_;
   int32_t* context_lengths_;
   int32_t* logit_rows_;
+  int32_t* window_slots_;  // null where limits_ has no windows apart
   int32_t* block_tables_;
+  int32_t* window_tables_;  // as window_slots_
   std::vector<int32_t> widths_;
   std::vector<int32_t> flat_tables_;
+  std::vector<int32_t> flat_window_tables_;  // as wide as flat_tables_
   int64_t rows_ = 0;
   int64_t logit_count_ = 0;
   int64_t fed_rows_ = 0;
   int64_t table_width_ = 1;
+  bool windows_apart_ = false;
   kernels::RowsPerSequence rows_per_sequence_ = kernels::RowsPerSequence::kAny;
   Extents padded_;
 };

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace tessera::worker {
 
@@ -40,11 +41,18 @@ absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, bool padde
   step.logit_rows = view(arrays.logit_rows(), extents.logit_rows);
   step.block_tables = kernels::TensorView(on_device(arrays.padded_tables()), kernels::DType::kI32,
                                           {extents.sequences, arrays.table_width()});
-  const std::span<const int32_t> tables(
-      arrays.padded_tables().data(), static_cast<size_t>(extents.sequences * arrays.table_width()));
+  const auto table_elements = static_cast<size_t>(extents.sequences * arrays.table_width());
+  std::vector<std::span<const int32_t>> parts = {arrays.before_tables(),
+                                                 {arrays.padded_tables().data(), table_elements}};
+  if (arrays.windows_apart()) {
+    step.window_slots = view(arrays.window_slots(), extents.rows);
+    step.window_block_tables = step.block_tables;
+    step.window_block_tables.data = on_device(arrays.padded_window_tables());
+    parts.emplace_back(arrays.padded_window_tables().data(), table_elements);
+  }
   std::byte* const staging =
       staging_.data() == nullptr ? nullptr : staging_.data() + copies_++ % kSteps * device_bytes();
-  for (const std::span<const int32_t> part : {arrays.before_tables(), tables}) {
+  for (const std::span<const int32_t> part : parts) {
     const void* from = part.data();
     if (staging != nullptr) {
       from = std::memcpy(staging + (part.data() - base) * sizeof(int32_t), from, part.size_bytes());

@@ -16,6 +16,7 @@ struct StepLimits {
   int64_t max_sequences = 256;          // sequences in one step
   int64_t max_logit_rows = 256;         // rows of one step whose logits are asked for
   int64_t max_blocks_per_sequence = 0;  // block table width = ceil(max_model_len / block_tokens)
+  bool windows_apart = false;           // steps may have block tables of window layers
 };
 
 struct ModelOptions {

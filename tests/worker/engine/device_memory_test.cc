@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/model/model_folder.h"
 #include "tests/logged_lines.h"
 #include "tests/worker/engine/engine_harness.h"
@@ -97,6 +98,34 @@ TEST_CASE("where the memory is the worker's alone, the pool takes what weights a
   CHECK(pool_bytes() > half);
 }
 
+TEST_CASE(
+    "windows are kept apart where one worker serves, and a kept share is cut as its role asks") {
+  const auto device = MakeDevice();
+  SetupOptions setup = SetupOn(device.get());
+  v1::ConfigureRequest request = Request("qwen2_window");
+  request.set_max_model_len_tokens(120);
+  SetupCall call;
+  call.progress = [](const std::string&, int64_t, int64_t) {};
+  call.on_loaded = [&](std::shared_ptr<LoadedShare> loaded) { call.loaded = std::move(loaded); };
+  const auto blocks = [&](v1::ReplicaRole role) {
+    request.set_role(role);
+    auto configured = SetUpEngine(request, setup, call);
+    REQUIRE(configured.status().message() == "");
+    CHECK(configured->ready.kv_blocks() == call.loaded->kv_blocks.common);
+    configured->engine->Stop(absl::CancelledError("the next one comes"));
+    return call.loaded->kv_blocks;
+  };
+  const KvLimits limits = {8, LongestWindow(request.model()), 120, 2, 16};
+  REQUIRE(limits.window_tokens > 0);
+  const KvBlocks apart = blocks(v1::REPLICA_ROLE_UNSPECIFIED);
+  // Two sequences of full length, which is what may run at once, and their windows.
+  CHECK(apart == KvBlocks(2 * 120 / 8, WindowBlocksFor(2, limits)));
+  const KvBlocks together = blocks(v1::REPLICA_ROLE_DECODE);
+  CHECK(together.window == 0);
+  CHECK(together.common < apart.common);
+  CHECK(blocks(v1::REPLICA_ROLE_UNSPECIFIED) == apart);
+}
+
 constexpr int64_t kSmallBytes = int64_t{8} << 20;
 
 // Set up where the pool takes the rest of kSmallBytes, of which sequences could use more.
@@ -129,7 +158,7 @@ int64_t GraphsKept(int64_t more_bytes) {
   REQUIRE(emulated::GraphsAlive() == 0);
   auto options = ReadEngineOptions(request);
   REQUIRE(options.ok());
-  options->limits.total_blocks = share->kv_blocks;
+  options->limits.total_blocks = share->kv_blocks.common;
   EngineCore core(*options,
                   *LocalExecutor::Create(EngineCore::LimitsOf(*options), SamplingOf(*options),
                                          share->model.get(), device->get()));
@@ -168,7 +197,7 @@ TEST_CASE("where the pool takes the rest, attention on tensor cores finds its wo
   request.set_weight_dtype(v1::DATA_TYPE_BFLOAT16);
   request.set_max_sequences(4);
   request.set_max_model_len_tokens(8000);
-  CHECK(TakeTheRest(request, device->get())->kv_blocks > 0);
+  CHECK(TakeTheRest(request, device->get())->kv_blocks.common > 0);
 #endif
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "kernels/cuda/emulation/runtime.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
 #include "tests/worker/engine/engine_harness.h"
@@ -24,6 +25,8 @@ struct Circumstances {
   bool prefix_cache = true;
   bool crowded = false;  // other prompts beside the golden ones
   bool twice = false;    // everything again, behind the first
+  // Layers with a window keep blocks of their own, enough for so many sequences; 0: they do not.
+  int64_t windows = 0;
 };
 
 struct Answer {
@@ -55,14 +58,22 @@ class RealEngine {
     auto options = ReadEngineOptions(request);
     REQUIRE(options.ok());
     options->limits.total_blocks = circumstances.total_blocks;
+    KvBlocks blocks = circumstances.total_blocks;
+    if (circumstances.windows > 0) {
+      const KvLimits limits = {8, LongestWindow(*shape), 120, 8, circumstances.max_batched_tokens};
+      blocks.window = WindowBlocksFor(circumstances.windows, limits);
+      options->window = {limits.window_tokens, blocks.window};
+    }
     auto model_options = ReadModelOptions(request);
     REQUIRE(model_options.ok());
     model_options->limits = EngineCore::LimitsOf(*options);
     auto model = Model::Load(*model_options, device, [](int64_t, int64_t) {});
     REQUIRE(model.ok());
     model_ = *std::move(model);
-    kv_ = *device.Allocate(circumstances.total_blocks * model_->KvBlockBytes(8));
-    REQUIRE(model_->AttachKv(kv_.data(), circumstances.total_blocks, 8).ok());
+    const KvBlockBytes bytes =
+        BlockBytesOf(*shape, request.share(), /*element_bytes=*/4, 8, circumstances.windows > 0);
+    kv_ = *device.Allocate(blocks.common * bytes.common + blocks.window * bytes.window);
+    REQUIRE(model_->AttachKv(kv_.data(), blocks, 8).ok());
     core_ = std::make_unique<EngineCore>(
         *options,
         *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model_.get(), &device));
@@ -142,13 +153,14 @@ void CheckSame(const Outcome& outcome, const Outcome& alone, const std::vector<G
 }
 
 // In all circumstances.
-void CheckGolden(kernels::Device& device, const std::string& name) {
-  INFO(name);
+void CheckGolden(kernels::Device& device, const std::string& name, int64_t windows = 0) {
+  INFO(name << ", " << windows << " windows");
   const std::vector<GoldenRun> runs = ReadGolden(name);
   const Outcome alone = RunGolden(device, name, runs, {});
   CheckSame(alone, alone, runs, false);
 
   Circumstances circumstances;
+  circumstances.windows = windows;
   circumstances.crowded = true;
   circumstances.twice = true;
   circumstances.max_batched_tokens = 11;  // chunks that end anywhere
@@ -156,8 +168,13 @@ void CheckGolden(kernels::Device& device, const std::string& name) {
   const Outcome crowded = RunGolden(device, name, runs, circumstances);
   CheckSame(crowded, alone, runs, true);
   CHECK(crowded.preemptions > 0);
+  if (windows > 0) {
+    circumstances.windows = 1;
+    CheckSame(RunGolden(device, name, runs, circumstances), alone, runs, true);
+  }
 
   circumstances = {};
+  circumstances.windows = windows;
   circumstances.twice = true;
   const Outcome cached = RunGolden(device, name, runs, circumstances);
   CheckSame(cached, alone, runs, true);
@@ -173,6 +190,18 @@ TEST_CASE(
   for (const std::string& name : GoldenModels()) CheckGolden(TestDevice(), name);
 }
 
+TEST_CASE("so it does where layers with a window keep blocks of their own") {
+  int models = 0;
+  for (const std::string& name : GoldenModels()) {
+    const auto shape = ReadModelFolder(GoldenFolder(name).string());
+    REQUIRE(shape.ok());
+    if (LongestWindow(*shape) == 0 || LongestWindow(*shape) > 60) continue;
+    CheckGolden(TestDevice(), name, /*windows=*/8);
+    ++models;
+  }
+  CHECK(models >= 4);  // Mistral, Qwen2, SmolLM3 and EXAONE 4 at least
+}
+
 TEST_CASE("the emulated GPU gives them, too") {
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
@@ -184,6 +213,7 @@ TEST_CASE("the emulated GPU gives them, too") {
   for (const char* name : {"llama", "mistral_window", "llama_gptq", "mixtral_awq_bf16"}) {
     CheckGolden(*made->device, name);
   }
+  CheckGolden(*made->device, "qwen2_window", /*windows=*/8);
   kernels::cuda::emulated::Inject({});
 #endif
 }

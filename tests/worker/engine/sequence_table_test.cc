@@ -20,7 +20,7 @@ struct Table {
     v1::Submit submit = MakeSubmit(id, Prompt(10, id), 5);
     submit.set_choice_count(choices);
     submit.set_priority(priority);
-    return table.Open(std::move(submit), SmallOptions(), now, &pool);
+    return table.Open(std::move(submit), SmallOptions(), now, {&pool});
   }
   // Of a new submission: its only sequence, brought to `state` the shortest way.
   Sequence* In(SequenceState state, uint64_t id = 1) {
@@ -176,7 +176,7 @@ TEST_CASE("sequence table: the queue is by priority, then arrival; overdue ones 
 
   v1::Submit timed = MakeSubmit(3, Prompt(10, 3), 5);
   timed.set_queue_timeout_seconds(2);
-  const auto submission = t.table.Open(timed, SmallOptions(), 1, &t.pool);
+  const auto submission = t.table.Open(timed, SmallOptions(), 1, {&t.pool});
   CHECK(t.table.Overdue(2.9).empty());
   CHECK(t.table.Overdue(3.1) == std::vector{submission});
   CHECK(t.table.Find(KvKey{3, 1}) == submission);

@@ -1,11 +1,12 @@
 // StepBuilder alone: plans and the arrays of a step, without an engine or a model.
 #include "worker/engine/step_builder.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
-#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "proto/layers/kv_sizes.h"
 #include "tests/worker/engine/submits.h"
 
 namespace tessera::worker {
@@ -15,16 +16,19 @@ using enum SequenceState;
 
 // 4 tokens a block, 32 rows and 8 sequences a step.
 struct Builder {
-  explicit Builder(int64_t blocks = 64) : options(OptionsOf(blocks)) {}
+  explicit Builder(int64_t blocks = 64, const WindowLimits& window = {}, int64_t rows = 32)
+      : options(OptionsOf(blocks, window, rows)) {}
 
-  static EngineOptions OptionsOf(int64_t blocks) {
+  static EngineOptions OptionsOf(int64_t blocks, const WindowLimits& window, int64_t rows) {
     EngineOptions options = SmallOptions();
+    options.limits.max_batched_tokens = rows;
     options.limits.total_blocks = blocks;
+    options.window = window;
     return options;
   }
 
   Sequence* Queue(v1::Submit submit) {
-    const auto submission = table.Open(std::move(submit), options, now, memory.pool());
+    const auto submission = table.Open(std::move(submit), options, now, memory.pools());
     Sequence* sequence = submission->held.back().get();
     table.Move(sequence, kWaiting);
     return sequence;
@@ -41,18 +45,22 @@ struct Builder {
     for (const auto& s : step.scheduled) {
       s.sequence->computed_tokens += s.rows;
       memory.Index(s.sequence);
+      memory.FreeBehindWindow(s.sequence);
     }
     for (const auto& draw : step.draws) draw.sequence->tokens.push_back(1);
   }
 
   double now = 3;
   const EngineOptions options;
-  KvMemory memory{options.limits};
+  KvMemory memory{options.limits, options.window};
   SequenceTable table{1};
   v1::EngineLoad load;
   StepBuilder builder{options, &table, &memory, &load};
-  EngineStep step{StepLimits{
-      .max_tokens = 32, .max_sequences = 8, .max_logit_rows = 8, .max_blocks_per_sequence = 50}};
+  EngineStep step{StepLimits{.max_tokens = 32,
+                             .max_sequences = 8,
+                             .max_logit_rows = 8,
+                             .max_blocks_per_sequence = 50,
+                             .windows_apart = true}};
   TokenEvents events;
 };
 
@@ -195,6 +203,134 @@ TEST_CASE("step builder: one that has outgrown the pool ends, with the reason") 
   REQUIRE(b.events.size() == 1);
   CHECK(b.events[0].error() == "the sequence has outgrown the KV pool");
   CHECK(b.table.Any() == nullptr);
+}
+
+// A window of 9 tokens: each sees 8 before it.
+KvLimits WindowedLimits(int64_t sequences) { return {4, 9, 200, sequences, 32}; }
+
+WindowLimits WindowOf(int64_t sequences) {
+  return {9, WindowBlocksFor(sequences, WindowedLimits(sequences))};
+}
+
+TEST_CASE("step builder: window blocks are freed behind the committed position") {
+  Builder b(64, WindowOf(2));
+  Sequence* sequence = b.Queue(MakeSubmit(1, Prompt(40, 1), 30));
+  EngineStep& step = b.Next();
+  CHECK(step.arrays.windows_apart());
+  CHECK(sequence->window_blocks.blocks().size() == 8);
+  CHECK(Ints(step.arrays.window_slots()).front() == sequence->window_blocks.Slot(0));
+  b.End();
+  CHECK(sequence->window_blocks.freed() == 6);  // token 32 sees 24 to 32
+  CHECK(b.memory.free_window_blocks() == b.options.window.total_blocks - 2);
+  for (int64_t position = 40; position < 60; ++position) {
+    b.Next();
+    b.End();
+    const int64_t first_seen = sequence->computed_tokens + 1 - 9;
+    REQUIRE(sequence->window_blocks.freed() == first_seen / 4);
+    // A step's own table is as wide as the others', and names no block that is gone.
+    REQUIRE(step.arrays.padded_window_tables().size() == step.arrays.padded_tables().size());
+    for (const int32_t block : step.arrays.padded_window_tables()) REQUIRE(block >= 0);
+  }
+  TokenEvents events;
+  b.table.End(sequence, absl::CancelledError(""), &events);
+  CHECK(b.memory.free_window_blocks() == b.options.window.total_blocks);
+  CHECK(b.memory.free_blocks() == 64);
+}
+
+// Runs what is queued to its end.
+int64_t MostRunning(Builder* b, std::vector<Sequence*> sequences, int32_t tokens) {
+  int64_t most = 0;
+  for (int steps = 0; b->table.HasWork(); ++steps) {
+    REQUIRE(steps < 2000);
+    b->Next();
+    most = std::max(most, b->table.running_count());
+    b->End();
+    REQUIRE(b->events.empty());
+    for (Sequence*& sequence : sequences) {
+      if (sequence == nullptr || sequence->output_tokens() < tokens) continue;
+      b->table.Move(std::exchange(sequence, nullptr), kEnded);
+    }
+  }
+  CHECK(b->memory.free_window_blocks() == b->options.window.total_blocks);
+  return most;
+}
+
+TEST_CASE("step builder: no more sequences are admitted than have room for their windows") {
+  for (const int64_t prompt : {30, 5}) {
+    Builder b(64, WindowOf(2));
+    std::vector<Sequence*> sequences;
+    for (uint64_t id = 1; id <= 8; ++id) {
+      sequences.push_back(b.Queue(MakeSubmit(id, Prompt(prompt, id), 3)));
+    }
+    // Two windows of 4 blocks: two long sequences, or four that never fill half of one.
+    CHECK(MostRunning(&b, sequences, 3) == (prompt == 30 ? 2 : 4));
+    CHECK(b.load.preemptions() == 0);
+  }
+}
+
+TEST_CASE("step builder: where answers outgrow what was expected, the last-ranked gives way") {
+  Builder b(64, {9, 8}, /*rows=*/8);
+  for (int i = 0; i < 100; ++i) b.builder.NoteAnswer(1);
+  std::vector<Sequence*> sequences;
+  for (uint64_t id = 1; id <= 12; ++id) {
+    sequences.push_back(b.Queue(MakeSubmit(id, Prompt(3, id), 30)));
+  }
+  CHECK(MostRunning(&b, sequences, 30) > 2);
+  CHECK(b.load.preemptions() > 0);
+}
+
+TEST_CASE("step builder: behind a step in flight, rows wait for the window blocks it frees") {
+  Builder b(64, {9, 3});
+  Sequence* sequence = b.Queue(MakeSubmit(1, Prompt(12, 1), 30));
+  b.Next();
+  sequence->steps_in_flight = 1;
+  sequence->rows_in_flight = 12;
+  sequence->draws_in_flight = 1;
+  REQUIRE(b.builder.Plan(0).MakesProgress());
+  EngineStep ahead(StepLimits{
+      .max_tokens = 32, .max_sequences = 8, .max_logit_rows = 8, .max_blocks_per_sequence = 50});
+  b.builder.Schedule(0, b.now, &ahead, &b.events);
+  CHECK(ahead.scheduled.empty());
+  CHECK(sequence->state == kRunning);
+  sequence->steps_in_flight = sequence->rows_in_flight = sequence->draws_in_flight = 0;
+  b.End();
+  b.Next();
+  CHECK(b.step.scheduled.size() == 1);
+  CHECK(sequence->window_blocks.freed() == 1);
+}
+
+TEST_CASE("step builder: behind a window, a prompt found in the index recomputes no more than it") {
+  Builder b(64, WindowOf(2));
+  std::vector<int32_t> prompt = Prompt(60, 1);
+  Sequence* first = b.Queue(MakeSubmit(1, prompt, 5));
+  for (int i = 0; i < 2; ++i) {
+    b.Next();
+    b.End();
+  }
+  // Another turn of it: all but the last, partial block.
+  b.table.Move(first, kEnded);
+  prompt.push_back(7);
+  Sequence* second = b.Queue(MakeSubmit(2, prompt, 5));
+  b.Next();
+  CHECK(second->computed_tokens == 60);
+  CHECK(second->window_blocks.freed() == 13);
+  CHECK(second->window_blocks.blocks().size() == second->blocks.blocks().size());
+  CHECK(second->window_blocks.blocks()[13] >= 0);
+}
+
+TEST_CASE("step builder: preemption gives back blocks of both pools") {
+  Builder b(/*blocks=*/6, WindowOf(2));
+  b.Queue(MakeSubmit(1, Prompt(8, 1), 8));
+  Sequence* second = b.Queue(MakeSubmit(2, Prompt(7, 2), 8));
+  for (int i = 0; i < 100; ++i) b.builder.NoteAnswer(1);
+  for (int64_t steps = 0; b.load.preemptions() == 0; ++steps) {
+    REQUIRE(steps < 20);
+    b.Next();
+    b.End();
+  }
+  CHECK(second->blocks.blocks().empty());
+  CHECK(second->window_blocks.blocks().empty());
+  CHECK(second->window_blocks.freed() == 0);
 }
 
 }  // namespace

@@ -42,9 +42,9 @@ class ToyModel final : public Model {
   }
 
   int64_t KvBlockBytes(int64_t block_tokens) const override { return block_tokens * 8; }
-  absl::Status AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens) override {
+  absl::Status AttachKv(std::byte* memory, KvBlocks blocks, int64_t block_tokens) override {
     kv_ = reinterpret_cast<uint64_t*>(memory);
-    slots_ = blocks * block_tokens;
+    slots_ = blocks.common * block_tokens;
     block_tokens_ = block_tokens;
     return absl::OkStatus();
   }

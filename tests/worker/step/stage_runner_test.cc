@@ -58,7 +58,7 @@ class DoublingModel : public Model {
   }
   TensorView logits() const override { return {}; }
   int64_t KvBlockBytes(int64_t) const override { return 0; }
-  absl::Status AttachKv(std::byte*, int64_t, int64_t) override { return absl::OkStatus(); }
+  absl::Status AttachKv(std::byte*, KvBlocks, int64_t) override { return absl::OkStatus(); }
   int64_t weight_bytes() const override { return 0; }
   int64_t activation_bytes() const override { return 0; }
 
