@@ -69,6 +69,10 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       .OneValuePerUse();
   app.AddOption("--chat-template", o.chat_template_file,
                 "File with a chat template (Jinja) to use in place of the model's own");
+  app.AddOption(
+      "--tool-call-parser", o.tool_call_parser,
+      "Format of the model's tool calls, such as hermes, llama3_json or mistral (default: "
+      "found from the chat template)");
   app.AddOption("--host", o.host, "Address to listen on").ShowDefault();
   app.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
   app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();

@@ -118,6 +118,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
     served.max_model_len_tokens = options.max_model_len_tokens;
   }
   if (absl::Status s = LoadChatTemplate(options.chat_template_file, served); !s.ok()) return s;
+  if (absl::Status s = FindAnswerFormats(options.tool_call_parser, served); !s.ok()) return s;
   loaded.configure.set_model_folder(served.folder);
   loaded.configure.set_model_fingerprint(*fingerprint);
   *loaded.configure.mutable_model() = model;

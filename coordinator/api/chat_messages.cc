@@ -132,6 +132,29 @@ absl::Status ChangeContent(std::string_view where, const MessageForms& forms, Me
   return absl::OkStatus();
 }
 
+// Mistral's templates demand 9 letters and digits.
+void ChangeId(const char* name, Ordered& holder) {
+  constexpr size_t kBytes = 9;
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  const auto found = holder.find(name);
+  if (found == holder.end() || !found->is_string()) return;
+  auto& id = found->get_ref<std::string&>();
+  const bool fits = id.size() == kBytes && std::all_of(id.begin(), id.end(), absl::ascii_isalnum);
+  if (fits) return;
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, 64 bits
+  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  id.clear();
+  for (size_t i = 0; i < kBytes; ++i, hash /= kDigits.size())
+    id.push_back(kDigits[hash % kDigits.size()]);
+}
+
+void ChangeIds(Ordered& message) {
+  ChangeId("tool_call_id", message);
+  const auto calls = message.find(kToolCalls);
+  if (calls == message.end() || !calls->is_array()) return;
+  for (Ordered& call : *calls) ChangeId("id", call);
+}
+
 absl::Status ChangeToolCalls(std::string_view where, ArgumentsReader& reader, Ordered& message) {
   Ordered& calls = message[kToolCalls];
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -163,7 +186,8 @@ void ShareReasoning(Ordered& message) {
 
 }  // namespace
 
-absl::StatusOr<Ordered> ToTemplateMessages(const Ordered& messages, const ProbedTemplate& probed) {
+absl::StatusOr<Ordered> ToTemplateMessages(const Ordered& messages, const ProbedTemplate& probed,
+                                           CallIds ids) {
   if (probed.forms.Of(MessageKind::kUser).form == ContentForm::kNeither) {
     return FieldError("messages",
                       "the model's chat template writes a message's content neither as text nor as "
@@ -185,6 +209,7 @@ absl::StatusOr<Ordered> ToTemplateMessages(const Ordered& messages, const Probed
     if (status.ok() && kind == MessageKind::kToolCalls)
       status = ChangeToolCalls(where, reader, message);
     if (!status.ok()) return status;
+    if (ids == CallIds::kNineCharacters) ChangeIds(message);
     if (message["role"] == "assistant") ShareReasoning(message);
     if (message["role"] == "developer" && !names_developer) message["role"] = "system";
     changed.push_back(std::move(message));

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "coordinator/answer/call_formats.h"
 #include "coordinator/api/chat_messages.h"
 #include "coordinator/jinja/values/unicode.h"
 #include "coordinator/tokenizer/json_fields.h"
@@ -18,6 +19,7 @@ using Ordered = nlohmann::ordered_json;
 
 constexpr char kMessages[] = "messages";
 constexpr char kArguments[] = "chat_template_kwargs";
+constexpr char kTools[] = "tools";
 
 // The text that continue_final_message continues: the last message's content, or its last part.
 std::string* TextToContinue(Ordered& messages) {
@@ -92,6 +94,31 @@ absl::Status CheckArguments(const Ordered& arguments) {
   return absl::OkStatus();
 }
 
+// The template's variables that turn thinking on and off go by several names.
+void AddThinkingArguments(const ChatTemplate& chat_template, const ChatPromptOptions& options,
+                          Ordered& context) {
+  std::optional<bool> enabled = options.enable_thinking;
+  if (options.reasoning_effort.has_value()) {
+    if (chat_template.Names("reasoning_effort")) {
+      context["reasoning_effort"] = *options.reasoning_effort;
+    }
+    if (!enabled.has_value()) enabled = *options.reasoning_effort != "none";
+  }
+  if (!enabled.has_value()) return;
+  context["enable_thinking"] = *enabled;
+  context["thinking"] = *enabled;
+}
+
+// Puts the beginning of the answer behind the prompt.
+void AddAnswerStart(const ServedModel& model, const std::string& start, PromptThinking& thinking,
+                    std::vector<TextSegment>& segments) {
+  if (start.empty()) return;
+  std::string text = start;
+  if (thinking == PromptThinking::kOpen) text = absl::StrCat(model.thinking.closing, "\n\n", start);
+  thinking = PromptThinking::kClosed;
+  segments.push_back({std::move(text), /*from_template=*/true});
+}
+
 }  // namespace
 
 absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_generation_prompt,
@@ -110,15 +137,14 @@ absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_
 }
 
 absl::StatusOr<Ordered> ReadConversation(std::string_view text) {
-  absl::StatusOr<Ordered> conversation = ParseOrdered(text, "messages", {kMessages, kArguments});
+  absl::StatusOr<Ordered> conversation =
+      ParseOrdered(text, "messages and tools", {kMessages, kArguments, kTools, "tool_choice"});
   if (conversation.ok()) return conversation;
   return FieldError(kMessages, std::string(conversation.status().message()));
 }
 
-absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
-                                                const Ordered& conversation,
-                                                const ChatPromptOptions& options,
-                                                int64_t now_unix_seconds) {
+absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model, const Ordered& conversation,
+                                      const ChatPromptOptions& options, int64_t now_unix_seconds) {
   static const auto* const none = new Ordered();
   const auto member = [&](const char* name) -> const Ordered& {
     const auto found = conversation.find(name);
@@ -139,12 +165,15 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
     return FieldError("messages", "messages: an array of at least one message is expected");
   }
   if (absl::Status s = CheckArguments(arguments); !s.ok()) return s;
-  absl::StatusOr<Ordered> changed = ToTemplateMessages(messages, *model.chat_template);
+  const CallIds ids = model.call_format == nullptr ? CallIds::kOpenAi : model.call_format->ids;
+  absl::StatusOr<Ordered> changed = ToTemplateMessages(messages, *model.chat_template, ids);
   if (!changed.ok()) return changed.status();
   Ordered context = {{"messages", *std::move(changed)},
                      {"add_generation_prompt", options.add_generation_prompt},
                      {"chat_template_kwargs", arguments}};
   const ChatTemplate& chat_template = model.chat_template->chat_template;
+  if (options.show_tools) context[kTools] = member(kTools);
+  AddThinkingArguments(chat_template, options, context);
   absl::StatusOr<std::vector<TextSegment>> segments =
       options.continue_final_message
           ? RenderOpenTurn(chat_template, std::move(context), now_unix_seconds)
@@ -157,7 +186,14 @@ absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
     if (!options.must_fit) break;
     if (absl::Status s = CheckMayFit(model, kMessages, segment.text); !s.ok()) return s;
   }
-  return model.tokenizer->EncodeSegments(*segments, options.add_special_tokens);
+  ChatPrompt prompt;
+  prompt.thinking = ThinkingAtEnd(model.thinking, *segments);
+  AddAnswerStart(model, options.answer_start, prompt.thinking, *segments);
+  absl::StatusOr<std::vector<int32_t>> encoded =
+      model.tokenizer->EncodeSegments(*segments, options.add_special_tokens);
+  if (!encoded.ok()) return encoded.status();
+  prompt.token_ids = *std::move(encoded);
+  return prompt;
 }
 
 }  // namespace tessera::coordinator

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,8 +15,9 @@
 
 namespace tessera::coordinator {
 
-// What of a chat's body its template sees, messages and chat_template_kwargs, in the client's
-// order: a template may print an object. `text` is the body, which ParseJson accepted.
+// What of a chat's body its template sees, messages, tools and chat_template_kwargs, in the
+// client's order: a template may print an object. tool_choice too. `text` is the body, which
+// ParseJson accepted.
 absl::StatusOr<nlohmann::ordered_json> ReadConversation(std::string_view text);
 
 struct ChatPromptOptions {
@@ -26,12 +28,21 @@ struct ChatPromptOptions {
   bool continue_final_message = false;
   bool add_special_tokens = false;  // beside those that the template writes
   bool must_fit = false;            // text that cannot fit into the context is refused unread
+  bool show_tools = false;          // the conversation's
+  std::string answer_start = {};  // stands behind the prompt; thinking that is open ends before it
+  // Variables of the template where the client's own do not say otherwise.
+  std::optional<bool> enable_thinking = {};
+  std::optional<std::string> reasoning_effort = {};
 };
 
-absl::StatusOr<std::vector<int32_t>> EncodeChat(const ServedModel& model,
-                                                const nlohmann::ordered_json& conversation,
-                                                const ChatPromptOptions& options,
-                                                int64_t now_unix_seconds);
+struct ChatPrompt {
+  std::vector<int32_t> token_ids;
+  PromptThinking thinking = PromptThinking::kNone;  // at its end, by the model's marks
+};
+
+absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model,
+                                      const nlohmann::ordered_json& conversation,
+                                      const ChatPromptOptions& options, int64_t now_unix_seconds);
 
 // What a client gave, absent values included. InvalidArgument where a generation prompt is asked
 // for as well as the continuation of the last message.

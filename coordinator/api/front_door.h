@@ -13,12 +13,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "coordinator/answer/thinking_format.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/jinja/message_forms.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "proto/model/model_folder.h"
 
 namespace tessera::coordinator {
+
+struct CallFormat;
 
 // "fp_" and 16 hex digits: equal where build, checkpoint and data type are. A plan may change the
 // data type while requests run. Thread rule: any.
@@ -43,8 +46,14 @@ struct ServedModel {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ProbedTemplate> chat_template;  // absent: chat is refused, saying so
   std::string chat_refusal;                     // why the model's own template cannot be used
+  const CallFormat* call_format = nullptr;      // of tool calls; null: none that is known
+  ThinkingFormat thinking;
   GenerationDefaults defaults;  // generation_config.json's: what holds where a client says nothing
 };
+
+// Finds call_format and thinking from the chat template; `parser` names the former, "" does not.
+// InvalidArgument where there is no format of that name.
+absl::Status FindAnswerFormats(std::string_view parser, ServedModel& model);
 
 // Limits that hold at both doors.
 inline constexpr int32_t kMaxChoices = 128;

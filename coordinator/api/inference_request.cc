@@ -161,10 +161,9 @@ absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const
       ReadChatPromptOptions(add_generation_prompt, request.continue_final_message(), std::nullopt);
   if (!prompt.ok()) return prompt.status();
   prompt->must_fit = !request.options().has_truncate_prompt_tokens();
-  absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeChat(model, conversation, *prompt, now_unix_seconds);
-  if (!ids.ok()) return ids.status();
-  r->prompt_token_ids = *std::move(ids);
+  absl::StatusOr<ChatPrompt> encoded = EncodeChat(model, conversation, *prompt, now_unix_seconds);
+  if (!encoded.ok()) return encoded.status();
+  r->prompt_token_ids = std::move(encoded->token_ids);
   r->request_id = RequestIdOr(request.request_id());
   if (absl::Status s = FitPrompt(request.options(), model, std::nullopt, *r); !s.ok()) return s;
   return r;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_prompt.h"
+#include "coordinator/api/chat_tools.h"
 #include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/openai_request.h"
@@ -299,7 +300,13 @@ class Api final : public OpenAiApi {
       if (prompt.has_value()) reader.Fail("prompt", "give it or messages, not both");
       if (!reader.status().ok()) return reader.status();
       if (!how.ok()) return how.status();
-      return EncodeChat(*model_, conversation, *how, options_.now_unix_seconds());
+      absl::StatusOr<ChatTools> tools = ReadChatTools(*model_, conversation, std::nullopt);
+      if (!tools.ok()) return tools.status();
+      how->show_tools = tools->offered;
+      absl::StatusOr<ChatPrompt> chat =
+          EncodeChat(*model_, conversation, *how, options_.now_unix_seconds());
+      if (!chat.ok()) return chat.status();
+      return std::move(chat->token_ids);
     }
     if (!prompt.has_value()) reader.Fail("prompt", "missing");
     if (!reader.status().ok()) return reader.status();
@@ -329,7 +336,7 @@ class Api final : public OpenAiApi {
       for (int32_t id : *ids) answer["token_strs"].push_back(model_->tokenizer->TokenText(id));
     }
     HttpResponse response = JsonResponse(answer, request_id);
-    AddIgnoredFields(reader.Ignored(), response.headers);
+    AddFieldNames("x-tessera-ignored-fields", reader.Ignored(), response.headers);
     exchange->Respond(std::move(response));
   }
 
@@ -354,7 +361,7 @@ class Api final : public OpenAiApi {
     }
     HttpResponse response = JsonResponse(
         {{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}, request_id);
-    AddIgnoredFields(reader.Ignored(), response.headers);
+    AddFieldNames("x-tessera-ignored-fields", reader.Ignored(), response.headers);
     exchange->Respond(std::move(response));
   }
 

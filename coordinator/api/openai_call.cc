@@ -91,7 +91,9 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
         return;
       }
       BeginStreamLocked();
-      gone = !exchange_->Write(reply_.Chunk(prompt, event));
+      const std::string chunk = reply_.Chunk(prompt, event);
+      if (chunk.empty()) return;
+      gone = !exchange_->Write(chunk);
       ticks_since_write_ = 0;
     }
     if (gone) Drop();
@@ -153,7 +155,8 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
 
   HttpHeaders Headers() const {
     HttpHeaders headers = {{"X-Request-Id", request_id_}};
-    AddIgnoredFields(call_.ignored_fields, headers);
+    AddFieldNames("x-tessera-ignored-fields", call_.ignored_fields, headers);
+    AddFieldNames("x-tessera-not-enforced", call_.not_enforced, headers);
     return headers;
   }
 
@@ -189,7 +192,8 @@ std::string PrintableField(std::string_view name) {
   return printable;
 }
 
-void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& headers) {
+void AddFieldNames(const char* header, const std::vector<std::string>& names,
+                   HttpHeaders& headers) {
   constexpr size_t kMaxBytes = 1024;
   std::string value;
   for (const std::string& name : names) {
@@ -197,7 +201,7 @@ void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& header
     if (!value.empty()) value += ", ";
     value += PrintableField(name);
   }
-  if (!value.empty()) headers.emplace_back("x-tessera-ignored-fields", std::move(value));
+  if (!value.empty()) headers.emplace_back(header, std::move(value));
 }
 
 HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id) {

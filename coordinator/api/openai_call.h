@@ -33,8 +33,9 @@ std::shared_ptr<RunningCall> StartOpenAiCall(OpenAiCall call, std::string reques
 // nor safe between commas.
 std::string PrintableField(std::string_view name);
 
-// The header x-tessera-ignored-fields, where there are any.
-void AddIgnoredFields(const std::vector<std::string>& names, HttpHeaders& headers);
+// A header with names of fields, where there are any: x-tessera-ignored-fields for those that are
+// not known, x-tessera-not-enforced for those that ask for more than is promised.
+void AddFieldNames(const char* header, const std::vector<std::string>& names, HttpHeaders& headers);
 
 // The error answer of any endpoint.
 HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id);

@@ -115,16 +115,61 @@ Json PromptLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChance
   return all;
 }
 
-Json FinishJson(Finish finish) {
+Json FinishJson(Finish finish, bool has_calls = false) {
   if (finish == Finish::kNone) return nullptr;
-  return finish == Finish::kStop ? "stop" : "length";
+  if (finish == Finish::kLength) return "length";
+  return has_calls ? "tool_calls" : "stop";
+}
+
+AnswerEnd EndOf(Finish finish) {
+  return finish == Finish::kLength ? AnswerEnd::kCut : AnswerEnd::kStop;
+}
+
+// Both names by which clients know it.
+void AddReasoning(const std::string& text, Json& message) {
+  message["reasoning_content"] = text;
+  message["reasoning"] = text;
+}
+
+Json MessageJson(const AnswerMessage& answer) {
+  Json message = {{"role", "assistant"}, {"content", answer.text}, {"refusal", nullptr}};
+  if (answer.text.empty() && !answer.calls.empty()) message["content"] = nullptr;
+  if (!answer.thinking.empty()) AddReasoning(answer.thinking, message);
+  for (const ToolCall& call : answer.calls) {
+    message["tool_calls"].push_back(
+        {{"id", call.id},
+         {"type", "function"},
+         {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return message;
+}
+
+Json DeltaJson(const MessageDelta& piece) {
+  Json delta = Json::object();
+  switch (piece.kind) {
+    case MessageDelta::Kind::kText: delta["content"] = piece.text; break;
+    case MessageDelta::Kind::kThinking: AddReasoning(piece.text, delta); break;
+    case MessageDelta::Kind::kCall:
+      delta["tool_calls"] =
+          Json::array({{{"index", piece.call},
+                        {"id", piece.id},
+                        {"type", "function"},
+                        {"function", {{"name", piece.text}, {"arguments", ""}}}}});
+      break;
+    case MessageDelta::Kind::kArguments:
+      delta["tool_calls"] =
+          Json::array({{{"index", piece.call}, {"function", {{"arguments", piece.text}}}}});
+      break;
+  }
+  return delta;
 }
 
 Json UsageJson(const GenerationUsage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
           {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
+          {"completion_tokens_details", {{"reasoning_tokens", usage.thinking_tokens}}}};
 }
 
 Json TimingsJson(const GenerationUsage& usage) {
@@ -207,6 +252,7 @@ void OpenAiReply::AddUsage(const GenerationUsage& usage) {
   usage_.prompt_tokens += usage.prompt_tokens;
   usage_.completion_tokens += usage.completion_tokens;
   usage_.cached_tokens += usage.cached_tokens;
+  usage_.thinking_tokens += usage.thinking_tokens;
   usage_.timings = usage.timings;  // asked for with one prompt only
 }
 
@@ -258,8 +304,13 @@ std::string OpenAiReply::Body() const {
     const Choice& choice = choices_[i];
     const int prompt = static_cast<int>(i) / call_.choices_per_prompt;
     Json one = {{"index", i}};
+    bool has_calls = false;
     if (call_.chat) {
-      one["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+      MessageBuilder builder(call_.answer_format);
+      builder.Append(choice.text);
+      builder.Finish(EndOf(choice.finish));
+      one["message"] = MessageJson(builder.message());
+      has_calls = !builder.message().calls.empty();
       one["logprobs"] = call_.top_logprobs < 0
                             ? Json(nullptr)
                             : ChatLogprobs(tokenizer, choice.logprobs, choice.ends_with_stop_token,
@@ -269,7 +320,7 @@ std::string OpenAiReply::Body() const {
       one["text"] = echo.text + choice.text;
       one["logprobs"] = call_.top_logprobs < 0 ? Json(nullptr) : WholeLogprobs(echo, choice);
     }
-    one["finish_reason"] = FinishJson(choice.finish);
+    one["finish_reason"] = FinishJson(choice.finish, has_calls);
     one["stop_reason"] = StopReason(choice.stop_reason, call_.prompts[prompt].stop_token_ids);
     if (call_.return_token_ids) {
       one["token_ids"] = choice.token_ids;
@@ -296,19 +347,12 @@ std::string OpenAiReply::Body() const {
   return Dump(body);
 }
 
-std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, bool is_echo) {
+std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, Json delta, bool is_echo) {
   const Tokenizer& tokenizer = *model_.tokenizer;
   const GenerationRequest& prompt = call_.prompts[index / call_.choices_per_prompt];
   Choice& choice = choices_[index];
   Json one = {{"index", index}};
   if (call_.chat) {
-    Json delta = Json::object();
-    if (!choice.opened) {
-      delta["role"] = "assistant";
-      delta["content"] = "";
-    } else if (!event.text.empty()) {
-      delta["content"] = event.text;
-    }
     one["delta"] = std::move(delta);
     one["logprobs"] = event.logprobs.empty()
                           ? Json(nullptr)
@@ -319,7 +363,8 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, bool is_e
     one["logprobs"] = PieceLogprobs(event, is_echo, choice);
   }
   const bool opens = !std::exchange(choice.opened, true);
-  one["finish_reason"] = FinishJson(event.finish);
+  const bool has_calls = choice.message != nullptr && !choice.message->message().calls.empty();
+  one["finish_reason"] = FinishJson(event.finish, has_calls);
   one["stop_reason"] = StopReason(event.stop_reason, prompt.stop_token_ids);
   // As in a plain answer: the prompt's ids are in a field of their own, once, and never here.
   if (call_.return_token_ids) {
@@ -347,7 +392,10 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, bool is_e
 std::string OpenAiReply::OpeningChunks() {
   std::string chunks;
   if (!call_.chat) return chunks;
-  for (int i = 0; i < static_cast<int>(choices_.size()); ++i) chunks += ChunkFor(i, ChoiceEvent());
+  for (int i = 0; i < static_cast<int>(choices_.size()); ++i) {
+    choices_[i].message = std::make_unique<MessageBuilder>(call_.answer_format);
+    chunks += ChunkFor(i, ChoiceEvent(), {{"role", "assistant"}, {"content", ""}});
+  }
   return chunks;
 }
 
@@ -355,20 +403,36 @@ std::string OpenAiReply::Chunk(int prompt, const ChoiceEvent& event) {
   const int index = ChoiceIndex(prompt, event.choice);
   std::string chunks;
   if (!choices_[index].opened && call_.echo)
-    chunks += ChunkFor(index, EchoEvent(prompt, event.choice), /*is_echo=*/true);
+    chunks += ChunkFor(index, EchoEvent(prompt, event.choice), nullptr, /*is_echo=*/true);
   choices_[index].tokens += static_cast<int64_t>(event.token_ids.size());
-  if (!call_.chat || event.finish == Finish::kNone) return chunks + ChunkFor(index, event);
-  // A chat's last chunk has its finish_reason and an empty delta; text that came with it goes
-  // before.
+  return chunks + (call_.chat ? ChatChunks(index, event) : ChunkFor(index, event, nullptr));
+}
+
+std::string OpenAiReply::ChatChunks(int index, const ChoiceEvent& event) {
+  MessageBuilder& message = *choices_[index].message;
+  std::vector<MessageDelta> deltas = message.Append(event.text);
+  if (event.finish != Finish::kNone) {
+    for (MessageDelta& delta : message.Finish(EndOf(event.finish)))
+      deltas.push_back(std::move(delta));
+  }
+  std::string chunks;
+  ChoiceEvent rest = event;  // what the tokens carry goes with their first piece
+  rest.finish = Finish::kNone;
+  rest.stop_reason.clear();
+  for (const MessageDelta& delta : deltas)
+    chunks += ChunkFor(index, std::exchange(rest, ChoiceEvent()), DeltaJson(delta));
+  // Text may be held that the tokens' ids and logprobs need not wait for.
+  const bool wants_tokens = call_.return_token_ids || call_.continuous_usage;
+  const bool says_more =
+      !event.logprobs.empty() ||
+      (!event.token_ids.empty() && (call_.answer_format == nullptr || wants_tokens));
+  if (deltas.empty() && says_more) chunks += ChunkFor(index, rest, Json::object());
+  if (event.finish == Finish::kNone) return chunks;
+  // The last chunk has the finish_reason and an empty delta.
   ChoiceEvent last;
   last.finish = event.finish;
   last.stop_reason = event.stop_reason;
-  if (!event.text.empty() || !event.token_ids.empty()) {
-    ChoiceEvent text = event;
-    text.finish = Finish::kNone;
-    chunks += ChunkFor(index, text);
-  }
-  return chunks + ChunkFor(index, last);
+  return chunks + ChunkFor(index, last, Json::object());
 }
 
 std::string OpenAiReply::ClosingChunks() {

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "coordinator/answer/message_builder.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/openai_request.h"
 #include "coordinator/flow/generation.h"
@@ -33,6 +35,7 @@ class OpenAiReply {
   std::string Body() const;
 
   // "data: {...}\n\n" for one event; what the choice has not been told yet (role, echo) goes first.
+  // "" where there is nothing to say yet.
   std::string Chunk(int prompt, const ChoiceEvent& event);
   // The role chunks of a chat, before any token.
   std::string OpeningChunks();
@@ -51,6 +54,7 @@ class OpenAiReply {
     bool ends_with_stop_token = false;
     Finish finish = Finish::kNone;
     std::string stop_reason;
+    std::unique_ptr<MessageBuilder> message;  // of a chat's stream
   };
 
   int ChoiceIndex(int prompt, int32_t choice) const {
@@ -62,8 +66,10 @@ class OpenAiReply {
   nlohmann::ordered_json WholeLogprobs(const ChoiceEvent& echo, const Choice& choice) const;
   nlohmann::ordered_json PieceLogprobs(const ChoiceEvent& event, bool is_echo,
                                        Choice& choice) const;
-  // `event` is the prompt's echo, or what was generated.
-  std::string ChunkFor(int index, const ChoiceEvent& event, bool is_echo = false);
+  // `event` is the prompt's echo, or what was generated. `delta`: of a chat.
+  std::string ChunkFor(int index, const ChoiceEvent& event, nlohmann::ordered_json delta,
+                       bool is_echo = false);
+  std::string ChatChunks(int index, const ChoiceEvent& event);
 
   const ServedModel& model_;
   const OpenAiCall& call_;

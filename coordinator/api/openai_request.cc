@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
+#include "coordinator/api/chat_tools.h"
 #include "coordinator/tokenizer/utf8.h"
 
 namespace tessera::coordinator {
@@ -288,14 +289,27 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
       reader.Bool("add_generation_prompt"), reader.Bool("continue_final_message"),
       reader.Bool("add_special_tokens"));
   reader.Object("chat_template_kwargs");
+  const std::optional<bool> parallel_tool_calls = reader.Bool("parallel_tool_calls");
+  const std::optional<bool> enable_thinking = reader.Bool("enable_thinking");
+  const std::optional<std::string> effort = reader.String("reasoning_effort");
   if (reader.Find("messages") == nullptr) reader.Fail("messages", "missing");
   if (!reader.status().ok()) return reader.status();
   if (!prompt.ok()) return prompt.status();
+  absl::StatusOr<ChatTools> tools = ReadChatTools(model, conversation, parallel_tool_calls);
+  if (!tools.ok()) return tools.status();
+  if (!tools->call_start.empty() && prompt->continue_final_message)
+    return FieldError("tool_choice", "tool_choice: not with continue_final_message: true");
   prompt->must_fit = !truncate_to.has_value();
-  absl::StatusOr<std::vector<int32_t>> ids =
-      EncodeChat(model, conversation, *prompt, now_unix_seconds);
-  if (!ids.ok()) return ids.status();
-  request.prompt_token_ids = *std::move(ids);
+  prompt->show_tools = tools->offered;
+  prompt->answer_start = tools->call_start;
+  prompt->enable_thinking = enable_thinking;
+  prompt->reasoning_effort = effort;
+  absl::StatusOr<ChatPrompt> encoded = EncodeChat(model, conversation, *prompt, now_unix_seconds);
+  if (!encoded.ok()) return encoded.status();
+  request.prompt_token_ids = std::move(encoded->token_ids);
+  call.answer_format = AnswerFormatOf(model, conversation, *tools, encoded->thinking);
+  if (call.answer_format != nullptr) PrepareForReading(model, *call.answer_format, request);
+  call.not_enforced = std::move(tools->not_enforced);
   if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
   call.prompts.push_back(std::move(request));
   return call;

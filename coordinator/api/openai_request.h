@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/answer/answer_parser.h"
 #include "coordinator/api/chat_prompt.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/flow/generation.h"
@@ -30,6 +32,9 @@ struct OpenAiCall {
   bool timings = false;               // one prompt only
   bool return_tokens_as_ids = false;  // logprobs name tokens as "token_id:N"
   bool show_prompt_logprobs = false;  // the field prompt_logprobs was given
+  // How a chat's answers are read; null: all is text.
+  std::shared_ptr<const AnswerFormat> answer_format;
+  std::vector<std::string> not_enforced;  // fields that ask for more than is promised
   int32_t choices_per_prompt = 1;
   int32_t top_logprobs = -1;  // as shown: -1 none
   std::vector<GenerationRequest> prompts;

@@ -41,6 +41,30 @@ Json MessagesSchema() {
   return {{"type", "array"}, {"items", message}, {"minItems", 1}};
 }
 
+Json ToolsSchema() {
+  const Json function = {{"type", "object"},
+                         {"properties",
+                          {{"name", {{"type", "string"}, {"minLength", 1}}},
+                           {"description", Nullable("string")},
+                           {"parameters", Nullable("object")},
+                           {"strict", Nullable("boolean")}}},
+                         {"required", Json::array({"name"})}};
+  const Json tool = {{"type", "object"},
+                     {"properties", {{"type", {{"const", "function"}}}, {"function", function}}},
+                     {"required", {"type", "function"}}};
+  return {{"type", "array"}, {"items", tool}};
+}
+
+Json ToolChoiceSchema() {
+  const Json function = {{"type", "object"},
+                         {"properties", {{"name", {{"type", "string"}}}}},
+                         {"required", Json::array({"name"})}};
+  const Json chosen = {{"type", "object"},
+                       {"properties", {{"type", {{"const", "function"}}}, {"function", function}}},
+                       {"required", {"type", "function"}}};
+  return {{"anyOf", {Json{{"enum", {"none", "auto", "required", nullptr}}}, chosen}}};
+}
+
 Json RefusedSchema(const RequestField& field) {
   Json values = {nullptr, false, "", Json::array()};
   if (!field.harmless.empty()) values.push_back(std::string(field.harmless));
@@ -79,6 +103,8 @@ Json SchemaOf(const RequestField& field) {
       return schema;
     case FieldKind::kPrompt: return OrNull(PromptSchema());
     case FieldKind::kMessages: return field.required ? MessagesSchema() : OrNull(MessagesSchema());
+    case FieldKind::kTools: return OrNull(ToolsSchema());
+    case FieldKind::kToolChoice: return ToolChoiceSchema();
     case FieldKind::kStreamOptions: return OrNull(ObjectSchema(StreamOptionFields()));
     case FieldKind::kResponseFormat:
       return OrNull({{"type", "object"},

@@ -14,7 +14,7 @@ struct ApiPath {
   std::string_view method;
   std::string_view path;  // "{model}" is a parameter; one that ends in it may contain slashes
   std::string_view summary;
-  bool needs_key = false;  // as the server is started
+  bool needs_key = false;                   // as the server is started
   std::span<const RequestField> body = {};  // POST only
   bool streams = false;                     // server-sent events where the body says stream: true
   std::string_view reply_type = "application/json";

@@ -21,6 +21,8 @@ enum class FieldKind {
   kLogitBias,       // token id -> number
   kPrompt,          // text, texts, token ids, or arrays of token ids
   kMessages,        // of a chat
+  kTools,           // an array of functions, as OpenAI has them
+  kToolChoice,      // "none", "auto", "required", or a function
   kStreamOptions,   // an object with the fields of StreamOptionFields
   kResponseFormat,  // {"type": "text"}
   kRefused,         // known, and refused unless it asks for nothing

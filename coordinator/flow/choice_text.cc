@@ -7,8 +7,11 @@ namespace tessera::coordinator {
 
 ChoiceText::ChoiceText(const Tokenizer& tokenizer, ChoiceTextOptions options)
     : tokenizer_(&tokenizer),
-      decoder_(tokenizer, options.skip_special_tokens, /*continues_text=*/true),
-      options_(std::move(options)) {
+      decoder_(tokenizer, /*skip_special_tokens=*/false, /*continues_text=*/true),
+      options_(std::move(options)),
+      thinking_(options_.thinking.opening.empty() ? Thinking::kNone
+                : options_.thinking.is_open       ? Thinking::kOpen
+                                                  : Thinking::kUndecided) {
   std::erase(options_.stop_strings, std::string());
 }
 
@@ -32,14 +35,56 @@ void ChoiceText::HoldHidden(int32_t token_id) {
 }
 
 void ChoiceText::Append(int32_t token_id, const PositionChances* chances, ChoiceEvent& event) {
-  const size_t before = held_text_.size();
+  size_t before = held_text_.size();
   Hold(token_id, chances);
-  held_text_ += decoder_.Append(token_id);
-  if (options_.skip_special_tokens && tokenizer_->IsSpecial(token_id)) HoldHidden(token_id);
+  std::string added;
+  if (IsHidden(token_id)) {
+    HoldHidden(token_id);
+  } else {
+    added = decoder_.Append(token_id);
+    held_text_ += added;
+  }
+  if (thinking_ != Thinking::kNone) {
+    if (IsAsleep(added, event)) return;
+    before = 0;  // what has been held is looked at for the first time
+  }
   if (const auto match = FindStop(before); match && tokens_seen_ > options_.min_tokens)
     return Cut(*match, event);
   const size_t from = HoldFrom();
   Release(from, from == held_text_.size(), event);
+}
+
+bool ChoiceText::IsHidden(int32_t token_id) const {
+  const std::vector<int32_t>& shown = options_.shown_special_ids;
+  return options_.skip_special_tokens && tokenizer_->IsSpecial(token_id) &&
+         std::find(shown.begin(), shown.end(), token_id) == shown.end();
+}
+
+bool ChoiceText::IsAsleep(std::string_view added, ChoiceEvent& event) {
+  const auto& [opening, closing, is_open] = options_.thinking;
+  thought_ += added;
+  if (thinking_ == Thinking::kUndecided) {
+    const size_t begin = std::min(thought_.find_first_not_of(" \t\r\n"), thought_.size());
+    const std::string_view text = std::string_view(thought_).substr(begin);
+    if (!text.starts_with(opening)) {
+      if (opening.starts_with(text)) return true;
+      thinking_ = Thinking::kNone;
+      return false;
+    }
+    thinking_ = Thinking::kOpen;
+    thought_.erase(0, begin + opening.size());
+  }
+  ++thinking_tokens_;
+  const size_t end = thought_.find(closing);
+  if (end != std::string::npos) {
+    thinking_ = Thinking::kNone;
+    const size_t behind = thought_.size() - end - closing.size();
+    Release(held_text_.size() - behind, behind == 0, event);
+    return false;
+  }
+  if (thought_.size() >= closing.size()) thought_.erase(0, thought_.size() - closing.size() + 1);
+  Release(held_text_.size(), true, event);
+  return true;
 }
 
 void ChoiceText::Cut(const Match& match, ChoiceEvent& event) {
@@ -64,8 +109,8 @@ void ChoiceText::AppendLast(int32_t token_id, const PositionChances* chances, bo
     if (tokenizer_->IsSpecial(token_id)) HoldHidden(token_id);
     // Text before the token belongs to a stop string that ends with it.
     const auto match = FindStop(before);
-    if (match && match->at.begin < before && tokens_seen_ > options_.min_tokens)
-      return Cut(*match, event);
+    const bool counts = thinking_ == Thinking::kNone && tokens_seen_ > options_.min_tokens;
+    if (match && match->at.begin < before && counts) return Cut(*match, event);
     Flush(event);
     ++reported_tokens_;
     event.ends_with_stop_token = true;

@@ -5,6 +5,8 @@
 // A stop string that contains the text of a special token stops although skip_special_tokens hides
 // that text: held text has it, marked as hidden, and a match takes it whole or not at all.
 //
+// Stop strings count only outside of thinking, and one begins behind it.
+//
 // Thread rule: one thread at a time. The Tokenizer must outlive it.
 #pragma once
 
@@ -12,6 +14,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "coordinator/flow/generation.h"
@@ -24,6 +27,8 @@ struct ChoiceTextOptions {
   std::vector<std::string> stop_strings;
   bool include_stop_string = false;  // also keeps the text of a stop token id
   bool skip_special_tokens = true;
+  std::vector<int32_t> shown_special_ids = {};  // not skipped
+  ThinkingMarks thinking = {};
   int32_t min_tokens = 0;  // stop strings do not count before
 };
 
@@ -42,6 +47,7 @@ class ChoiceText {
   void Flush(ChoiceEvent& event);
 
   int64_t reported_tokens() const { return reported_tokens_; }
+  int64_t thinking_tokens() const { return thinking_tokens_; }
 
  private:
   struct HeldToken {
@@ -64,6 +70,13 @@ class ChoiceText {
     std::vector<size_t> at;
   };
 
+  // Where the text stands in respect of thinking: the first text may yet turn out to open it.
+  enum class Thinking { kUndecided, kOpen, kNone };
+
+  bool IsHidden(int32_t token_id) const;
+  // Follows the thinking through text that a token has added at the end of held text; releases what
+  // is part of it. True: stop strings do not count yet.
+  bool IsAsleep(std::string_view added, ChoiceEvent& event);
   void Hold(int32_t token_id, const PositionChances* chances);
   // Holds the text of a token that the client does not see.
   void HoldHidden(int32_t token_id);
@@ -88,6 +101,9 @@ class ChoiceText {
   std::deque<HeldToken> held_tokens_;
   int64_t tokens_seen_ = 0;
   int64_t reported_tokens_ = 0;
+  Thinking thinking_;
+  std::string thought_;  // the text since the last decision; of open thinking, its last bytes
+  int64_t thinking_tokens_ = 0;
 };
 
 }  // namespace tessera::coordinator

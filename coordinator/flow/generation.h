@@ -31,6 +31,13 @@ struct SamplingOptions {
   uint64_t seed = 0;  // always set: drawn by the front door where the client gives none
 };
 
+// How a model marks its thinking; no opening mark: it does not.
+struct ThinkingMarks {
+  std::string opening;
+  std::string closing;
+  bool is_open = false;  // the prompt ends within it
+};
+
 struct GenerationRequest {
   std::string request_id;
   std::vector<int32_t> prompt_token_ids;
@@ -45,6 +52,8 @@ struct GenerationRequest {
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that the answer never contains
   bool include_stop_string = false;
   bool skip_special_tokens = true;
+  std::vector<int32_t> shown_special_ids;  // part of the text all the same
+  ThinkingMarks thinking;                  // stop strings do not count within it
   bool ignore_eos = false;
   int32_t top_logprobs = -1;     // -1: none; 0: the chosen token's; else that many besides
   int32_t prompt_logprobs = -1;  // the same for the prompt
@@ -114,6 +123,7 @@ struct GenerationUsage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;  // reported ones, and the eos or stop id that ended a choice
   int64_t cached_tokens = 0;      // prompt tokens found in the prefix cache
+  int64_t thinking_tokens = 0;    // of completion_tokens, marks included
   GenerationTimings timings = {};
 };
 

@@ -20,7 +20,11 @@ PositionChances ToChances(const v1::PositionLogprobs& p) {
 }
 
 ChoiceTextOptions TextOptions(const GenerationRequest& request) {
-  return {request.stop_strings, request.include_stop_string, request.skip_special_tokens,
+  return {request.stop_strings,
+          request.include_stop_string,
+          request.skip_special_tokens,
+          request.shown_special_ids,
+          request.thinking,
           request.min_tokens};
 }
 
@@ -127,12 +131,14 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   if (event.has_logprobs()) chances = ToChances(event.logprobs());
   const PositionChances* told = event.has_logprobs() ? &chances : nullptr;
   const int64_t reported_before = choice.text.reported_tokens();
+  const int64_t thinking_before = choice.text.thinking_tokens();
   if (event.finish() == v1::FINISH_REASON_UNSPECIFIED) {
     choice.text.Append(event.token_id(), told, out);
   } else {
     choice.text.AppendLast(event.token_id(), told, event.finish() == v1::FINISH_REASON_STOP, out);
   }
   usage_.completion_tokens += choice.text.reported_tokens() - reported_before;
+  usage_.thinking_tokens += choice.text.thinking_tokens() - thinking_before;
   if (out.finish == Finish::kStop) {
     outcome.stop_string = event.finish() == v1::FINISH_REASON_UNSPECIFIED;
     outcome.choice_finished = true;

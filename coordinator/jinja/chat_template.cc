@@ -266,8 +266,10 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& mod
   }
   loaded.source_ = source->text;
   if (name.empty()) {
-    auto for_tools = ParseNamed(FindNamed(sources, "tool_use"));
+    const Source* const tool_source = FindNamed(sources, "tool_use");
+    auto for_tools = ParseNamed(tool_source);
     loaded.tool_status_ = for_tools.status();
+    if (tool_source != nullptr) loaded.tool_source_ = tool_source->text;
     if (for_tools.ok()) loaded.tool_template_ = *std::move(for_tools);
   }
   AddSpecialTokens(config, loaded.special_tokens_);

@@ -102,6 +102,10 @@ class ChatTemplate {
 
   // Whether the template's own text contains `word`.
   bool Names(std::string_view word) const { return source_.find(word) != std::string::npos; }
+  // The same of what renders requests with tools.
+  bool NamesForTools(std::string_view word) const {
+    return (tool_template_ ? tool_source_ : source_).find(word) != std::string::npos;
+  }
 
  private:
   ChatTemplate() = default;
@@ -114,6 +118,7 @@ class ChatTemplate {
   std::shared_ptr<const jinja::Template> tool_template_;  // null: template_ serves tools too
   absl::Status tool_status_;                              // why there is none that could be used
   std::string source_;                                    // of template_
+  std::string tool_source_;                               // of tool_template_
   std::vector<std::pair<std::string, std::string>> special_tokens_;
 };
 

@@ -20,9 +20,9 @@ constexpr ChatPromptOptions kContinued = {.add_generation_prompt = false,
 
 absl::StatusOr<std::string> PromptOf(const ServedModel& model, const Json& messages,
                                      const ChatPromptOptions& options = kPlain) {
-  const auto ids = EncodeChat(model, {{"messages", messages}}, options, 0);
-  if (!ids.ok()) return ids.status();
-  return model.tokenizer->Decode(*ids, /*skip_special_tokens=*/false);
+  const auto prompt = EncodeChat(model, {{"messages", messages}}, options, 0);
+  if (!prompt.ok()) return prompt.status();
+  return model.tokenizer->Decode(prompt->token_ids, /*skip_special_tokens=*/false);
 }
 
 ServedModel ModelWith(const std::string& chat_template) {

@@ -199,4 +199,32 @@ TEST_CASE("a stop string may end with the token that ends the answer") {
   }
 }
 
+TEST_CASE("stop strings sleep while the model thinks") {
+  const auto feed = [](const std::string& text, bool is_open, int64_t* thinking = nullptr) {
+    ChoiceText choice(DemoTokenizer(),
+                      {.stop_strings = {"b", "<"}, .thinking = {"<t>", "</t>", is_open}});
+    std::string all;
+    Finish finish = Finish::kNone;
+    for (int32_t id : Ids(text)) {
+      ChoiceEvent event;
+      choice.Append(id, nullptr, event);
+      all += event.text;
+      finish = event.finish;
+      if (finish != Finish::kNone) break;
+    }
+    if (thinking != nullptr) *thinking = choice.thinking_tokens();
+    ChoiceEvent event;
+    if (finish == Finish::kNone) choice.Flush(event);
+    return all + event.text + (finish == Finish::kStop ? "|" : "");
+  };
+  int64_t thinking = 0;
+  CHECK(feed("a b </t>c b d", true, &thinking) == "a b </t>c |");
+  CHECK(thinking == static_cast<int64_t>(Ids("a b </t>").size()));
+  CHECK(feed(" <t>a b </t>c < d", false) == " <t>a b </t>c |");
+  CHECK(feed("a b <t>", false, &thinking) == "a |");
+  CHECK(thinking == 0);
+  CHECK(feed("<tb", false) == "|");
+  CHECK(feed("a b", true) == "a b");
+}
+
 }  // namespace tessera::coordinator

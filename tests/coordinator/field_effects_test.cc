@@ -84,14 +84,19 @@ std::shared_ptr<const ServedModel> ShowingModel() {
   auto model = std::make_shared<ServedModel>(*DoorModel());
   model->chat_template = ChatTemplate::Parse(
                              "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
-                             "{{ extra }}{% if add_generation_prompt %}>{% endif %}")
+                             "{{ extra }}{{ enable_thinking }}{{ reasoning_effort }}{{ tools }}"
+                             "{% if add_generation_prompt %}>{% endif %}")
                              .value();
+  CHECK(FindAnswerFormats("hermes", *model).ok());
   return model;
 }
 
 class Endpoint {
  public:
-  Endpoint(std::string path, Json base) : path_(std::move(path)), base_(std::move(base)) {}
+  Endpoint(std::string path, Json base) : path_(std::move(path)), base_(std::move(base)) {
+    const char* const call = "<tool_call>{\"name\": \"f\"}</tool_call>";
+    door_.service.SetScript(Say({{"one", 40}, {call, 41}, {call, 42}}));
+  }
 
   // Status and body, and what was to be generated; without what differs between equal requests.
   std::string Seen(const Json& fields) {
@@ -150,6 +155,8 @@ class Endpoint {
 
 Json Messages(const std::string& text) { return {{{"role", "user"}, {"content", text}}}; }
 
+const Json kTools = {{{"type", "function"}, {"function", {{"name", "f"}}}}};
+
 }  // namespace
 
 TEST_CASE("every field of a completion has an effect, or is refused") {
@@ -167,6 +174,11 @@ TEST_CASE("every field of a chat has an effect, or is refused") {
       .Check(ChatFields(),
              WithGeneration({{"messages", {Messages("other")}},
                              {"chat_template_kwargs", {{{"extra", "x"}}}},
+                             {"tools", {kTools}},
+                             {"tool_choice", {"none", {{"tools", kTools}}}},
+                             {"parallel_tool_calls", {false, {{"tools", kTools}}}},
+                             {"enable_thinking", {true}},
+                             {"reasoning_effort", {"high"}},
                              {"add_generation_prompt", {false}},
                              {"continue_final_message", {true}},
                              {"add_special_tokens", {true}},
@@ -186,6 +198,7 @@ TEST_CASE("every field of the other endpoints has an effect, or is refused") {
       {"add_generation_prompt", {false}},
       {"continue_final_message", {true}},
       {"chat_template_kwargs", {{{"extra", "x"}}}},
+      {"tools", {kTools}},
       {"add_special_tokens", {true}},
   };
   Endpoint("/tokenize", chat).Check(TokenizeFields(), effects);
@@ -193,7 +206,7 @@ TEST_CASE("every field of the other endpoints has an effect, or is refused") {
   of_text["add_special_tokens"] = {false};
   Endpoint("/tokenize", {{"prompt", "What is"}})
       .Check(TokenizeFields(), of_text,
-             {"add_generation_prompt", "continue_final_message", "chat_template_kwargs"});
+             {"add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools"});
   Endpoint("/detokenize", {{"tokens", {7, 8}}})
       .Check(DetokenizeFields(), {{"model", {"another"}}, {"tokens", {{9}}}});
 

@@ -116,7 +116,7 @@ def test_models_and_errors():
         assert long.param == "max_tokens" and long.code == "context_length_exceeded", long
         assert "maximum context length is" in long.message, long
         tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-        assert "not supported yet" in refused(openai.BadRequestError, tools=tools).message
+        assert "does not show tools" in refused(openai.BadRequestError, tools=tools).message
         wrong = c.with_options(api_key="wrong")
         try:
             wrong.models.list()

@@ -1,0 +1,47 @@
+// The formats in which model families write tool calls: one row each, found from the chat template
+// or by name (--tool-call-parser; names are vLLM's where it has the format).
+//
+// Thread rule: constants and pure functions.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "coordinator/answer/call_parser.h"
+#include "coordinator/answer/tool_schemas.h"
+
+namespace tessera::coordinator {
+
+// What ids of calls look like to the family's template.
+enum class CallIds {
+  kOpenAi,          // "call_" and 24 hex digits
+  kNineCharacters,  // letters and digits; Mistral's templates refuse others
+  kNamed,           // Kimi K2's functions.NAME:INDEX, INDEX counting the conversation's calls
+};
+
+struct CallFormat {
+  std::string_view name;
+  std::vector<std::string_view> words;  // of the template's source
+  // Texts that begin a call: where one stands in an answer's thinking, that ends.
+  std::vector<std::string> opening;
+  // Special tokens that the parser needs to see.
+  std::vector<std::string> markers;
+  std::unique_ptr<CallParser> (*make_parser)(const ToolSchemas& schemas);  // schemas live as long
+  // How an answer begins that is a call of `function` ("": of any), up to where the model chooses.
+  std::string (*call_start)(std::string_view function);
+  CallIds ids = CallIds::kOpenAi;
+  bool has_thinking = false;  // the parser finds the thinking too
+};
+
+std::span<const CallFormat> CallFormats();
+// Null where there is none of that name.
+const CallFormat* FindCallFormat(std::string_view name);
+// The first whose words a template has; null: none.
+const CallFormat* RecognizeCallFormat(const std::function<bool(std::string_view)>& template_names);
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,43 @@
+// The tools of a chat: what of them the template sees, and how the answer is read.
+//
+// Thread rule: pure functions but for drawn ids. Errors: InvalidArgument naming the field.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/answer/answer_parser.h"
+#include "coordinator/api/front_door.h"
+
+namespace tessera::coordinator {
+
+struct ChatTools {
+  // The template shows them, and calls are looked for. False: none were sent, or tool_choice is
+  // "none".
+  bool offered = false;
+  // tool_choice "required" or a function: the answer begins so.
+  std::string call_start;
+  bool one_call = false;  // parallel_tool_calls is false
+  // Fields that ask for more than is promised: the functions that are strict.
+  std::vector<std::string> not_enforced;
+};
+
+// Reads tools, tool_choice and parallel_tool_calls of a chat's body.
+absl::StatusOr<ChatTools> ReadChatTools(const ServedModel& model,
+                                        const nlohmann::ordered_json& conversation,
+                                        std::optional<bool> parallel_tool_calls);
+
+// How the answer to a prompt is read, whose end has thinking at `thinking`. Null: all is text.
+std::shared_ptr<const AnswerFormat> AnswerFormatOf(const ServedModel& model,
+                                                   const nlohmann::ordered_json& conversation,
+                                                   const ChatTools& tools, PromptThinking thinking);
+
+// What the flow needs to know for it: special tokens that are shown, and where stop strings sleep.
+void PrepareForReading(const ServedModel& model, const AnswerFormat& format,
+                       GenerationRequest& request);
+
+}  // namespace tessera::coordinator

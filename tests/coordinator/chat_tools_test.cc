@@ -1,0 +1,298 @@
+// Tools and thinking of a chat, as clients send and see them.
+
+#include "coordinator/api/chat_tools.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/coordinator/door.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kChat[] = "/v1/chat/completions";
+// As Qwen's templates write tools, calls and thinking, in short.
+constexpr char kTemplate[] =
+    "{%- for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{%- for m in messages %}[{{ m.role }}]{{ m.content or '' }}"
+    "{%- for call in m.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>"
+    "{%- endfor %}{% endfor %}"
+    "{%- if add_generation_prompt %}[assistant]"
+    "{%- if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+    "{% elif open_thinking %}<think>\n{% endif %}{% endif %}";
+
+std::shared_ptr<const ServedModel> ToolModel(const char* chat_template = kTemplate) {
+  auto model = std::make_shared<ServedModel>(*DoorModel());
+  model->max_model_len_tokens = 4000;
+  model->chat_template = ChatTemplate::Parse(chat_template).value();
+  REQUIRE(FindAnswerFormats("", *model).ok());
+  return model;
+}
+
+Json Tool(const std::string& name) {
+  return {{"type", "function"},
+          {"function",
+           {{"name", name},
+            {"parameters",
+             {{"type", "object"}, {"properties", {{"zone", {{"type", "string"}}}, {"at", {}}}}}}}}};
+}
+
+Json Chat(const Json& fields = Json::object()) {
+  Json body = {{"messages", {{{"role", "user"}, {"content", "What"}}}},
+               {"tools", {Tool("weather"), Tool("clock")}}};
+  body.update(fields);
+  return body;
+}
+
+FakeGenerationService::Script Says(std::string_view text, Finish finish = Finish::kStop,
+                                   size_t piece_bytes = 3) {
+  std::vector<Piece> pieces;
+  for (size_t at = 0; at < text.size(); at += piece_bytes)
+    pieces.push_back({std::string(text.substr(at, piece_bytes)), 40});
+  return Say(std::move(pieces), finish);
+}
+
+// Members keep their order, both ways.
+Json Ask(Door& door, const Json& body) {
+  const HttpReply reply = door.Post(kChat, body.dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  return Json::parse(reply.body);
+}
+
+std::string PromptOf(const Door& door) {
+  return ToolModel()->tokenizer->Decode(door.service.last_request().prompt_token_ids, false);
+}
+
+// A stream's deltas put together as OpenAI's clients do.
+struct Streamed {
+  std::string content, reasoning, finish;
+  std::vector<Json> calls;
+};
+Streamed Join(const std::vector<nlohmann::json>& chunks) {
+  Streamed all;
+  for (const nlohmann::json& chunk : chunks) {
+    const nlohmann::json& choice = chunk["choices"][0];
+    const nlohmann::json& delta = choice["delta"];
+    all.content += delta.value("content", "");
+    all.reasoning += delta.value("reasoning_content", "");
+    CHECK(delta.value("reasoning", "") == delta.value("reasoning_content", ""));
+    if (!choice["finish_reason"].is_null()) all.finish = choice["finish_reason"];
+    if (!delta.contains("tool_calls")) continue;
+    REQUIRE(delta["tool_calls"].size() == 1);
+    const nlohmann::json& call = delta["tool_calls"][0];
+    const size_t index = call["index"];
+    if (index == all.calls.size()) {
+      CHECK(call["type"] == "function");
+      CHECK(call["function"]["arguments"] == "");
+      all.calls.push_back(
+          {{"id", call["id"]}, {"name", call["function"]["name"]}, {"arguments", ""}});
+    } else {
+      REQUIRE(index + 1 == all.calls.size());
+      CHECK_FALSE(call.contains("id"));
+      CHECK_FALSE(call["function"].contains("name"));
+      std::string& arguments = all.calls[index]["arguments"].get_ref<std::string&>();
+      arguments += call["function"]["arguments"].get<std::string>();
+    }
+  }
+  return all;
+}
+
+constexpr char kTwoCalls[] =
+    "Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"zone\": \"a "
+    "\\\"b\\\"\"}}\n"
+    "</tool_call>\n<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>";
+
+}  // namespace
+
+TEST_CASE("tools reach the template as they were sent, and calls come back") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says(kTwoCalls));
+  const Json reply = Ask(door, Chat());
+  CHECK(PromptOf(door).find(
+            "{\"type\": \"function\", \"function\": {\"name\": \"weather\", "
+            "\"parameters\": {\"type\": \"object\", \"properties\": {\"zone\": {\"type\": "
+            "\"string\"}, \"at\": null}}}}") == 0);
+  const Json& choice = reply["choices"][0];
+  CHECK(choice["finish_reason"] == "tool_calls");
+  CHECK(choice["message"]["content"] == "Let me see.");
+  const Json& calls = choice["message"]["tool_calls"];
+  REQUIRE(calls.size() == 2);
+  CHECK(calls[0]["type"] == "function");
+  CHECK(calls[0]["function"]["name"] == "weather");
+  CHECK(calls[0]["function"]["arguments"] == "{\"zone\": \"a \\\"b\\\"\"}");
+  CHECK(calls[1]["function"]["name"] == "clock");
+  CHECK(std::string(calls[0]["id"]).starts_with("call_"));
+  CHECK(calls[0]["id"] != calls[1]["id"]);
+
+  // The next turn has the calls and their results.
+  Json messages = Chat()["messages"];
+  messages.push_back(choice["message"]);
+  messages.push_back({{"role", "tool"}, {"tool_call_id", calls[0]["id"]}, {"content", "rain"}});
+  door.service.SetScript(Says("It rains."));
+  const Json next = Ask(door, Chat({{"messages", messages}}));
+  CHECK(PromptOf(door).find("<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"zone\": \"a "
+                            "\\\"b\\\"\"}}\n</tool_call>") != std::string::npos);
+  CHECK(next["choices"][0]["message"]["content"] == "It rains.");
+  CHECK_FALSE(next["choices"][0]["message"].contains("tool_calls"));
+  CHECK(next["choices"][0]["finish_reason"] == "stop");
+}
+
+TEST_CASE("a stream says the same as the whole answer") {
+  Door door({}, {}, ToolModel());
+  for (const size_t piece : {1, 4, 500}) {
+    door.service.SetScript(Says(kTwoCalls, Finish::kStop, piece));
+    const Streamed all = Join(door.Stream(kChat, Chat()));
+    CHECK(all.content == "Let me see.");
+    CHECK(all.finish == "tool_calls");
+    REQUIRE(all.calls.size() == 2);
+    CHECK(all.calls[0]["name"] == "weather");
+    CHECK(all.calls[0]["arguments"] == "{\"zone\": \"a \\\"b\\\"\"}");
+    CHECK(all.calls[1]["arguments"] == "{}");
+  }
+}
+
+TEST_CASE("only calls: no content; a cut call: length") {
+  Door door({}, {}, ToolModel());
+  const std::string call = "<tool_call>{\"name\": \"clock\", \"arguments\": {\"at\": [1";
+  door.service.SetScript(Says(call + "]}}</tool_call>"));
+  const Json only = Ask(door, Chat())["choices"][0];
+  CHECK(only["message"]["content"].is_null());
+  CHECK(only["message"]["tool_calls"].size() == 1);
+  door.service.SetScript(Says(call, Finish::kLength));
+  const Json cut = Ask(door, Chat())["choices"][0];
+  CHECK(cut["finish_reason"] == "length");
+  CHECK(cut["message"]["tool_calls"][0]["function"]["arguments"] == "{\"at\": [1");
+  door.service.SetScript(Says(call));
+  const Json broken = Ask(door, Chat())["choices"][0];
+  CHECK(broken["finish_reason"] == "stop");
+  CHECK(broken["message"]["content"] == call);
+}
+
+TEST_CASE("tool_choice and parallel_tool_calls") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says(kTwoCalls));
+  const Json none = Ask(door, Chat({{"tool_choice", "none"}}))["choices"][0];
+  CHECK(none["message"]["content"] == kTwoCalls);
+  CHECK(PromptOf(door).find("weather") == std::string::npos);
+
+  const Json first = Ask(door, Chat({{"parallel_tool_calls", false}}))["choices"][0];
+  CHECK(first["message"]["tool_calls"].size() == 1);
+  CHECK(Join(door.Stream(kChat, Chat({{"parallel_tool_calls", false}}))).calls.size() == 1);
+
+  door.service.SetScript(Says("clock\", \"arguments\": {\"at\": 3}}\n</tool_call>"));
+  const Json required = Ask(door, Chat({{"tool_choice", "required"}}))["choices"][0];
+  CHECK(PromptOf(door).ends_with("[assistant]<tool_call>\n{\"name\": \""));
+  CHECK(required["message"]["tool_calls"][0]["function"]["name"] == "clock");
+
+  const Json named = {{"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}}};
+  door.service.SetScript(Says(" {\"at\": 3}}\n</tool_call>"));
+  const Json forced = Ask(door, Chat(named))["choices"][0];
+  CHECK(PromptOf(door).ends_with("<tool_call>\n{\"name\": \"weather\", \"arguments\":"));
+  CHECK(forced["message"]["tool_calls"][0]["function"]["arguments"] == "{\"at\": 3}");
+  CHECK(forced["finish_reason"] == "tool_calls");
+  const Streamed streamed = Join(door.Stream(kChat, Chat(named)));
+  REQUIRE(streamed.calls.size() == 1);
+  CHECK(streamed.calls[0]["name"] == "weather");
+  CHECK(streamed.calls[0]["arguments"] == "{\"at\": 3}");
+}
+
+TEST_CASE("tools that cannot be taken are refused by name") {
+  Door door({}, {}, ToolModel());
+  const auto error = [&](const Json& fields) { return door.Error(kChat, Chat(fields)); };
+  CHECK(error({{"tools", {{{"type", "web_search"}}}}}) ==
+        "400 tools tools[0]: only {\"type\": \"function\"} is supported yet");
+  CHECK(error({{"tools", {{{"type", "function"}, {"function", {{"name", 3}}}}}}}) ==
+        "400 tools tools[0]: function.name: a string is expected");
+  CHECK(error({{"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}}) ==
+        "400 tool_choice tool_choice: there is no function \"f\" among the tools");
+  CHECK(error({{"tools", Json::array()}, {"tool_choice", "required"}}) ==
+        "400 tool_choice tool_choice: only with tools");
+  CHECK(error({{"tool_choice", "any"}}).starts_with("400 tool_choice tool_choice: \"none\""));
+  Door without;  // the shipped model
+  CHECK(without.Error(kChat, Chat()) ==
+        "400 tools tools: the chat template of the model 'org/demo' does not show tools to the "
+        "model");
+  Door unknown({}, {}, ToolModel("{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}"));
+  CHECK(unknown.Error(kChat, Chat()).find("--tool-call-parser NAME") != std::string::npos);
+  ServedModel model = *DoorModel();
+  CHECK(FindAnswerFormats("hermes", model).ok());
+  CHECK(std::string(FindAnswerFormats("no_such", model).message()).find("hermes") !=
+        std::string::npos);
+}
+
+TEST_CASE("strict functions are taken, and the answer says that nothing holds them") {
+  Door door({}, {}, ToolModel());
+  Json tool = Tool("weather");
+  tool["function"]["strict"] = true;
+  const HttpReply reply = door.Post(kChat, Chat({{"tools", {tool}}}).dump());
+  CHECK(reply.status == 200);
+  CHECK(reply.head.find("x-tessera-not-enforced: tools[0].function.strict") != std::string::npos);
+}
+
+TEST_CASE("thinking is a field of its own") {
+  Door door({}, {}, ToolModel());
+  const Json plain = {{"tools", nullptr}};
+  door.service.SetScript(Says("<think>\nHm.\n</think>\n\nYes."));
+  const Json message = Ask(door, Chat(plain))["choices"][0]["message"];
+  CHECK(message["reasoning_content"] == "Hm.");
+  CHECK(message["reasoning"] == "Hm.");
+  CHECK(message["content"] == "Yes.");
+  const Streamed all = Join(door.Stream(kChat, Chat(plain)));
+  CHECK(all.reasoning == "Hm.");
+  CHECK(all.content == "Yes.");
+  CHECK(all.finish == "stop");
+
+  // The prompt has opened it, or closed it.
+  Json open = plain;
+  open["chat_template_kwargs"] = {{"open_thinking", true}};
+  door.service.SetScript(Says("Hm.</think>Yes."));
+  CHECK(Ask(door, Chat(open))["choices"][0]["message"]["reasoning"] == "Hm.");
+  CHECK(door.service.last_request().thinking.is_open);
+  for (const Json& off : {Json{{"enable_thinking", false}}, Json{{"reasoning_effort", "none"}}}) {
+    Json fields = plain;
+    fields.update(off);
+    door.service.SetScript(Says("Yes.</think>"));
+    const Json closed = Ask(door, Chat(fields))["choices"][0]["message"];
+    CHECK(closed["content"] == "Yes.</think>");
+    CHECK(door.service.last_request().thinking.opening.empty());
+    CHECK(PromptOf(door).ends_with("<think>\n\n</think>\n\n"));
+  }
+  // A call that is asked for ends it.
+  open["tools"] = Chat()["tools"];
+  open["tool_choice"] = "required";
+  door.service.SetScript(Says("clock\"}</tool_call>"));
+  CHECK(Ask(door, Chat(open))["choices"][0]["message"]["tool_calls"].size() == 1);
+  CHECK(PromptOf(door).ends_with("<think>\n</think>\n\n<tool_call>\n{\"name\": \""));
+}
+
+TEST_CASE("a template that writes its calls otherwise gets ids of its form") {
+  const char* const mistral =
+      "{% for m in messages %}{{ m.role }}={{ m.tool_call_id }}{% for c in m.tool_calls or [] %}"
+      "[TOOL_CALLS]{{ c.id }}{% endfor %};{% endfor %}{{ tools | length }}";
+  const auto model = ToolModel(mistral);
+  Door door({}, {}, model);
+  door.service.SetScript(
+      Says("[TOOL_CALLS][{\"name\": \"clock\", \"arguments\": {}, \"id\": \"x\"}]"));
+  const Json calls = Ask(door, Chat())["choices"][0]["message"]["tool_calls"];
+  CHECK(std::string(calls[0]["id"]).size() == 9);
+  Json messages = Chat()["messages"];
+  messages.push_back({{"role", "assistant"},
+                      {"tool_calls",
+                       {{{"id", "call_foreign"},
+                         {"type", "function"},
+                         {"function", {{"name", "clock"}, {"arguments", "{}"}}}}}}});
+  messages.push_back({{"role", "tool"}, {"tool_call_id", "call_foreign"}, {"content", "1"}});
+  Ask(door, Chat({{"messages", messages}}));
+  const std::string prompt = PromptOf(door);
+  const std::string id = prompt.substr(prompt.find("[TOOL_CALLS]") + 12, 9);
+  CHECK(id.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyz") == std::string::npos);
+  CHECK(prompt.find("tool=" + id + ";") != std::string::npos);
+}
+
+}  // namespace tessera::coordinator
