@@ -137,8 +137,8 @@ absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_
 }
 
 absl::StatusOr<Ordered> ReadConversation(std::string_view text) {
-  absl::StatusOr<Ordered> conversation =
-      ParseOrdered(text, "messages and tools", {kMessages, kArguments, kTools, "tool_choice"});
+  absl::StatusOr<Ordered> conversation = ParseOrdered(
+      text, "messages and tools", {kMessages, kArguments, kTools, "tool_choice", "system"});
   if (conversation.ok()) return conversation;
   return FieldError(kMessages, std::string(conversation.status().message()));
 }

@@ -12,6 +12,7 @@
 #include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_prompt.h"
 #include "coordinator/api/chat_tools.h"
+#include "coordinator/api/messages_request.h"
 #include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/openai_request.h"
@@ -69,9 +70,9 @@ class Api final : public OpenAiApi {
     if (header.method != route->method && !head) return WrongMethod(*route, header, request_id);
     if (!route->needs_key || KeyFits(header.authorization)) return std::nullopt;
     const absl::Status status = absl::UnauthenticatedError(
-        "the API key is missing or wrong (header Authorization: Bearer KEY)");
+        "the API key is missing or wrong (header Authorization: Bearer KEY, or x-api-key: KEY)");
     if (route->generates()) CountRefusal(status);
-    return ErrorResponse(status, request_id);
+    return ErrorResponse(status, request_id, route->form);
   }
 
   void Handle(std::shared_ptr<HttpExchange> exchange) override {
@@ -109,6 +110,7 @@ class Api final : public OpenAiApi {
   using Handler = void (Api::*)(std::shared_ptr<HttpExchange>, const std::string& request_id);
   struct Route : ApiPath {
     Handler handle;
+    AnswerForm form = AnswerForm::kOpenAi;  // of its errors too
     bool matches(std::string_view asked) const {
       if (!path.ends_with(kModelParameter)) return asked == path;
       return asked.starts_with(path.substr(0, path.size() - kModelParameter.size()));
@@ -122,6 +124,13 @@ class Api final : public OpenAiApi {
          &Api::Chat},
         {{"POST", "/v1/completions", "Continues a text.", true, CompletionFields(), true},
          &Api::Complete},
+        {{"POST", "/v1/messages", "Anthropic's Messages.", true, MessagesFields(), true},
+         &Api::Messages,
+         AnswerForm::kMessages},
+        {{"POST", "/v1/messages/count_tokens", "The tokens of such a request.", true,
+          CountTokensFields()},
+         &Api::CountTokens,
+         AnswerForm::kMessages},
         {{"GET", "/v1/models", "The served model, once per name.", true}, &Api::ListModels},
         {{"GET", "/v1/models/{model}", "One name of the served model.", true}, &Api::GetModel},
         {{"POST", "/tokenize", "Text or messages to token ids.", true, TokenizeFields()},
@@ -152,7 +161,7 @@ class Api final : public OpenAiApi {
   void Refuse(const Route& route, HttpExchange& exchange, const absl::Status& status,
               const std::string& request_id) const {
     if (route.generates()) CountRefusal(status);
-    RespondError(exchange, status, request_id);
+    RespondError(exchange, status, request_id, route.form);
   }
   void CountRefusal(const absl::Status& status) const {
     if (options_.refused) options_.refused(status.code());
@@ -184,6 +193,7 @@ class Api final : public OpenAiApi {
   // `generates`: a refusal is counted.
   std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id,
                                          bool generates, Json* conversation = nullptr) {
+    const AnswerForm form = Find(exchange.request().path)->form;
     const auto counted = std::exchange(exchange.request().body_share, nullptr);
     const std::string text = std::exchange(exchange.request().body, std::string());
     absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body", kBodyLimits);
@@ -197,7 +207,7 @@ class Api final : public OpenAiApi {
     }
     if (status.ok()) return *std::move(body);
     if (generates) CountRefusal(status);
-    RespondError(exchange, status, request_id);
+    RespondError(exchange, status, request_id, form);
     return std::nullopt;
   }
 
@@ -207,6 +217,28 @@ class Api final : public OpenAiApi {
     if (!body.has_value()) return;
     Begin(ReadChatCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
           request_id);
+  }
+
+  void Messages(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    Json conversation;
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &conversation);
+    if (!body.has_value()) return;
+    Begin(ReadMessagesCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
+          request_id);
+  }
+
+  void CountTokens(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    Json conversation;
+    const std::optional<nlohmann::json> body =
+        ReadBody(*exchange, request_id, false, &conversation);
+    if (!body.has_value()) return;
+    const absl::StatusOr<int64_t> count =
+        CountMessagesTokens(*body, conversation, *model_, options_.now_unix_seconds());
+    if (count.ok()) {
+      exchange->Respond(JsonResponse({{"input_tokens", *count}}, request_id));
+    } else {
+      RespondError(*exchange, count.status(), request_id, AnswerForm::kMessages);
+    }
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -219,7 +251,7 @@ class Api final : public OpenAiApi {
              const std::string& request_id) {
     if (!call.ok()) {
       CountRefusal(call.status());
-      RespondError(*exchange, call.status(), request_id);
+      RespondError(*exchange, call.status(), request_id, Find(exchange->request().path)->form);
       return;
     }
     LogIgnored(exchange->request().path, call->ignored_fields);
@@ -295,6 +327,8 @@ class Api final : public OpenAiApi {
         ReadChatPromptOptions(reader.Bool("add_generation_prompt"),
                               reader.Bool("continue_final_message"), add_special_tokens);
     reader.Object("chat_template_kwargs");
+    if (const nlohmann::json* tools = reader.Find("tools"); tools != nullptr && !tools->is_array())
+      reader.Fail("tools", "an array of functions is expected");
     const std::optional<std::string> prompt = reader.String("prompt");
     if (reader.Find("messages") != nullptr) {
       if (prompt.has_value()) reader.Fail("prompt", "give it or messages, not both");

@@ -6,10 +6,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/messages_reply.h"
 #include "coordinator/api/openai_reply.h"
 
 namespace tessera::coordinator {
 namespace {
+
+std::unique_ptr<AnswerWriter> MakeWriter(const ServedModel& model, const OpenAiCall& call,
+                                         int64_t created) {
+  if (call.form == AnswerForm::kMessages) return std::make_unique<MessagesReply>(model, call);
+  return std::make_unique<OpenAiReply>(model, call, created);
+}
 
 class Call final : public RunningCall, public std::enable_shared_from_this<Call> {
  public:
@@ -19,7 +26,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
         request_id_(std::move(request_id)),
         model_(std::move(model)),
         exchange_(std::move(exchange)),
-        reply_(*model_, call_, created),
+        reply_(MakeWriter(*model_, call_, created)),
         open_(static_cast<int>(call_.prompts.size())) {}
 
   // False: it has been answered already.
@@ -58,7 +65,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     if (over_ || !call_.stream || ++ticks_since_write_ < silent_ticks) return;
     ticks_since_write_ = 0;
     BeginStreamLocked();
-    exchange_->Write(": waiting\n\n");
+    exchange_->Write(reply_->Ping());
   }
 
  private:
@@ -68,7 +75,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     Sink(std::shared_ptr<Call> call, int prompt) : call_(std::move(call)), prompt_(prompt) {}
     void OnPromptLogprobs(std::vector<PositionChances> positions) override {
       std::lock_guard lock(call_->mutex_);
-      call_->reply_.AddPromptLogprobs(prompt_, std::move(positions));
+      call_->reply_->AddPromptLogprobs(prompt_, std::move(positions));
     }
     void OnChoice(ChoiceEvent event) override { call_->OnChoice(prompt_, event); }
     void OnEnd(const absl::Status& status, const GenerationUsage& usage,
@@ -87,11 +94,11 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
       std::lock_guard lock(mutex_);
       if (over_) return;
       if (!call_.stream) {
-        reply_.Add(prompt, event);
+        reply_->Add(prompt, event);
         return;
       }
       BeginStreamLocked();
-      const std::string chunk = reply_.Chunk(prompt, event);
+      const std::string chunk = reply_->Chunk(prompt, event);
       if (chunk.empty()) return;
       gone = !exchange_->Write(chunk);
       ticks_since_write_ = 0;
@@ -107,16 +114,16 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     }
     std::lock_guard lock(mutex_);
     if (over_) return;
-    reply_.AddUsage(usage);
+    reply_->AddUsage(usage);
     if (--open_ > 0) return;
     over_ = true;
     if (call_.stream) {
       BeginStreamLocked();
-      exchange_->Write(reply_.ClosingChunks());
+      exchange_->Write(reply_->ClosingChunks());
       exchange_->End();
     } else {
       HttpResponse response;
-      response.body = reply_.Body();
+      response.body = reply_->Body();
       response.headers = Headers();
       exchange_->Respond(std::move(response));
     }
@@ -128,10 +135,10 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     if (over_) return;
     over_ = true;
     if (begun_) {
-      exchange_->Write(absl::StrCat("data: ", ToOpenAiError(status).body, "\n\n"));
+      exchange_->Write(reply_->ErrorChunk(status));
       exchange_->End();
     } else {
-      RespondError(*exchange_, status, request_id_);
+      RespondError(*exchange_, status, request_id_, call_.form);
     }
     exchange_.reset();
   }
@@ -150,7 +157,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     if (begun_) return;
     begun_ = true;
     exchange_->BeginStream(Headers());
-    exchange_->Write(reply_.OpeningChunks());
+    exchange_->Write(reply_->OpeningChunks());
   }
 
   HttpHeaders Headers() const {
@@ -166,7 +173,7 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
 
   std::mutex mutex_;
   std::shared_ptr<HttpExchange> exchange_;
-  OpenAiReply reply_;
+  const std::unique_ptr<AnswerWriter> reply_;
   std::vector<std::unique_ptr<GenerationHandle>> handles_;
   int open_;
   bool begun_ = false;
@@ -204,11 +211,12 @@ void AddFieldNames(const char* header, const std::vector<std::string>& names,
   if (!value.empty()) headers.emplace_back(header, std::move(value));
 }
 
-HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id) {
-  const OpenAiError error = ToOpenAiError(status);
+HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id,
+                           AnswerForm form) {
+  OpenAiError error = ToOpenAiError(status);
   HttpResponse response;
   response.status = error.http_status;
-  response.body = error.body;
+  response.body = form == AnswerForm::kMessages ? MessagesError(status) : std::move(error.body);
   if (!request_id.empty()) response.headers.emplace_back("X-Request-Id", request_id);
   // Seconds. Queues here drain in about that time, and clients that know better use their own
   // back-off.
@@ -218,9 +226,9 @@ HttpResponse ErrorResponse(const absl::Status& status, const std::string& reques
   return response;
 }
 
-void RespondError(HttpExchange& exchange, const absl::Status& status,
-                  const std::string& request_id) {
-  exchange.Respond(ErrorResponse(status, request_id));
+void RespondError(HttpExchange& exchange, const absl::Status& status, const std::string& request_id,
+                  AnswerForm form) {
+  exchange.Respond(ErrorResponse(status, request_id, form));
 }
 
 }  // namespace tessera::coordinator

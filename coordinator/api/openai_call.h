@@ -38,8 +38,9 @@ std::string PrintableField(std::string_view name);
 void AddFieldNames(const char* header, const std::vector<std::string>& names, HttpHeaders& headers);
 
 // The error answer of any endpoint.
-HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id);
-void RespondError(HttpExchange& exchange, const absl::Status& status,
-                  const std::string& request_id);
+HttpResponse ErrorResponse(const absl::Status& status, const std::string& request_id,
+                           AnswerForm form = AnswerForm::kOpenAi);
+void RespondError(HttpExchange& exchange, const absl::Status& status, const std::string& request_id,
+                  AnswerForm form = AnswerForm::kOpenAi);
 
 }  // namespace tessera::coordinator

@@ -435,6 +435,10 @@ std::string OpenAiReply::ChatChunks(int index, const ChoiceEvent& event) {
   return chunks + ChunkFor(index, last, Json::object());
 }
 
+std::string OpenAiReply::ErrorChunk(const absl::Status& status) const {
+  return absl::StrCat("data: ", ToOpenAiError(status).body, "\n\n");
+}
+
 std::string OpenAiReply::ClosingChunks() {
   std::string chunks;
   if (call_.include_usage || call_.timings) {

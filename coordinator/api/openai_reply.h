@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coordinator/answer/message_builder.h"
+#include "coordinator/api/answer_writer.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/openai_request.h"
 #include "coordinator/flow/generation.h"
@@ -22,25 +23,26 @@ struct OpenAiError {
 };
 OpenAiError ToOpenAiError(const absl::Status& status);
 
-class OpenAiReply {
+class OpenAiReply final : public AnswerWriter {
  public:
   OpenAiReply(const ServedModel& model, const OpenAiCall& call, int64_t created_unix_seconds);
 
   // Events of prompt `prompt` (index into call.prompts), in order.
-  void AddPromptLogprobs(int prompt, std::vector<PositionChances> positions);
-  void Add(int prompt, const ChoiceEvent& event);
-  void AddUsage(const GenerationUsage& usage);
+  void AddPromptLogprobs(int prompt, std::vector<PositionChances> positions) override;
+  void Add(int prompt, const ChoiceEvent& event) override;
+  void AddUsage(const GenerationUsage& usage) override;
 
   // The whole answer.
-  std::string Body() const;
+  std::string Body() const override;
 
   // "data: {...}\n\n" for one event; what the choice has not been told yet (role, echo) goes first.
   // "" where there is nothing to say yet.
-  std::string Chunk(int prompt, const ChoiceEvent& event);
+  std::string Chunk(int prompt, const ChoiceEvent& event) override;
   // The role chunks of a chat, before any token.
-  std::string OpeningChunks();
+  std::string OpeningChunks() override;
   // Usage and timings where asked for, then [DONE].
-  std::string ClosingChunks();
+  std::string ClosingChunks() override;
+  std::string ErrorChunk(const absl::Status& status) const override;
   const std::string& id() const { return id_; }
 
  private:

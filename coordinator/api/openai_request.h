@@ -21,8 +21,12 @@
 
 namespace tessera::coordinator {
 
+// In what form the answer is written.
+enum class AnswerForm { kOpenAi, kMessages };
+
 // One HTTP request: for completions it may hold several prompts, each with its choices.
 struct OpenAiCall {
+  AnswerForm form = AnswerForm::kOpenAi;
   bool chat = false;
   bool stream = false;
   bool include_usage = false;     // stream_options.include_usage
@@ -34,6 +38,7 @@ struct OpenAiCall {
   bool show_prompt_logprobs = false;  // the field prompt_logprobs was given
   // How a chat's answers are read; null: all is text.
   std::shared_ptr<const AnswerFormat> answer_format;
+  bool fills_context = false;  // Messages: max_tokens was cut to what the context has left
   std::vector<std::string> not_enforced;  // fields that ask for more than is promised
   int32_t choices_per_prompt = 1;
   int32_t top_logprobs = -1;  // as shown: -1 none

@@ -132,6 +132,41 @@ constexpr auto kChat = WithGeneration(std::to_array<RequestField>({
     Refused("echo"),
 }));
 
+// What the prompt of Anthropic's Messages shows.
+constexpr auto kCountTokens = std::to_array<RequestField>({
+    Plain("model", kString),
+    Required("messages", kDocument),
+    Plain("system", kDocument),
+    Plain("tools", kDocument),
+    Plain("tool_choice", kObject),
+    Plain("thinking", kObject),
+});
+
+template <size_t N>
+constexpr auto WithPrompt(const std::array<RequestField, N>& own) {
+  std::array<RequestField, N + kCountTokens.size()> all;
+  size_t at = 0;
+  for (const RequestField& field : kCountTokens) all[at++] = field;
+  for (const RequestField& field : own) all[at++] = field;
+  return all;
+}
+
+constexpr auto kMessagesRequest = WithPrompt(std::to_array<RequestField>({
+    {.name = "max_tokens", .kind = kInteger, .lowest = 1, .highest = kMaxInt32, .required = true},
+    Plain("output_config", kObject),
+    Number("temperature", 0, 1000),
+    NumberAbove("top_p", 0, 1),
+    Integer("top_k", -1, kMaxInt32),
+    Strings("stop_sequences", kMaxStopStrings),
+    Plain("stream", kBool),
+    NoEffect("metadata", kObject),
+    NoEffect("service_tier", kString),
+    NoEffect("context_management", kObject),
+    NoEffect("cache_control", kObject),
+    Refused("mcp_servers"),
+    Refused("container"),
+}));
+
 constexpr auto kTokenize = std::to_array<RequestField>({
     Plain("model", kString),
     Plain("prompt", kString),
@@ -161,6 +196,8 @@ constexpr auto kStreamOption = std::to_array<RequestField>({
 
 std::span<const RequestField> CompletionFields() { return kCompletion; }
 std::span<const RequestField> ChatFields() { return kChat; }
+std::span<const RequestField> MessagesFields() { return kMessagesRequest; }
+std::span<const RequestField> CountTokensFields() { return kCountTokens; }
 std::span<const RequestField> TokenizeFields() { return kTokenize; }
 std::span<const RequestField> DetokenizeFields() { return kDetokenize; }
 std::span<const RequestField> StreamOptionFields() { return kStreamOption; }

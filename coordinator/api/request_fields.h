@@ -46,6 +46,8 @@ struct RequestField {
 
 std::span<const RequestField> CompletionFields();
 std::span<const RequestField> ChatFields();
+std::span<const RequestField> MessagesFields();
+std::span<const RequestField> CountTokensFields();  // of Messages
 std::span<const RequestField> TokenizeFields();
 std::span<const RequestField> DetokenizeFields();
 std::span<const RequestField> StreamOptionFields();

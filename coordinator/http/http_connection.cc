@@ -258,6 +258,9 @@ class Connection final : public HttpConnectionControl,
         std::string(TargetAuthority({message.target().data(), message.target().size()}));
     request_.fetch_site = std::string(message["Sec-Fetch-Site"]);
     request_.authorization = std::string(message[http::field::authorization]);
+    // Anthropic's clients send a key under a name of their own.
+    if (request_.authorization.empty() && message.count("x-api-key") > 0)
+      request_.authorization = "Bearer " + std::string(message["x-api-key"]);
     request_.content_type = std::string(message[http::field::content_type]);
     request_.request_id = std::string(message["X-Request-Id"]);
     request_.origin = std::string(message[http::field::origin]);

@@ -16,24 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kChat[] = "/v1/chat/completions";
-// As Qwen's templates write tools, calls and thinking, in short.
-constexpr char kTemplate[] =
-    "{%- for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
-    "{%- for m in messages %}[{{ m.role }}]{{ m.content or '' }}"
-    "{%- for call in m.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>"
-    "{%- endfor %}{% endfor %}"
-    "{%- if add_generation_prompt %}[assistant]"
-    "{%- if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
-    "{% elif open_thinking %}<think>\n{% endif %}{% endif %}";
-
-std::shared_ptr<const ServedModel> ToolModel(const char* chat_template = kTemplate) {
-  auto model = std::make_shared<ServedModel>(*DoorModel());
-  model->max_model_len_tokens = 4000;
-  model->chat_template = ChatTemplate::Parse(chat_template).value();
-  REQUIRE(FindAnswerFormats("", *model).ok());
-  return model;
-}
-
 Json Tool(const std::string& name) {
   return {{"type", "function"},
           {"function",

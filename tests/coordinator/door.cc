@@ -8,7 +8,25 @@ namespace {
 
 constexpr char kModelFolder[] = "deploy/demo_model/tessera-demo";
 
+constexpr char kToolTemplate[] =
+    "{%- for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}"
+    "{%- for m in messages %}[{{ m.role }}]{{ m.content or '' }}"
+    "{%- for call in m.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>"
+    "{%- endfor %}{% endfor %}"
+    "{%- if add_generation_prompt %}[assistant]"
+    "{%- if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
+    "{% elif open_thinking %}<think>\n{% endif %}{% endif %}";
+
 }  // namespace
+
+std::shared_ptr<const ServedModel> ToolModel(const char* chat_template) {
+  auto model = std::make_shared<ServedModel>(*DoorModel());
+  model->max_model_len_tokens = 4000;
+  model->chat_template =
+      ChatTemplate::Parse(chat_template == nullptr ? kToolTemplate : chat_template).value();
+  REQUIRE(FindAnswerFormats("", *model).ok());
+  return model;
+}
 
 std::shared_ptr<const ServedModel> DoorModel() {
   auto model = std::make_shared<ServedModel>();

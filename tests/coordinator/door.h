@@ -19,6 +19,10 @@ namespace tessera::coordinator {
 // The shipped model's tokenizer and chat template, with a context of 200 tokens.
 std::shared_ptr<const ServedModel> DoorModel();
 
+// The same with a template that writes tools, calls and thinking, in short, as Qwen's do, or with
+// the one that is given; and with a context of 4000 tokens.
+std::shared_ptr<const ServedModel> ToolModel(const char* chat_template = nullptr);
+
 class Door {
  public:
   explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {},

@@ -1,0 +1,285 @@
+#include "coordinator/api/messages_request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/body_reader.h"
+#include "coordinator/api/chat_prompt.h"
+#include "coordinator/api/chat_tools.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+constexpr std::string_view kBilling = "x-anthropic-billing-header";
+
+const Ordered& Member(const Ordered& object, const char* name) {
+  static const auto* const none = new Ordered();
+  const auto found = object.find(name);
+  return found == object.end() ? *none : *found;
+}
+
+// The chat that a body is, as ReadChatCall takes it.
+struct Chat {
+  nlohmann::json body;
+  Ordered conversation;
+  std::vector<std::string> ignored_fields;
+};
+
+absl::Status MessageError(size_t index, std::string_view what) {
+  return FieldError("messages", absl::StrCat("messages[", index, "]: ", std::string(what)));
+}
+
+// Text, or blocks of text, as one text.
+absl::StatusOr<std::string> TextOf(const Ordered& content, const std::string& where,
+                                   std::string_view field) {
+  if (content.is_null()) return std::string();
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  bool fits = content.is_array();
+  for (size_t i = 0; fits && i < content.size(); ++i) {
+    const Ordered& piece = Member(content[i], "text");
+    fits = Member(content[i], "type") == "text" && piece.is_string();
+    if (!fits || piece.get_ref<const std::string&>().starts_with(kBilling)) continue;
+    if (!text.empty()) text += "\n";
+    text += piece.get<std::string>();
+  }
+  if (fits) return text;
+  return FieldError(field, absl::StrCat(where,
+                                        ": a string or blocks of text are expected; other "
+                                        "kinds are not supported yet"));
+}
+
+// One message's blocks -> messages of a chat.
+class BlockReader {
+ public:
+  BlockReader(size_t index, const std::string& role, Ordered& chat)
+      : index_(index), role_(role), chat_(chat) {}
+
+  absl::Status Run(const Ordered& blocks) {
+    for (const Ordered& block : blocks) {
+      if (absl::Status s = Read(block); !s.ok()) return s;
+    }
+    if (role_ == "assistant") {
+      Ordered message = {{"role", role_}, {"content", text_}};
+      if (!thinking_.empty()) message["reasoning_content"] = thinking_;
+      if (!calls_.empty()) message["tool_calls"] = std::move(calls_);
+      chat_.push_back(std::move(message));
+    } else if (has_text_ || !has_results_) {
+      chat_.push_back({{"role", role_}, {"content", text_}});
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Read(const Ordered& block) {
+    const Ordered& type = Member(block, "type");
+    if (type == "text") return Add(block, "text", text_);
+    if (type == "thinking") return Add(block, "thinking", thinking_);
+    if (type == "redacted_thinking") return absl::OkStatus();
+    if (type == "tool_use") return AddCall(block);
+    if (type == "tool_result") return AddResult(block);
+    return MessageError(index_,
+                        absl::StrCat("blocks of the type ", type.dump(), " are not supported yet"));
+  }
+
+  absl::Status Add(const Ordered& block, const char* name, std::string& text) {
+    const Ordered& piece = Member(block, name);
+    if (!piece.is_string())
+      return MessageError(index_, absl::StrCat(name, ": a string is expected"));
+    if (!text.empty()) text += "\n";
+    text += piece.get<std::string>();
+    has_text_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status AddCall(const Ordered& block) {
+    if (!Member(block, "name").is_string() || !Member(block, "input").is_object())
+      return MessageError(index_, "tool_use: a name and an object as input are expected");
+    calls_.push_back({{"id", Member(block, "id")},
+                      {"type", "function"},
+                      {"function", {{"name", block["name"]}, {"arguments", block["input"]}}}});
+    return absl::OkStatus();
+  }
+
+  absl::Status AddResult(const Ordered& block) {
+    has_results_ = true;
+    absl::StatusOr<std::string> text =
+        TextOf(Member(block, "content"), absl::StrCat("messages[", index_, "].tool_result.content"),
+               "messages");
+    if (!text.ok()) return text.status();
+    chat_.push_back({{"role", "tool"},
+                     {"tool_call_id", Member(block, "tool_use_id")},
+                     {"content", *std::move(text)}});
+    return absl::OkStatus();
+  }
+
+  const size_t index_;
+  const std::string role_;
+  Ordered& chat_;
+  std::string text_;
+  std::string thinking_;
+  Ordered calls_ = Ordered::array();
+  bool has_text_ = false;
+  bool has_results_ = false;
+};
+
+absl::Status AddMessages(const Ordered& messages, Ordered& chat) {
+  if (!messages.is_array() || messages.empty())
+    return FieldError("messages", "messages: an array of at least one message is expected");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Ordered& role = Member(messages[i], "role");
+    if (role != "user" && role != "assistant" && role != "system")
+      return MessageError(i, "role: \"user\", \"assistant\" or \"system\" is expected");
+    const Ordered& content = Member(messages[i], "content");
+    if (!content.is_string() && !content.is_array())
+      return MessageError(i, "content: a string or an array of blocks is expected");
+    if (content.is_string()) {
+      chat.push_back({{"role", role}, {"content", content}});
+      continue;
+    }
+    absl::Status read = BlockReader(i, role.get<std::string>(), chat).Run(content);
+    if (!read.ok()) return read;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddTools(const Ordered& tools, Chat& chat) {
+  if (tools.is_null()) return absl::OkStatus();
+  if (!tools.is_array()) return FieldError("tools", "tools: an array is expected");
+  Ordered functions = Ordered::array();
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Ordered& type = Member(tools[i], "type");
+    if (!type.is_null() && type != "custom") {
+      chat.ignored_fields.push_back(
+          absl::StrCat("tools[", i, "]:", type.is_string() ? type.get<std::string>() : "?"));
+      continue;
+    }
+    Ordered function = {{"name", Member(tools[i], "name")}};
+    if (const Ordered& text = Member(tools[i], "description"); !text.is_null())
+      function["description"] = text;
+    if (const Ordered& schema = Member(tools[i], "input_schema"); !schema.is_null())
+      function["parameters"] = schema;
+    if (Member(tools[i], "strict") == true) function["strict"] = true;
+    functions.push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  if (!functions.empty()) chat.conversation["tools"] = std::move(functions);
+  return absl::OkStatus();
+}
+
+absl::Status AddToolChoice(const Ordered& choice, Chat& chat) {
+  if (choice.is_null()) return absl::OkStatus();
+  const Ordered& type = Member(choice, "type");
+  Ordered& to = chat.conversation["tool_choice"];
+  if (type == "auto" || type == "none") {
+    to = type;
+  } else if (type == "any") {
+    to = "required";
+  } else if (type == "tool") {
+    to = {{"type", "function"}, {"function", {{"name", Member(choice, "name")}}}};
+  } else {
+    return FieldError("tool_choice",
+                      "tool_choice: a type of \"auto\", \"any\", \"tool\" or \"none\" is expected");
+  }
+  if (Member(choice, "disable_parallel_tool_use") == true) chat.body["parallel_tool_calls"] = false;
+  return absl::OkStatus();
+}
+
+absl::Status AddThinking(const nlohmann::json& thinking, Chat& chat) {
+  if (thinking.empty()) return absl::OkStatus();
+  const nlohmann::json type = thinking.value("type", nlohmann::json());
+  if (type != "enabled" && type != "disabled" && type != "adaptive") {
+    return FieldError("thinking",
+                      "thinking: a type of \"enabled\", \"disabled\" or \"adaptive\" is expected");
+  }
+  chat.body["enable_thinking"] = type != "disabled";
+  return absl::OkStatus();
+}
+
+// Sampling and the rest that the prompt does not show.
+void ReadSampling(BodyReader& reader, nlohmann::json& body) {
+  for (const char* name : {"temperature", "top_p", "top_k", "stream"}) {
+    if (const nlohmann::json* value = reader.Find(name)) body[name] = *value;
+  }
+  if (std::vector<std::string> stops = reader.Strings("stop_sequences"); !stops.empty())
+    body["stop"] = std::move(stops);
+  const nlohmann::json output = reader.Object("output_config");
+  if (!output.value("format", nlohmann::json()).is_null())
+    reader.Fail("output_config", "format is not supported yet");
+}
+
+absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation) {
+  Chat chat;
+  chat.ignored_fields = reader.Ignored();
+  reader.CheckUnread();
+  chat.body["model"] = reader.String("model").value_or("");
+  const nlohmann::json thinking = reader.Object("thinking");
+  reader.Object("tool_choice");
+  if (!reader.status().ok()) return reader.status();
+  chat.body["messages"] = nlohmann::json::array();  // those of the conversation
+  Ordered& messages = chat.conversation["messages"] = Ordered::array();
+  absl::StatusOr<std::string> system = TextOf(Member(conversation, "system"), "system", "system");
+  if (!system.ok()) return system.status();
+  if (!system->empty()) messages.push_back({{"role", "system"}, {"content", *system}});
+  if (absl::Status s = AddMessages(Member(conversation, "messages"), messages); !s.ok()) return s;
+  if (absl::Status s = AddTools(Member(conversation, "tools"), chat); !s.ok()) return s;
+  // A choice among tools that were all skipped says nothing.
+  if (chat.conversation.contains("tools")) {
+    absl::Status s = AddToolChoice(Member(conversation, "tool_choice"), chat);
+    if (!s.ok()) return s;
+  }
+  if (absl::Status s = AddThinking(thinking, chat); !s.ok()) return s;
+  return chat;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenAiCall> ReadMessagesCall(const nlohmann::json& body, const Ordered& conversation,
+                                            const ServedModel& model, int64_t now_unix_seconds) {
+  BodyReader reader(body, MessagesFields());
+  const std::optional<int64_t> max_tokens = reader.Integer("max_tokens");
+  if (!max_tokens.has_value()) reader.Fail("max_tokens", "missing");
+  nlohmann::json sampling = nlohmann::json::object();
+  ReadSampling(reader, sampling);
+  absl::StatusOr<Chat> chat = ReadChat(reader, conversation);
+  if (!chat.ok()) return chat.status();
+  chat->body.update(sampling);
+  absl::StatusOr<OpenAiCall> call =
+      ReadChatCall(chat->body, chat->conversation, model, now_unix_seconds);
+  if (!call.ok()) return call;
+  call->form = AnswerForm::kMessages;
+  call->ignored_fields = std::move(chat->ignored_fields);
+  int32_t& left = call->prompts[0].max_tokens;  // all that the context has
+  call->fills_context = *max_tokens > left;
+  left = static_cast<int32_t>(std::min<int64_t>(*max_tokens, left));
+  return call;
+}
+
+absl::StatusOr<int64_t> CountMessagesTokens(const nlohmann::json& body, const Ordered& conversation,
+                                            const ServedModel& model, int64_t now_unix_seconds) {
+  BodyReader reader(body, CountTokensFields());
+  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
+    return s;
+  absl::StatusOr<Chat> chat = ReadChat(reader, conversation);
+  if (!chat.ok()) return chat.status();
+  absl::StatusOr<ChatTools> tools = ReadChatTools(model, chat->conversation, std::nullopt);
+  if (!tools.ok()) return tools.status();
+  ChatPromptOptions options;
+  options.show_tools = tools->offered;
+  options.answer_start = tools->call_start;
+  if (chat->body.contains("enable_thinking"))
+    options.enable_thinking = chat->body["enable_thinking"];
+  absl::StatusOr<ChatPrompt> prompt =
+      EncodeChat(model, chat->conversation, options, now_unix_seconds);
+  if (!prompt.ok()) return prompt.status();
+  return static_cast<int64_t>(prompt->token_ids.size());
+}
+
+}  // namespace tessera::coordinator

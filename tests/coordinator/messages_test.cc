@@ -1,0 +1,245 @@
+// Anthropic's Messages over the flow: what its clients send and see.
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/coordinator/door.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kMessages[] = "/v1/messages?beta=true";
+constexpr char kCount[] = "/v1/messages/count_tokens";
+
+Json Body(const Json& fields = Json::object()) {
+  Json body = {{"model", "org/demo"},
+               {"max_tokens", 100},
+               {"messages", {{{"role", "user"}, {"content", "What"}}}}};
+  body.update(fields);
+  return body;
+}
+
+Json Tools() {
+  return {
+      {{"name", "clock"},
+       {"description", "tells the time"},
+       {"input_schema", {{"type", "object"}, {"properties", {{"zone", {{"pattern", "(?=a)"}}}}}}}},
+      {{"type", "web_search_20250305"}, {"name", "web_search"}}};
+}
+
+// Members keep their order, both ways.
+Json Ask(Door& door, const Json& body, const char* path = kMessages) {
+  const HttpReply reply = door.Post(path, body.dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  return Json::parse(reply.body);
+}
+
+std::string PromptOf(const Door& door) {
+  return DoorModel()->tokenizer->Decode(door.service.last_request().prompt_token_ids, false);
+}
+
+// (name, data) of a stream's events, pings aside.
+std::vector<std::pair<std::string, Json>> Events(Door& door, Json body) {
+  body["stream"] = true;
+  const HttpReply reply = door.Post(kMessages, body.dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  std::vector<std::pair<std::string, Json>> events;
+  for (size_t at = 0; at < reply.body.size();) {
+    const size_t line = reply.body.find("\ndata: ", at);
+    const size_t end = reply.body.find("\n\n", at);
+    REQUIRE(line < end);
+    const std::string name = reply.body.substr(at + 7, line - at - 7);
+    const Json data = Json::parse(reply.body.substr(line + 7, end - line - 7));
+    CHECK(data["type"] == name);
+    if (name != "ping") events.emplace_back(name, data);
+    at = end + 2;
+  }
+  return events;
+}
+
+constexpr char kAnswer[] =
+    "<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"clock\", \"arguments\": "
+    "{\"zone\": "
+    "\"a\"}}\n</tool_call>";
+
+FakeGenerationService::Script Says(const std::string& text, Finish finish = Finish::kStop) {
+  std::vector<Piece> pieces;
+  for (size_t at = 0; at < text.size(); at += 5) pieces.push_back({text.substr(at, 5), 40});
+  return Say(std::move(pieces), finish);
+}
+
+}  // namespace
+
+TEST_CASE("a message with tools, whole") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says(kAnswer));
+  const Json reply = Ask(door, Body({{"tools", Tools()}}));
+  CHECK(reply["type"] == "message");
+  CHECK(reply["role"] == "assistant");
+  CHECK(std::string(reply["id"]).starts_with("msg_"));
+  REQUIRE(reply["content"].size() == 3);
+  CHECK(reply["content"][0]["thinking"] == "Hm.");
+  CHECK(reply["content"][1] == Json({{"type", "text"}, {"text", "I look."}}));
+  CHECK(reply["content"][2]["type"] == "tool_use");
+  CHECK(reply["content"][2]["name"] == "clock");
+  CHECK(reply["content"][2]["input"] == Json({{"zone", "a"}}));
+  CHECK(reply["stop_reason"] == "tool_use");
+  CHECK(reply["stop_sequence"].is_null());
+  CHECK(reply["usage"]["cache_read_input_tokens"] == 0);
+  CHECK(reply["usage"]["input_tokens"] == door.service.last_request().prompt_token_ids.size());
+  CHECK(PromptOf(door).find("\"name\": \"clock\"") != std::string::npos);
+  CHECK(PromptOf(door).find("web_search") == std::string::npos);
+}
+
+TEST_CASE("a stream has the blocks of the whole message") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says(kAnswer));
+  const auto events = Events(door, Body({{"tools", Tools()}}));
+  REQUIRE(events.size() > 6);
+  CHECK(events[0].first == "message_start");
+  CHECK(events[0].second["message"]["content"].empty());
+  std::string order, thinking, text, input;
+  for (const auto& [name, data] : events) {
+    if (name == "content_block_start")
+      order += std::to_string(data["index"].get<int>()) +
+               data["content_block"]["type"].get<std::string>() + "(";
+    if (name == "content_block_stop") order += std::to_string(data["index"].get<int>()) + ")";
+    if (name != "content_block_delta") continue;
+    const Json& delta = data["delta"];
+    thinking += delta.value("thinking", "");
+    text += delta.value("text", "");
+    input += delta.value("partial_json", "");
+  }
+  CHECK(order == "0thinking(0)1text(1)2tool_use(2)");
+  CHECK(thinking == "Hm.");
+  CHECK(text == "I look.");
+  CHECK(Json::parse(input) == Json({{"zone", "a"}}));
+  CHECK(events[events.size() - 2].first == "message_delta");
+  CHECK(events[events.size() - 2].second["delta"]["stop_reason"] == "tool_use");
+  CHECK(events[events.size() - 2].second["usage"]["output_tokens"] > 0);
+  CHECK(events.back().first == "message_stop");
+}
+
+TEST_CASE("history: blocks become turns, and a billing line stays out") {
+  Door door({}, {}, ToolModel());
+  const Json messages = Json::parse(R"([
+    {"role": "user", "content": [{"type": "text", "text": "Now?",
+      "cache_control": {"type": "ephemeral"}}]},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "T", "signature": ""},
+      {"type": "tool_use", "id": "toolu_1", "name": "clock", "input": {"zone": "b", "a": 1}}]},
+    {"role": "user", "content": [{"type": "text", "text": "Go on."},
+      {"type": "tool_result", "tool_use_id": "toolu_1",
+       "content": [{"type": "text", "text": "noon"}]}]}])");
+  const Json system = Json::parse(R"([
+    {"type": "text", "text": "x-anthropic-billing-header: cch=4711;"},
+    {"type": "text", "text": "Be brief."}])");
+  Ask(door, Body({{"system", system}, {"messages", messages}, {"tools", Tools()}}));
+  const std::string prompt = PromptOf(door);
+  CHECK(prompt.find("4711") == std::string::npos);
+  CHECK(
+      prompt.find("[system]Be brief.[user]Now?[assistant]<tool_call>\n{\"name\": \"clock\", "
+                  "\"arguments\": {\"zone\": \"b\", \"a\": 1}}\n</tool_call>[tool]noon[user]Go on."
+                  "[assistant]") != std::string::npos);
+}
+
+TEST_CASE("why a message stopped") {
+  Door door({}, {}, ToolModel());
+  const auto reason = [&](const Json& fields) {
+    const Json reply = Ask(door, Body(fields));
+    return reply["stop_reason"].get<std::string>() + " " + reply["stop_sequence"].dump();
+  };
+  door.service.SetScript(Says("Yes."));
+  CHECK(reason(Json::object()) == "end_turn null");
+  door.service.SetScript(Says("Yes.", Finish::kLength));
+  CHECK(reason(Json::object()) == "max_tokens null");
+  CHECK(reason({{"max_tokens", 32000}}) == "model_context_window_exceeded null");
+  CHECK(door.service.last_request().max_tokens < 4000);
+  door.service.SetScript([](const GenerationRequest&, GenerationSink& sink, const auto&) {
+    ChoiceEvent event;
+    event.text = "Yes";
+    event.finish = Finish::kStop;
+    event.stop_reason = "END";
+    sink.OnChoice(event);
+    sink.OnEnd(absl::OkStatus(), {}, "r");
+  });
+  CHECK(reason({{"stop_sequences", {"END"}}}) == "stop_sequence \"END\"");
+}
+
+TEST_CASE("sampling reaches the generation") {
+  Door door({}, {}, ToolModel());
+  Ask(door, Body({{"temperature", 0.5},
+                  {"top_p", 0.25},
+                  {"top_k", 3},
+                  {"stop_sequences", {"x", "y"}},
+                  {"max_tokens", 7},
+                  {"metadata", {{"user_id", "u"}}}}));
+  const GenerationRequest request = door.service.last_request();
+  CHECK(request.sampling.temperature == 0.5f);
+  CHECK(request.sampling.top_p == 0.25f);
+  CHECK(request.sampling.top_k == 3);
+  CHECK(request.stop_strings == std::vector<std::string>{"x", "y"});
+  CHECK(request.max_tokens == 7);
+}
+
+TEST_CASE("thinking and tool choice by their names here") {
+  Door door({}, {}, ToolModel());
+  Ask(door, Body({{"thinking", {{"type", "disabled"}}}}));
+  CHECK(PromptOf(door).ends_with("<think>\n\n</think>\n\n"));
+  Ask(door, Body({{"thinking", {{"type", "enabled"}, {"budget_tokens", 1024}}}}));
+  CHECK(PromptOf(door).ends_with("[assistant]"));
+  Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "any"}}}}));
+  CHECK(PromptOf(door).ends_with("<tool_call>\n{\"name\": \""));
+  Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "tool"}, {"name", "clock"}}}}));
+  CHECK(PromptOf(door).ends_with("{\"name\": \"clock\", \"arguments\":"));
+  Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "none"}}}}));
+  CHECK(PromptOf(door).find("clock") == std::string::npos);
+}
+
+TEST_CASE("errors have Anthropic's form, and a key may be an x-api-key") {
+  OpenAiApiOptions options;
+  options.api_keys = {"secret"};
+  Door door(options, {}, ToolModel());
+  const auto error = [&](const Json& body, std::string_view headers) {
+    const HttpReply reply = door.Post(kMessages, body.dump(), headers);
+    const Json json = Json::parse(reply.body);
+    CHECK(json.value("type", "") == "error");
+    return std::to_string(reply.status) + " " + json["error"]["type"].get<std::string>() + " " +
+           json["error"]["message"].get<std::string>();
+  };
+  constexpr std::string_view kKey = "x-api-key: secret\r\n";
+  CHECK(door.Post(kMessages, Body().dump(), kKey).status == 200);
+  CHECK(error(Body(), "").starts_with("401 authentication_error "));
+  Json body = Body();
+  body.erase("max_tokens");
+  CHECK(error(body, kKey) == "400 invalid_request_error max_tokens: missing");
+  CHECK(error(Body({{"model", "other"}}), kKey).starts_with("404 not_found_error "));
+  const Json servers = {{"mcp_servers", {{{"name", "x"}}}}};
+  CHECK(error(Body(servers), kKey) == "400 invalid_request_error mcp_servers: not supported yet");
+  const Json schema = {{"output_config", {{"format", {{"type", "json_schema"}}}}}};
+  CHECK(error(Body(schema), kKey).starts_with("400 invalid_request_error output_config: "));
+  CHECK(error(Body({{"temperature", -1}}), kKey)
+            .starts_with("400 invalid_request_error temperature: "));
+  const Json image = {{{"role", "user"}, {"content", {{{"type", "image"}}}}}};
+  CHECK(
+      error(Body({{"messages", image}}), kKey) ==
+      "400 invalid_request_error messages[0]: blocks of the type \"image\" are not supported yet");
+}
+
+TEST_CASE("tokens are counted as the prompt has them") {
+  Door door({}, {}, ToolModel());
+  const Json body = Body({{"tools", Tools()}, {"system", "Be brief."}});
+  Ask(door, body);
+  Json asked = body;
+  asked.erase("max_tokens");
+  CHECK(Ask(door, asked, kCount)["input_tokens"] ==
+        door.service.last_request().prompt_token_ids.size());
+}
+
+}  // namespace tessera::coordinator
