@@ -50,15 +50,17 @@ struct Avx2Step {
   static __m256 MultiplyAdd(__m256 sum, Operand w, Operand a) { return _mm256_fmadd_ps(w, a, sum); }
 };
 
-// Steps of one byte a weight to [input][column] f32.
+// Steps of codes to [input][column] f32.
 template <typename Step>
 void WidenSteps(std::byte* out, const std::byte* weights, int64_t steps) {
   float* p = reinterpret_cast<float*>(out);
-  for (int64_t input = 0; input < steps * Step::kWords; ++input) {
-    typename Step::Operand row[Step::kVectors];
-    Step::Load(weights + input * kPanelColumns, 0, row);
-    for (int v = 0; v < Step::kVectors; ++v) _mm256_store_ps(p + v * 8, row[v]);
-    p += kPanelColumns;
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int word = 0; word < Step::kWords; ++word) {
+      typename Step::Operand row[Step::kVectors];
+      Step::Load(weights + step * Step::kBytes, word, row);
+      for (int v = 0; v < Step::kVectors; ++v) _mm256_store_ps(p + v * 8, row[v]);
+      p += kPanelColumns;
+    }
   }
 }
 
@@ -99,6 +101,24 @@ struct Avx2I8 : Avx2Step {
   // To [input][column] f32.
   static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
     WidenSteps<Avx2I8>(out, weights, steps);
+  }
+};
+
+// Codes of 4 bits, without a zero.
+struct Avx2Nibbles : Avx2Step {
+  static constexpr int kMaxRows = 2;  // widening needs registers too
+  static constexpr int kBytes = 32, kWords = 2;
+  static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const auto* p = reinterpret_cast<const __m128i*>(weights + v * 8);
+      const __m256i both = _mm256_cvtepu8_epi32(_mm_loadl_epi64(p));
+      out[v] = _mm256_cvtepi32_ps(word == 0 ? _mm256_and_si256(both, _mm256_set1_epi32(0xf))
+                                            : _mm256_srli_epi32(both, 4));
+    }
+  }
+  static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
+    WidenSteps<Avx2Nibbles>(out, weights, steps);
   }
 };
 

@@ -51,7 +51,7 @@ struct Avx512Step {
   static __m512 MultiplyAdd(__m512 sum, Operand w, Operand a) { return _mm512_fmadd_ps(w, a, sum); }
 };
 
-// Steps of one byte a weight to [input][column] f32.
+// Steps of codes to [input][column] f32.
 template <typename Step>
 void WidenSteps512(std::byte* out, const std::byte* weights, int64_t steps) {
   float* p = reinterpret_cast<float*>(out);
@@ -99,6 +99,23 @@ struct Avx512I8 : Avx512Step {
   }
   static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
     WidenSteps512<Avx512I8>(out, weights, steps);
+  }
+};
+
+// Codes of 4 bits, without a zero.
+struct Avx512Nibbles : Avx512Step {
+  static constexpr int kBytes = 32, kWords = 2;
+  static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
+    const __m128i* p = reinterpret_cast<const __m128i*>(weights);
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) {
+      const __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128(p + v));
+      out[v] = _mm512_cvtepi32_ps(word == 0 ? _mm512_and_si512(both, _mm512_set1_epi32(0xf))
+                                            : _mm512_srli_epi32(both, 4));
+    }
+  }
+  static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
+    WidenSteps512<Avx512Nibbles>(out, weights, steps);
   }
 };
 

@@ -37,6 +37,20 @@ struct DotBf16 : DotStep {
   }
 };
 
+// To what DotBf16 reads.
+template <typename Step>
+void WidenToBf16(std::byte* out, const std::byte* weights, int64_t steps) {
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int word = 0; word < Step::kWords; ++word) {
+      typename Step::Operand pairs[Step::kVectors];
+      Step::Load(weights + step * Step::kBytes, word, pairs);
+      _mm512_store_si512(out, pairs[0]);
+      _mm512_store_si512(out + 64, pairs[1]);
+      out += DotBf16::kBytes;
+    }
+  }
+}
+
 // High or low bytes of the bf16 numbers 0 to 127.
 struct MagnitudeTable {
   uint8_t bytes[128];
@@ -93,32 +107,50 @@ struct DotCodes : DotStep {
     out[0] = _mm512_unpacklo_epi8(low, high);
     out[1] = _mm512_unpackhi_epi8(low, high);
   }
-  // To what DotBf16 reads.
   static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
-    for (int64_t step = 0; step < steps; ++step) {
-      Operand pairs[kVectors];
-      Load(weights + step * kBytes, 0, pairs);
-      _mm512_store_si512(out + step * DotBf16::kBytes, pairs[0]);
-      _mm512_store_si512(out + step * DotBf16::kBytes + 64, pairs[1]);
-    }
+    WidenToBf16<DotCodes>(out, weights, steps);
   }
 };
 using DotI8 = DotCodes<kHighBytes, kLowBytes>;
 using DotF8 = DotCodes<kF8HighBytes, kF8LowBytes>;
 
+// Codes of 4 bits, without a zero: two pairs of inputs in the halves of bytes. A table of 16 is
+// looked up in each lane by itself.
+struct DotNibbles : DotStep {
+  static constexpr int kMaxRows = 8;
+  static constexpr int kBytes = 64, kWords = 2;
+  static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
+    const __m512i both = _mm512_loadu_si512(weights);
+    const __m512i codes =
+        _mm512_and_si512(word == 0 ? both : _mm512_srli_epi16(both, 4), _mm512_set1_epi8(0xf));
+    const __m512i high = _mm512_shuffle_epi8(FirstSixteen(kHighBytes), codes);
+    const __m512i low = _mm512_shuffle_epi8(FirstSixteen(kLowBytes), codes);
+    out[0] = _mm512_unpacklo_epi8(low, high);
+    out[1] = _mm512_unpackhi_epi8(low, high);
+  }
+  static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
+    WidenToBf16<DotNibbles>(out, weights, steps);
+  }
+
+ private:
+  static __m512i FirstSixteen(const MagnitudeTable& table) {
+    return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(table.bytes)));
+  }
+};
+
 // The weights of `Dot` with f32 activations: its bf16 numbers, exact, are the upper halves of f32.
 template <typename Dot>
 struct SplitCodes : Avx512Step {
   static constexpr int kMaxRows = 8;
-  static constexpr int kBytes = 64, kWords = 2;
+  static constexpr int kBytes = 64, kWords = 2 * Dot::kWords;
   static void Load(const std::byte* weights, int word, Operand (&out)[kVectors]) {
     __m512i pairs[kVectors];
-    Dot::Load(weights, 0, pairs);
+    Dot::Load(weights, word / 2, pairs);
     const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000));
 #pragma GCC unroll 2
     for (int v = 0; v < kVectors; ++v) {
-      out[v] = _mm512_castsi512_ps(word == 0 ? _mm512_slli_epi32(pairs[v], 16)
-                                             : _mm512_and_si512(pairs[v], high));
+      out[v] = _mm512_castsi512_ps(word % 2 == 0 ? _mm512_slli_epi32(pairs[v], 16)
+                                                 : _mm512_and_si512(pairs[v], high));
     }
   }
   static void Widen(std::byte* out, const std::byte* weights, int64_t steps) {
@@ -127,6 +159,7 @@ struct SplitCodes : Avx512Step {
 };
 using SplitI8 = SplitCodes<DotI8>;
 using SplitF8 = SplitCodes<DotF8>;
+using SplitNibbles = SplitCodes<DotNibbles>;
 
 }  // namespace
 }  // namespace tessera::kernels::cpu::linear

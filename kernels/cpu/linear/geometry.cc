@@ -10,11 +10,12 @@ constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // bf16 weights are padded to whole tiles of 16 pairs, which AMX multiplies at once.
 constexpr int64_t kTilePairs = 16;
 
-int64_t StepsOf(DType weight_dtype, int64_t inputs) {
-  switch (weight_dtype) {
+int64_t StepsOf(const LinearSpec& spec, bool sign_magnitude, int64_t inputs) {
+  switch (spec.weight_dtype) {
     case DType::kF32: return inputs;
     case DType::kBF16: return CeilDiv(inputs, 2 * kTilePairs) * kTilePairs;
-    default: return CeilDiv(inputs, 2);
+    default:
+      return sign_magnitude && spec.blocks.size > 0 ? CeilDiv(inputs, 4) * 2 : CeilDiv(inputs, 2);
   }
 }
 
@@ -52,8 +53,9 @@ Geometry MakeGeometry(const LinearSpec& spec, const Kernel& kernel) {
   g.panels = CeilDiv(spec.out_features, kPanelColumns);
   g.segment_inputs = HasGroups(dtype) ? spec.group_size : kBlockWords * (kernel.pair_words ? 2 : 1);
   g.segments = CeilDiv(spec.in_features, g.segment_inputs);
-  g.segment_steps = StepsOf(dtype, g.segment_inputs);
-  g.last_segment_steps = StepsOf(dtype, spec.in_features - (g.segments - 1) * g.segment_inputs);
+  const int64_t last_inputs = spec.in_features - (g.segments - 1) * g.segment_inputs;
+  g.segment_steps = StepsOf(spec, kernel.sign_magnitude, g.segment_inputs);
+  g.last_segment_steps = StepsOf(spec, kernel.sign_magnitude, last_inputs);
   g.segment_bytes = SegmentBytes(spec, g.segment_steps);
   g.pair_segments = spec.blocks.size / g.segment_inputs;
   g.skipped_segments = spec.blocks.skipped / g.segment_inputs;

@@ -48,12 +48,18 @@ struct ColumnSegment {
   Float16& PairOffset() const { return reinterpret_cast<Float16*>(pairs)[kPanelColumns + column]; }
   int8_t& ScaleStep() const { return reinterpret_cast<int8_t*>(segment)[column]; }
   int8_t& OffsetStep() const { return reinterpret_cast<int8_t*>(segment)[kPanelColumns + column]; }
-  // Of both inputs of the pair.
+  // Whose other half the next pair's input has, not this pair's.
+  bool in_fours() const { return sign_magnitude && pairs != nullptr; }
+  // The byte that has an input's code, and which half.
   uint8_t& Nibbles(int64_t input) const {
-    const int64_t within = sign_magnitude ? SignMagnitudeByte(column, 0) / 2 : column;
     uint8_t* codes = reinterpret_cast<uint8_t*>(segment) + header_bytes;
+    if (in_fours()) {
+      return codes[input / 4 * (2 * kPanelColumns) + SignMagnitudeByte(column, input % 2)];
+    }
+    const int64_t within = sign_magnitude ? SignMagnitudeByte(column, 0) / 2 : column;
     return codes[input / 2 * kPanelColumns + within];
   }
+  int64_t Half(int64_t input) const { return in_fours() ? input % 4 / 2 : input % 2; }
 };
 
 ColumnSegment ColumnOf(const Kernel& kernel, const Geometry& g, const PackedWeights& weights,
@@ -118,15 +124,21 @@ bool WriteColumn(const ColumnSegment& to, const float* weights, int64_t count, i
   return true;
 }
 
-// Codes [first, first + count) of an int4 row. An input that fills the last pair gets the code
-// `filler`.
+// Codes [first, first + count) of an int4 row. Inputs that fill the last pair, or the last two, get
+// the code `filler`.
 void WriteNibbles(const ColumnSegment& to, const std::byte* row, int64_t first, int64_t count,
                   uint32_t filler) {
+  const auto code = [&](int64_t i) { return i < count ? Int4Code(row, first + i) : filler; };
+  if (to.in_fours()) {
+    for (int64_t i = 0; i < count; i += 4) {
+      to.Nibbles(i) = static_cast<uint8_t>(code(i) | code(i + 2) << 4);
+      to.Nibbles(i + 1) = static_cast<uint8_t>(code(i + 1) | code(i + 3) << 4);
+    }
+    return;
+  }
   uint8_t* place = &to.Nibbles(0);
   for (int64_t i = 0; i < count; i += 2) {
-    const uint32_t even = Int4Code(row, first + i);
-    const uint32_t odd = i + 1 < count ? Int4Code(row, first + i + 1) : filler;
-    *place = static_cast<uint8_t>(even | odd << 4);
+    *place = static_cast<uint8_t>(code(i) | code(i + 1) << 4);
     place += kPanelColumns;
   }
 }
@@ -153,7 +165,7 @@ uint32_t WriteScales(const ColumnSegment& to, const LinearSpec& spec, const std:
 }
 
 float NibbleWeight(const ColumnSegment& from, int64_t input) {
-  const uint32_t code = from.Nibbles(input) >> (input % 2 * 4) & 0xfu;
+  const uint32_t code = from.Nibbles(input) >> (from.Half(input) * 4) & 0xfu;
   if (from.pairs == nullptr) return Int4Weight(code, from.Word());
   Int4Place place = {{from.PairScale(), from.PairOffset()}, {}};
   if (from.has_steps) place.steps = {from.ScaleStep(), from.OffsetStep()};

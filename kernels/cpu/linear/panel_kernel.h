@@ -14,7 +14,10 @@
 //         are in the order of sign_magnitude.h. Kernels make i8 of a segment and compute with that.
 //         With offsets there are no words: before the first segment of a block stand its pairs, f16
 //         scale [column] and f16 offset [column]; where blocks have several segments, each of these
-//         begins with its steps, i8 of the scale [column] and i8 of the offset [column].
+//         begins with its steps, i8 of the scale [column] and i8 of the offset [column]. With
+//         Kernel::sign_magnitude two pairs of inputs are 64 bytes: in the order of
+//         sign_magnitude.h, codes of the first pair in the lower halves, of the second one in the
+//         upper halves.
 // Activations: words of 4 bytes (an f32 or two bf16), [block][row][kBlockWords]: a row stands at a
 // fixed distance from the next, so kernels address it by displacement. Padding is zero.
 //
