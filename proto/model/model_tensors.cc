@@ -106,9 +106,10 @@ class ReadTensorsCheck {
     absl::Status status;
     std::vector<StoredMatrix> matrices;
     for (const TensorPart& part : tensor.parts) {
-      if (IsMatrix(tensor.role)) {
+      const bool whole = part.whole_name && tensors_.FindTensor(part.name).has_value();
+      if (IsMatrix(tensor.role) && !whole) {
         const auto matrix =
-            FindMatrix(tensors_, quantization_, part.name, part.shape[0], part.shape[1]);
+            FindMatrix(tensors_, quantization_, part.name, OutputsOf(part), InputsOf(part));
         status.Update(matrix.status());
         if (matrix.ok()) matrices.push_back(*matrix);
       } else {

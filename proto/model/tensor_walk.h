@@ -79,6 +79,16 @@ inline std::string WeightsOf(const TensorPart& part) {
   return part.whole_name ? part.name : part.name + ".weight";
 }
 
+// Sizes of a matrix; of stacked experts the outputs of all.
+inline int64_t InputsOf(const TensorPart& part) {
+  return part.inputs_first ? part.shape[part.shape.size() - 2] : part.shape.back();
+}
+inline int64_t OutputsOf(const TensorPart& part) {
+  int64_t elements = 1;
+  for (const int64_t size : part.shape) elements *= size;
+  return elements / InputsOf(part);
+}
+
 // What is computed as one: parts one below the other.
 struct ModelTensor {
   TensorRole role = TensorRole::kEmbedding;

@@ -260,13 +260,7 @@ class ModelPlanner {
       return part.inputs_first ? OpenTurned(checkpoint_, part.name, part.shape)
                                : OpenPlain(checkpoint_, part.name, part.shape);
     }
-    int64_t outputs = 1;
-    for (const int64_t size : part.shape) outputs *= size;
-    const int64_t inputs = InputsOf(part);
-    return OpenMatrix(checkpoint_, model_, part.name, outputs / inputs, inputs);
-  }
-  static int64_t InputsOf(const TensorPart& part) {
-    return part.inputs_first ? part.shape[part.shape.size() - 2] : part.shape.back();
+    return OpenMatrix(checkpoint_, model_, part.name, OutputsOf(part), InputsOf(part));
   }
 
   // Parts of one matrix are codes with scales for as many inputs, or none is.
