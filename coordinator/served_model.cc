@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
 #include "third_party/spdlog/log.h"
@@ -99,9 +100,11 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   std::filesystem::path named = absolute;
   if (named.filename().empty()) named = named.parent_path();  // a trailing slash
   const bool is_folder = std::filesystem::is_directory(options.model);
+  const bool is_gguf = HasGgufName(options.model);
   const std::vector<std::string>& names = options.served_model_names;
   served.name = !names.empty() ? names.front()
                 : is_folder    ? named.filename().string()
+                : is_gguf      ? named.stem().string()
                                : options.model;
   if (!names.empty()) served.other_names.assign(names.begin() + 1, names.end());
   served.folder = absolute.string();

@@ -84,7 +84,19 @@ std::string LayersText(const v1::Model& model) {
   return text;
 }
 
+std::string MixtureText(v1::DataType dtype) {
+  return StrCat("of other or several types, counted as decoded to ", TypeName(dtype));
+}
+
 std::string WeightsText(const v1::Model& model, double bytes) {
+  const v1::Quantization& quantization = model.quantization();
+  if (quantization.format() == v1::WEIGHT_FORMAT_GGUF) {
+    const std::string kept = quantization.int4_part() == 1   ? std::string("kept as int4")
+                             : quantization.int8_part() == 1 ? std::string("kept as int8")
+                                                             : MixtureText(model.dtype());
+    return StrCat("weights:  ", Bytes(bytes), " as workers hold them; matrices of layers (GGUF) ",
+                  kept, "\n");
+  }
   const std::string_view format = FormatName(model.quantization().format());
   const std::string matrices = KeepsInt4(model) ? StrCat(", matrices of layers int4 (", format, ")")
                                : model.has_quantization() ? StrCat(", matrices stored as ", format)
@@ -95,7 +107,7 @@ std::string WeightsText(const v1::Model& model, double bytes) {
 // How a device holds matrices that the files have as codes, where a weight takes so many bytes.
 std::string QuantisedText(const QuantisedMatrices& matrices, double weight_bytes) {
   std::string text;
-  if (matrices.kept > 0) text += StrCat("; ", matrices.kept, " matrices kept as int4");
+  if (matrices.kept > 0) text += StrCat("; ", matrices.kept, " matrices kept as codes");
   if (matrices.decoded > 0) {
     text += StrCat("; ", matrices.decoded, " matrices decoded when they are read: ",
                    Bytes(static_cast<double>(matrices.decoded_code_bytes)), " of codes become ",
@@ -130,6 +142,7 @@ std::string ListModels() {
   for (const std::string_view format : FormatTexts()) text += StrCat("  ", format, "\n");
   return text +
          "  (4 bits and fewer are kept as codes where that is exact, others decoded when read)\n"
+         "weights, in GGUF files: Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, F16, BF16, F32\n"
          "devices:\n"
          "  CPUs (x86-64); NVIDIA GPUs from compute capability 7.5 on\n"
          "tessera models PATH says what one checkpoint is\n";

@@ -12,6 +12,7 @@
 #include "deploy/plan_watch.h"
 #include "proto/document.h"
 #include "proto/file_text.h"
+#include "proto/model/gguf_header.h"
 #include "proto/protocol.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
@@ -40,7 +41,8 @@ absl::Status WriteText(const std::string& path, const std::string& text) {
 // For commands that read weights: a model of the catalogue is planned for without them.
 std::string WeightsFolder(const std::string& model) {
   std::error_code error;
-  return std::filesystem::is_directory(model, error) ? model : "MODEL_FOLDER";
+  const bool has_weights = std::filesystem::is_directory(model, error) || HasGgufName(model);
+  return has_weights ? model : "MODEL_FOLDER";
 }
 
 // Also of files that are not there yet.

@@ -5,6 +5,7 @@
 
 #include "proto/document.h"
 #include "proto/file_text.h"
+#include "proto/model/gguf_header.h"
 #include "proto/model/model_config.h"
 #include "proto/model/model_tensors.h"
 #include "proto/quantity.h"
@@ -200,7 +201,7 @@ absl::Status CheckPrefer(const PlanFlags& flags) {
 
 absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name) {
   std::error_code error;
-  if (fs::is_regular_file(name, error)) {
+  if (fs::is_regular_file(name, error) && !HasGgufName(name)) {
     const absl::StatusOr<std::string> text = ReadFileText(name, kMaxDocumentBytes);
     if (!text.ok()) return text.status();
     absl::StatusOr<v1::Model> model = ParseModelConfig(*text, name);
@@ -216,7 +217,8 @@ absl::StatusOr<v1::Model> ReadPlannedModel(const std::string& name) {
   }
   // Whoever names a path or an organisation means a folder; another name that is no folder here is
   // looked for among the built-in ones.
-  const bool meant = name.find('/') != std::string::npos || fs::is_directory(name, error);
+  const bool meant =
+      name.find('/') != std::string::npos || fs::is_directory(name, error) || HasGgufName(name);
   return meant ? folder.status() : built_in.status();
 }
 

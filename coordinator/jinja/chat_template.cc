@@ -11,6 +11,8 @@
 #include "coordinator/jinja/values/runtime.h"
 #include "coordinator/jinja/values/status.h"
 #include "coordinator/jinja/values/unicode.h"
+#include "proto/model/gguf_config.h"
+#include "proto/model/gguf_header.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {
@@ -57,6 +59,14 @@ absl::StatusOr<nlohmann::json> ReadJson(const std::filesystem::path& path) {
 }
 
 // Where a folder keeps its templates, by name; "default" is the one without a name.
+// tokenizer_config.json, or what a GGUF file says of the same.
+absl::StatusOr<nlohmann::json> ReadTokenizerConfig(const std::filesystem::path& model) {
+  if (!HasGgufName(model.string())) return ReadJson(model / "tokenizer_config.json");
+  const absl::StatusOr<GgufHeader> header = ReadGgufHeader(model);
+  if (!header.ok()) return header.status();
+  return GgufTokenizerConfig(*header);
+}
+
 struct Source {
   std::string name;
   std::string text;
@@ -251,8 +261,7 @@ absl::StatusOr<Dict> MakeContext(Runtime& runtime, const Json& context,
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& model_folder,
                                                 std::string_view name) {
-  JINJA_ASSIGN_OR_RETURN(const nlohmann::json config,
-                         ReadJson(model_folder / "tokenizer_config.json"));
+  JINJA_ASSIGN_OR_RETURN(const nlohmann::json config, ReadTokenizerConfig(model_folder));
   JINJA_ASSIGN_OR_RETURN(const nlohmann::json map,
                          ReadJson(model_folder / "special_tokens_map.json"));
   JINJA_ASSIGN_OR_RETURN(const std::vector<Source> sources, FindSources(model_folder, config));
@@ -279,8 +288,7 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Load(const std::filesystem::path& mod
 
 absl::StatusOr<ChatTemplate> ChatTemplate::LoadFile(const std::filesystem::path& file,
                                                     const std::filesystem::path& model_folder) {
-  JINJA_ASSIGN_OR_RETURN(const nlohmann::json config,
-                         ReadJson(model_folder / "tokenizer_config.json"));
+  JINJA_ASSIGN_OR_RETURN(const nlohmann::json config, ReadTokenizerConfig(model_folder));
   JINJA_ASSIGN_OR_RETURN(const nlohmann::json map,
                          ReadJson(model_folder / "special_tokens_map.json"));
   JINJA_ASSIGN_OR_RETURN(std::optional<std::string> text, ReadFile(file));

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/tokenizer/gguf_tokenizer.h"
 #include "coordinator/tokenizer/incremental_decoder.h"
 #include "coordinator/tokenizer/sentencepiece_tokenizer.h"
 #include "coordinator/tokenizer/tokenizer_config.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
 #include "coordinator/tokenizer/utf8.h"
+#include "proto/model/gguf_header.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {
@@ -37,6 +39,7 @@ absl::Status RefuseOtherForm(const std::filesystem::path& folder) {
 }
 
 absl::StatusOr<TokenizerParts> LoadParts(const std::filesystem::path& folder) {
+  if (HasGgufName(folder.string())) return LoadGgufTokenizer(folder);
   auto config = TokenizerConfig::Load(folder);
   if (!config.ok()) return config.status();
   const auto has = [&folder](const char* name) {

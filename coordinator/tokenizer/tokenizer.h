@@ -43,7 +43,8 @@ class Tokenizer {
  public:
   // Reads tokenizer.json, else tokenizer.model, else vocab.json with merges.txt, and beside them
   // tokenizer_config.json, special_tokens_map.json and added_tokens.json. NotFound where the folder
-  // has none of the first; InvalidArgument naming file and reason where one cannot be used.
+  // has none of the first. Of a GGUF file reads its keys. InvalidArgument naming file and reason
+  // where one cannot be used.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Load(const std::filesystem::path& model_folder);
 
   explicit Tokenizer(TokenizerParts parts);

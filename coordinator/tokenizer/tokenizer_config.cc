@@ -78,13 +78,19 @@ class ConfigReader {
     if (!map.ok()) return map.status();
     auto old_added = ReadOptional(folder / "added_tokens.json");
     if (!old_added.ok()) return old_added.status();
-    auto name = StringField(*json, config_name, "tokenizer_class", "");
+    return Read(*json, *map, *old_added, config_name, (folder / "added_tokens.json").string());
+  }
+
+  absl::StatusOr<TokenizerConfig> Read(const nlohmann::json& json, const nlohmann::json& map,
+                                       const nlohmann::json& old_added,
+                                       const std::string& config_name,
+                                       const std::string& added_name) {
+    auto name = StringField(json, config_name, "tokenizer_class", "");
     if (!name.ok()) return name.status();
     config_.tokenizer_class = *std::move(name);
     for (const absl::Status& status :
-         {Flags(*json, config_name), Added(*json, config_name),
-          OldAdded(*old_added, (folder / "added_tokens.json").string()),
-          Named(*json, *map, config_name), Additional(*json, *map, config_name)}) {
+         {Flags(json, config_name), Added(json, config_name), OldAdded(old_added, added_name),
+          Named(json, map, config_name), Additional(json, map, config_name)}) {
       if (!status.ok()) return status;
     }
     return std::move(config_);
@@ -191,6 +197,12 @@ class ConfigReader {
 bool TokenizerConfig::IsLlama() const {
   return tokenizer_class.starts_with("Llama") || tokenizer_class.starts_with("CodeLlama") ||
          tokenizer_class.starts_with("Gemma");
+}
+
+absl::StatusOr<TokenizerConfig> TokenizerConfig::FromJson(const nlohmann::json& object,
+                                                          const std::string& name) {
+  const nlohmann::json none = nlohmann::json::object();
+  return ConfigReader().Read(object, none, none, name, name);
 }
 
 absl::StatusOr<TokenizerConfig> TokenizerConfig::Load(const std::filesystem::path& folder) {

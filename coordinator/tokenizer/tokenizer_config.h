@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ struct TokenizerConfig {
   // Whether tokenizer_class is Llama's or one of its kin, which put bos before a text by default.
   bool IsLlama() const;
 
+  // What an object in the form of tokenizer_config.json says; errors call it `name`.
+  static absl::StatusOr<TokenizerConfig> FromJson(const nlohmann::json& object,
+                                                  const std::string& name);
   // InvalidArgument naming file and key.
   static absl::StatusOr<TokenizerConfig> Load(const std::filesystem::path& folder);
 };

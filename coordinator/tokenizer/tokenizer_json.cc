@@ -104,8 +104,29 @@ std::vector<TokenDecoder::Entry> EntriesOf(const Vocabulary& vocabulary,
   return entries;
 }
 
-absl::StatusOr<TokenizerParts> FromDocument(const nlohmann::json& document,
-                                            const TokenizerConfig& config) {
+// The lines of merges.txt, without the one that tells its version.
+absl::StatusOr<nlohmann::json> ReadMergeLines(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(StrCat(path.string(), ": cannot be read"));
+  auto lines = nlohmann::json::array();
+  std::string line;
+  size_t bytes = 0;
+  while (std::getline(file, line)) {
+    bytes += line.size() + 1;
+    if (bytes > kMaxTokenizerFileBytes) {
+      return absl::InvalidArgumentError(StrCat(path.string(), ": too large"));
+    }
+    if (line.ends_with('\r')) line.pop_back();
+    if (line.empty() || line.starts_with("#version")) continue;
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerParts> TokenizerOfDocument(const nlohmann::json& document,
+                                                   const TokenizerConfig& config) {
   if (auto status = OnlyFields(document, kWhere,
                                {"version", "truncation", "padding", "added_tokens", "normalizer",
                                 "pre_tokenizer", "post_processor", "decoder", "model"});
@@ -147,39 +168,18 @@ absl::StatusOr<TokenizerParts> FromDocument(const nlohmann::json& document,
   return parts;
 }
 
-// The lines of merges.txt, without the one that tells its version.
-absl::StatusOr<nlohmann::json> ReadMergeLines(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(StrCat(path.string(), ": cannot be read"));
-  auto lines = nlohmann::json::array();
-  std::string line;
-  size_t bytes = 0;
-  while (std::getline(file, line)) {
-    bytes += line.size() + 1;
-    if (bytes > kMaxTokenizerFileBytes) {
-      return absl::InvalidArgumentError(StrCat(path.string(), ": too large"));
-    }
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty() || line.starts_with("#version")) continue;
-    lines.push_back(line);
-  }
-  return lines;
-}
-
-}  // namespace
-
 absl::StatusOr<TokenizerParts> LoadTokenizerJson(const std::filesystem::path& path,
                                                  const TokenizerConfig& config) {
   auto document = ReadJsonFile(path, kMaxTokenizerFileBytes);
   if (!document.ok()) return document.status();
-  return FromDocument(*document, config);
+  return TokenizerOfDocument(*document, config);
 }
 
 absl::StatusOr<TokenizerParts> ParseTokenizerJson(std::string_view text,
                                                   const TokenizerConfig& config) {
   auto document = ParseJson(text, kWhere);
   if (!document.ok()) return document.status();
-  return FromDocument(*document, config);
+  return TokenizerOfDocument(*document, config);
 }
 
 absl::StatusOr<TokenizerParts> LoadVocabAndMerges(const std::filesystem::path& folder,
@@ -204,7 +204,7 @@ absl::StatusOr<TokenizerParts> LoadVocabAndMerges(const std::filesystem::path& f
   document["model"]["type"] = "BPE";
   document["model"]["vocab"] = *std::move(vocab);
   document["model"]["merges"] = *std::move(merges);
-  return FromDocument(document, filled);
+  return TokenizerOfDocument(document, filled);
 }
 
 }  // namespace tessera::coordinator

@@ -5,6 +5,7 @@
 // file; thread-safe.
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,10 @@ absl::StatusOr<TokenizerParts> LoadTokenizerJson(const std::filesystem::path& pa
 // The same for text that is already here.
 absl::StatusOr<TokenizerParts> ParseTokenizerJson(std::string_view text,
                                                   const TokenizerConfig& config);
+
+// The same for a document that was made elsewhere.
+absl::StatusOr<TokenizerParts> TokenizerOfDocument(const nlohmann::json& document,
+                                                   const TokenizerConfig& config);
 
 // GPT-2's form (OPT): reads folder/vocab.json and folder/merges.txt.
 absl::StatusOr<TokenizerParts> LoadVocabAndMerges(const std::filesystem::path& folder,

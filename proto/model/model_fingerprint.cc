@@ -9,6 +9,7 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
+#include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/weight_files.h"
 #include "third_party/absl/str_cat.h"
@@ -74,6 +75,17 @@ absl::StatusOr<std::string> SafetensorsHeader(const fs::path& path, int64_t file
   return header;
 }
 
+// All bytes before the data.
+absl::StatusOr<std::string> GgufHeaderBytes(const fs::path& path) {
+  absl::StatusOr<GgufHeader> header = ReadGgufHeader(path);
+  if (!header.ok()) return header.status();
+  std::string bytes(static_cast<size_t>(header->data_begin), '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(bytes.data(), header->data_begin);
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
+}
+
 absl::Status AddWeights(const fs::path& path, int64_t file_bytes, Sha256& hash) {
   std::ifstream file(path, std::ios::binary);
   const bool whole = file_bytes <= kWholeBytes;
@@ -94,22 +106,25 @@ absl::Status AddWeights(const fs::path& path, int64_t file_bytes, Sha256& hash) 
 
 }  // namespace
 
-absl::StatusOr<std::string> Fingerprint(const fs::path& folder) {
-  absl::StatusOr<std::string> config = ReadFileText(folder / "config.json", kMaxJsonBytes);
+absl::StatusOr<std::string> Fingerprint(const fs::path& model) {
+  const bool gguf = HasGgufName(model.string());
+  absl::StatusOr<std::string> config =
+      gguf ? std::string("GGUF") : ReadFileText(model / "config.json", kMaxJsonBytes);
   if (!config.ok()) return config.status();
-  absl::StatusOr<std::vector<std::string>> names = WeightFiles(folder);
-  if (!names.ok()) return names.status();
+  absl::StatusOr<std::vector<fs::path>> paths = WeightFiles(model);
+  if (!paths.ok()) return paths.status();
 
   Sha256 hash;
   hash.Add(*config);
-  for (const std::string& name : *names) {
-    const fs::path path = folder / name;
+  for (const fs::path& path : *paths) {
     std::error_code error;
     const auto file_bytes = static_cast<int64_t>(fs::file_size(path, error));
     if (error) return absl::NotFoundError(StrCat(path.string(), ": ", error.message()));
-    absl::StatusOr<std::string> header = SafetensorsHeader(path, file_bytes);
+    absl::StatusOr<std::string> header =
+        gguf ? GgufHeaderBytes(path) : SafetensorsHeader(path, file_bytes);
     if (!header.ok()) return header.status();
-    hash.Add(name);
+    // A GGUF file may be renamed; the files of a folder are named by its index.
+    if (!gguf) hash.Add(path.filename().string());
     hash.Add(std::to_string(file_bytes));
     hash.Add(*header);
     if (absl::Status s = AddWeights(path, file_bytes, hash); !s.ok()) return s;

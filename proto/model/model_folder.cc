@@ -9,6 +9,7 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
+#include "proto/model/gguf_model.h"
 #include "proto/model/model_config.h"
 #include "third_party/absl/str_cat.h"
 
@@ -66,12 +67,6 @@ fs::path CachedSnapshot(const fs::path& cache, std::string_view name) {
   return fs::is_directory(snapshot, error) ? snapshot : fs::path();
 }
 
-bool HasGgufName(std::string_view path) {
-  std::string end(path.substr(path.size() < 5 ? 0 : path.size() - 5));
-  for (char& c : end) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  return end == ".gguf";
-}
-
 // {} where the folder has no such file.
 absl::StatusOr<nlohmann::json> ReadOptionalJson(const fs::path& path) {
   absl::StatusOr<std::string> text = ReadFileText(path, kMaxJsonBytes);
@@ -93,21 +88,26 @@ absl::Status AddGenerationEosIds(const fs::path& folder, v1::Model* model) {
   return reader.status();
 }
 
+// Named as its file.
+absl::StatusOr<v1::Model> ReadNamedGgufModel(const fs::path& path) {
+  absl::StatusOr<v1::Model> model = ReadGgufModel(path);
+  if (model.ok()) model->set_name(path.stem().string());
+  return model;
+}
+
 }  // namespace
 
 absl::StatusOr<fs::path> ResolveModelFolder(std::string_view name_or_path) {
-  if (HasGgufName(name_or_path)) {
-    return absl::InvalidArgumentError(
-        StrCat("'", name_or_path,
-               "' is a GGUF file: not supported; give the Hugging Face folder "
-               "(config.json and safetensors) that it was made from"));
-  }
   const fs::path path(name_or_path);
   std::error_code error;
+  if (HasGgufName(name_or_path)) {
+    if (fs::is_regular_file(path, error)) return path;
+    return absl::NotFoundError(StrCat("'", name_or_path, "' is no file"));
+  }
   if (fs::is_directory(path, error)) return path;
   if (fs::exists(path, error)) {
-    return absl::InvalidArgumentError(
-        StrCat("'", name_or_path, "' is a file; give the folder with config.json"));
+    return absl::InvalidArgumentError(StrCat(
+        "'", name_or_path, "' is a file; give the folder with config.json, or a .gguf file"));
   }
   if (!IsHubName(name_or_path)) {
     return absl::NotFoundError(StrCat("model folder '", name_or_path, "' does not exist"));
@@ -123,6 +123,7 @@ absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
                                           std::vector<std::string>* notes) {
   absl::StatusOr<fs::path> folder = ResolveModelFolder(name_or_path);
   if (!folder.ok()) return folder.status();
+  if (HasGgufName(folder->string())) return ReadNamedGgufModel(*folder);
   const fs::path path = *folder / kConfig;
   absl::StatusOr<std::string> text = ReadFileText(path, kMaxJsonBytes);
   if (!text.ok()) return text.status();
@@ -143,6 +144,7 @@ absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
 }
 
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const fs::path& folder) {
+  if (HasGgufName(folder.string())) return GenerationDefaults{};
   const fs::path path = folder / kGenerationConfig;
   absl::StatusOr<nlohmann::json> document = ReadOptionalJson(path);
   if (!document.ok()) return document.status();

@@ -1,6 +1,6 @@
-// A Hugging Face model folder as it is published: which folder a name means, the model's shape, the
-// sampling defaults it recommends, and a fingerprint by which two machines see that they have the
-// same one.
+// A model as it is published, a Hugging Face folder or a GGUF file: which one a name means, the
+// model's shape, the sampling defaults it recommends, and a fingerprint by which two machines see
+// that they have the same one.
 //
 // Reads small files only; tensors are read by worker/model/weights. Errors name file and key or
 // tensor. Thread-safe; reads the environment variables that Hugging Face's own tools do
@@ -19,14 +19,14 @@
 
 namespace tessera {
 
-// The folder itself, or the snapshot that the local Hugging Face cache has under that name
-// ("organisation/model"). NotFound with the command that downloads it; InvalidArgument for a GGUF
-// file.
+// The folder or the .gguf file itself, or the snapshot that the local Hugging Face cache has under
+// that name ("organisation/model"). NotFound with the command that downloads it. What is called a
+// folder below may be a GGUF file.
 absl::StatusOr<std::filesystem::path> ResolveModelFolder(std::string_view name_or_path);
 
-// The shape in config.json of the folder that `name_or_path` means. end-of-sequence ids are those
-// of config.json and generation_config.json together. InvalidArgument, naming file and key, for
-// what is not understood. `notes` as in ParseModelConfig.
+// The shape in config.json of the folder, or in the keys of the file, that `name_or_path` means.
+// end-of-sequence ids are those of config.json and generation_config.json together.
+// InvalidArgument, naming file and key, for what is not understood. `notes` as in ParseModelConfig.
 absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
                                           std::vector<std::string>* notes = nullptr);
 
@@ -40,13 +40,14 @@ struct GenerationDefaults {
   std::optional<int64_t> max_new_tokens;
 };
 
-// All empty where the folder has no generation_config.json.
+// All empty where the folder has no generation_config.json, and of a GGUF file.
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const std::filesystem::path& folder);
 
-// Hexadecimal SHA-256 of config.json and of every weight file's name, size, header (tensor names,
-// shapes, dtypes, places) and bytes: all of a file up to 16 MiB, else 32 pieces of 128 KiB spread
-// over it. Equal on two machines that have the same checkpoint, other for another training run of
-// the same shape, cheap for one of any size. A few changed bytes of a large file may go unseen.
-absl::StatusOr<std::string> Fingerprint(const std::filesystem::path& folder);
+// Hexadecimal SHA-256 of config.json and of every weight file's name (not of a GGUF file's), size,
+// header (tensor names, shapes, dtypes, places; keys of GGUF) and bytes: all of a file up to 16
+// MiB, else 32 pieces of 128 KiB spread over it. Equal on two machines that have the same
+// checkpoint, other for another training run of the same shape, cheap for one of any size. A few
+// changed bytes of a large file may go unseen.
+absl::StatusOr<std::string> Fingerprint(const std::filesystem::path& model);
 
 }  // namespace tessera

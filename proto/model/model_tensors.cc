@@ -11,6 +11,8 @@
 
 #include "proto/model/families/families.h"
 #include "proto/model/formats/stored_matrix.h"
+#include "proto/model/gguf_header.h"
+#include "proto/model/gguf_model.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/safetensors_header.h"
 #include "proto/model/tensor_walk.h"
@@ -36,7 +38,8 @@ struct Tensor {
 };
 using Tensors = std::map<std::string, Tensor>;
 
-absl::Status AddFile(const fs::path& path, Tensors* tensors) {
+// The entries of a safetensors file.
+absl::StatusOr<std::vector<SafetensorsEntry>> ReadSafetensors(const fs::path& path) {
   std::error_code error;
   const auto file_bytes = static_cast<int64_t>(fs::file_size(path, error));
   std::ifstream file(path, std::ios::binary);
@@ -51,7 +54,11 @@ absl::Status AddFile(const fs::path& path, Tensors* tensors) {
     header.resize(kSafetensorsPrefixBytes + bytes);
     file.read(header.data() + kSafetensorsPrefixBytes, static_cast<std::streamsize>(bytes));
   }
-  auto entries = ParseSafetensorsHeader(header, file_bytes, path.string());
+  return ParseSafetensorsHeader(header, file_bytes, path.string());
+}
+
+absl::Status AddFile(const fs::path& path, Tensors* tensors) {
+  auto entries = HasGgufName(path.string()) ? ReadGgufTensors(path) : ReadSafetensors(path);
   if (!entries.ok()) return entries.status();
   for (SafetensorsEntry& entry : *entries) {
     std::string name = entry.name;
@@ -63,15 +70,15 @@ absl::Status AddFile(const fs::path& path, Tensors* tensors) {
 // Empty where a weight file is not there: who needs it says so.
 absl::StatusOr<Tensors> ReadTensors(const fs::path& folder) {
   Tensors tensors;
-  const auto names = WeightFiles(folder);
-  if (absl::IsNotFound(names.status())) return tensors;
-  if (!names.ok()) return names.status();
+  const auto paths = WeightFiles(folder);
+  if (absl::IsNotFound(paths.status())) return tensors;
+  if (!paths.ok()) return paths.status();
   std::error_code error;
-  for (const std::string& name : *names) {
-    if (!fs::exists(folder / name, error)) return tensors;
+  for (const fs::path& path : *paths) {
+    if (!fs::exists(path, error)) return tensors;
   }
-  for (const std::string& name : *names) {
-    if (absl::Status s = AddFile(folder / name, &tensors); !s.ok()) return s;
+  for (const fs::path& path : *paths) {
+    if (absl::Status s = AddFile(path, &tensors); !s.ok()) return s;
   }
   return tensors;
 }
@@ -105,9 +112,10 @@ class ReadTensorsCheck {
   absl::Status Check(const ModelTensor& tensor) {
     absl::Status status;
     std::vector<StoredMatrix> matrices;
+    const bool is_table = tensor.role == TensorRole::kEmbedding;
     for (const TensorPart& part : tensor.parts) {
       const bool whole = part.whole_name && tensors_.FindTensor(part.name).has_value();
-      if (IsMatrix(tensor.role) && !whole) {
+      if ((IsMatrix(tensor.role) || is_table) && !whole) {
         const auto matrix =
             FindMatrix(tensors_, quantization_, part.name, OutputsOf(part), InputsOf(part));
         status.Update(matrix.status());
@@ -117,7 +125,7 @@ class ReadTensorsCheck {
       }
       if (tensor.bias) status.Update(CheckPlain(part.name + ".bias", {part.shape[0]}));
     }
-    NoteRead(matrices);
+    NoteRead(matrices, is_table);
     return status;
   }
 
@@ -132,9 +140,9 @@ class ReadTensorsCheck {
     return found.status();
   }
 
-  // Of matrices that are computed with as one, all are kept as codes or none.
-  void NoteRead(const std::vector<StoredMatrix>& matrices) {
-    bool keeps_codes = true;
+  // Of matrices that are computed with as one, all are kept as codes or none; tables are not.
+  void NoteRead(const std::vector<StoredMatrix>& matrices, bool is_table) {
+    bool keeps_codes = !is_table;
     for (const StoredMatrix& matrix : matrices) keeps_codes = keeps_codes && matrix.keeps_codes;
     for (const StoredMatrix& matrix : matrices) {
       read_.insert({matrix.scales, matrix.zeros, matrix.order, matrix.state});
@@ -275,8 +283,9 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   if (tensors->empty()) return checked;
   const auto has = [&](const std::string& name) { return tensors->contains(name); };
   const TensorNames& of_family = FindFamily(checked.model.architecture())->tensors;
-  const std::string_view root = RootOf(of_family, has);
-  const TensorNames names = NamesIn(checked.model, of_family, has, root);
+  const TensorNames stored = HasGgufName(folder->string()) ? NamesInGguf(of_family) : of_family;
+  const std::string_view root = RootOf(stored, has);
+  const TensorNames names = NamesIn(checked.model, stored, has, root);
   if (checked.model.tied_embeddings()) {
     if (absl::Status s = CheckTie(names, root, &*tensors, &checked); !s.ok()) return s;
   }

@@ -7,6 +7,7 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
+#include "proto/model/gguf_header.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
@@ -36,8 +37,10 @@ absl::Status NoWeights(const fs::path& folder) {
       StrCat(folder.string(), ": no ", kWeightsFile, " and no ", kWeightsIndexFile,
              instead.empty() ? "; the download may be incomplete"
                              : StrCat(", only ", instead,
-                                      "; weights are read from safetensors "
-                                      "only: convert it, or download the safetensors files")));
+                                      instead.ends_with(".gguf")
+                                          ? "; give that file in place of the folder"
+                                          : "; weights are read from safetensors and GGUF only: "
+                                            "convert it, or download the safetensors files")));
 }
 
 }  // namespace
@@ -63,20 +66,21 @@ absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_
   return files;
 }
 
-absl::StatusOr<std::vector<std::string>> WeightFiles(const fs::path& folder) {
+absl::StatusOr<std::vector<fs::path>> WeightFiles(const fs::path& folder) {
+  if (HasGgufName(folder.string())) return std::vector<fs::path>{folder};
   std::error_code error;
   const fs::path index = folder / kWeightsIndexFile;
   if (!fs::exists(index, error)) {
     if (!fs::exists(folder / kWeightsFile, error)) return NoWeights(folder);
-    return std::vector<std::string>{kWeightsFile};
+    return std::vector<fs::path>{folder / kWeightsFile};
   }
   absl::StatusOr<std::string> text = ReadFileText(index, kMaxIndexBytes);
   if (!text.ok()) return text.status();
   auto map = ParseWeightIndex(*text, index.string());
   if (!map.ok()) return map.status();
-  std::set<std::string> names;
-  for (const auto& [tensor, name] : *map) names.insert(name);
-  return std::vector<std::string>(names.begin(), names.end());
+  std::set<fs::path> paths;
+  for (const auto& [tensor, name] : *map) paths.insert(folder / name);
+  return std::vector<fs::path>(paths.begin(), paths.end());
 }
 
 }  // namespace tessera

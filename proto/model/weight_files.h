@@ -1,5 +1,5 @@
-// Which safetensors files of a Hugging Face folder hold its weights: model.safetensors, or the
-// shards that model.safetensors.index.json names. Thread-safe.
+// Which files hold a model's weights: of a Hugging Face folder model.safetensors, or the shards
+// that model.safetensors.index.json names; a GGUF file itself. Thread-safe.
 #pragma once
 
 #include <filesystem>
@@ -15,9 +15,9 @@ namespace tessera {
 inline constexpr char kWeightsFile[] = "model.safetensors";
 inline constexpr char kWeightsIndexFile[] = "model.safetensors.index.json";
 
-// File names within the folder, sorted. NotFound, saying what is there instead (a pickle, GGUF),
-// where there are none; InvalidArgument for a damaged index.
-absl::StatusOr<std::vector<std::string>> WeightFiles(const std::filesystem::path& folder);
+// Sorted by name. NotFound, saying what is in the folder instead (a pickle, GGUF), where there are
+// none; InvalidArgument for a damaged index.
+absl::StatusOr<std::vector<std::filesystem::path>> WeightFiles(const std::filesystem::path& model);
 
 // The index's weight_map: tensor -> file name. `file` is the path errors name.
 absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_view text,

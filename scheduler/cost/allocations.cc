@@ -43,12 +43,7 @@ Weights WeightsOf(const ModelShape& model) {
   return model.weight_bytes_per_element >= 2 ? Weights::kHalf : Weights::kInt8;
 }
 
-// Of the layers' matrices.
-Weights MatricesOf(const ModelShape& model) {
-  return model.int4_group_inputs > 0 ? Weights::kInt4 : WeightsOf(model);
-}
-
-// A matrix of a linear, as workers pack it; `group`: inputs of an int4 scale.
+// A matrix of a linear, as workers pack it; `group`: inputs of a scale.
 int64_t PackedBytes(Weights weights, int64_t in, int64_t out, int64_t group = kInt8GroupInputs) {
   const int64_t columns = RoundUp(out, kPanelColumns);
   switch (weights) {
@@ -56,9 +51,20 @@ int64_t PackedBytes(Weights weights, int64_t in, int64_t out, int64_t group = kI
     case Weights::kHalf: return columns * RoundUp(in, kTileInputs) * 2 + kAlignment;
     case Weights::kInt4:
       return columns * (CeilDiv(in, 2) + CeilDiv(in, group) * kFloat) + kAlignment;
-    default:
-      return columns * (RoundUp(in, 2) + CeilDiv(in, kInt8GroupInputs) * kFloat) + kAlignment;
+    default: return columns * (RoundUp(in, 2) + CeilDiv(in, group) * kFloat) + kAlignment;
   }
+}
+
+// One of a layer's matrices, of which parts may be kept as int4 and int8; `group`: inputs of an
+// int4 scale. Int8 groups of a GGUF file are not cut: where ranks begin within one, they decode it.
+int64_t MatrixBytes(const ModelShape& model, int64_t in, int64_t out, int64_t group) {
+  if (model.int4_group_inputs == 0) return PackedBytes(WeightsOf(model), in, out);
+  const double int8 = group == model.int4_group_inputs ? model.int8_part : 0;
+  const double rest = 1 - model.int4_part - int8;
+  double bytes = model.int4_part * static_cast<double>(PackedBytes(Weights::kInt4, in, out, group));
+  bytes += int8 * static_cast<double>(PackedBytes(Weights::kInt8, in, out, group));
+  bytes += rest * static_cast<double>(PackedBytes(WeightsOf(model), in, out));
+  return static_cast<int64_t>(bytes);
 }
 
 // Inputs of the widest linear on a rank with `share`.
@@ -152,15 +158,14 @@ int64_t LogitBytes(const ModelShape& model, const StageSpec& stage, const RankSh
 // Matrices, norms and biases of one layer.
 int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   const auto packed = [&model](int64_t in, int64_t out) {
-    return PackedBytes(MatricesOf(model), in, out, model.int4_group_inputs);
+    return MatrixBytes(model, in, out, model.int4_group_inputs);
   };
   const LayerShape& shape = model.layer(layer);
   const LayerPart& part = share.part(model, layer);
   const int64_t d = shape.head_dim, up = shape.ffn_matrices - 1, hidden = model.hidden;
   const int64_t q = part.query_heads * d, qkv = q + 2 * part.kv_heads * d;
   // Heads of ranks may begin within a group of inputs, which is cut there.
-  const int64_t output =
-      PackedBytes(MatricesOf(model), q, hidden, std::gcd(model.int4_group_inputs, d));
+  const int64_t output = MatrixBytes(model, q, hidden, std::gcd(model.int4_group_inputs, d));
   const int64_t vectors = 6 * hidden + 2 * d + qkv + up * part.ffn_columns;
   int64_t bytes = packed(hidden, qkv) + output + vectors * kFloat + 10 * kAlignment;
   if (shape.ffn_width > 0) {

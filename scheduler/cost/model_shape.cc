@@ -84,8 +84,8 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   if (KeepsInt4(model) && weight_dtype == v1::DATA_TYPE_INT8) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model ", model.name(),
-        ": its weights are int4 already and are not quantised to int8: ask for no type, or take "
-        "the original checkpoint"));
+        ": its weights are quantised already and are not quantised to int8: ask for no type, or "
+        "take the original checkpoint"));
   }
   ModelShape shape;
   shape.name = model.name();
@@ -99,8 +99,13 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   shape.weight_bytes_per_element = BytesPerElement(weights);
-  if (KeepsInt4(model))
+  if (KeepsInt4(model)) {
     shape.int4_group_inputs = Int4GroupInputs(model.quantization().group_size());
+    if (model.quantization().format() == v1::WEIGHT_FORMAT_GGUF) {
+      shape.int4_part = model.quantization().int4_part();
+      shape.int8_part = model.quantization().int8_part();
+    }
+  }
   shape.activation_bytes_per_element = kActivationElementBytes;
   shape.wire_bytes_per_element = std::max(2.0, shape.weight_bytes_per_element);
   shape.kv_bytes_per_element = kv_dtype == v1::DATA_TYPE_UNSPECIFIED
@@ -141,8 +146,10 @@ double LayerParameters(const ModelShape& model, const RankShare& share, int laye
 }
 
 double MatrixElementBytes(const ModelShape& model) {
-  return model.int4_group_inputs > 0 ? Int4ElementBytes(model.int4_group_inputs)
-                                     : model.weight_bytes_per_element;
+  if (model.int4_group_inputs == 0) return model.weight_bytes_per_element;
+  return model.int4_part * Int4ElementBytes(model.int4_group_inputs) +
+         model.int8_part * Int8ElementBytes(model.int4_group_inputs) +
+         (1 - model.int4_part - model.int8_part) * model.weight_bytes_per_element;
 }
 
 double LayerWeightBytes(const ModelShape& model, const RankShare& share, int layer) {

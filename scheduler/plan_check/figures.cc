@@ -131,11 +131,16 @@ absl::Status CheckLoad(const std::string& where, const v1::DeploymentPlan& plan,
       absl::StrFormat("%s is sent %.3f requests/s, but serves %.3f at most", where, gets, can));
 }
 
-// Of a layer's matrices: int4 has half a byte and a word for each group.
+// Of a layer's matrices: int4 has half a byte and a word for each group. Those of GGUF are of
+// several types.
 double MatrixElementBytes(const v1::DeploymentPlan& plan) {
-  return KeepsInt4(plan.model())
-             ? Int4ElementBytes(Int4GroupInputs(plan.model().quantization().group_size()))
-             : WeightElementBytes(plan);
+  if (!KeepsInt4(plan.model())) return WeightElementBytes(plan);
+  const v1::Quantization& quantization = plan.model().quantization();
+  const int64_t group = Int4GroupInputs(quantization.group_size());
+  if (quantization.format() != v1::WEIGHT_FORMAT_GGUF) return Int4ElementBytes(group);
+  const double int4 = quantization.int4_part(), int8 = quantization.int8_part();
+  return int4 * Int4ElementBytes(group) + int8 * Int8ElementBytes(group) +
+         (1 - int4 - int8) * WeightElementBytes(plan);
 }
 
 }  // namespace

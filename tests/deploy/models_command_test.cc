@@ -49,7 +49,7 @@ TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
   REQUIRE(int4.status().message() == "");
   CHECK_THAT(*int4,
              Contains("float16, matrices of layers int4 (GPTQ)") &&
-                 Contains("on a CPU: computed in float32 (exact); 14 matrices kept as int4"));
+                 Contains("on a CPU: computed in float32 (exact); 14 matrices kept as codes"));
   const auto fp8 = DescribeModel("tests/golden/models/llama_fp8_blocks");
   REQUIRE(fp8.status().message() == "");
   CHECK_THAT(*fp8, Contains("bfloat16, matrices stored as FP8\n") &&
@@ -59,7 +59,19 @@ TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
   const auto mixed = DescribeModel("tests/golden/models/llama_pack_quantized");
   REQUIRE(mixed.status().message() == "");
   CHECK_THAT(*mixed, Contains("(compressed-tensors)") &&
-                         Contains("; 7 matrices kept as int4; 5 matrices decoded"));
+                         Contains("; 7 matrices kept as codes; 5 matrices decoded"));
+}
+
+TEST_CASE("a GGUF file: its family, and how much of its matrices is kept as codes") {
+  const auto text = DescribeModel("tests/golden/models/gguf_llama_q4/model.gguf");
+  REQUIRE(text.status().message() == "");
+  CHECK_THAT(*text,
+             Contains("family:   Llama 1 to 3 (LlamaForCausalLM)\n") && Contains("layers:   2\n") &&
+                 Contains("(GGUF) of other or several types, counted as decoded to bfloat16"));
+  const auto int8 = DescribeModel("tests/golden/models/gguf_llama_q8_0/model.gguf");
+  REQUIRE(int8.status().message() == "");
+  CHECK_THAT(*int8, Contains("matrices of layers (GGUF) kept as int8"));
+  CHECK_THAT(ListModels(), Contains("GGUF files of Q8_0, Q4_0, Q4_1, Q4_K, Q6_K"));
 }
 
 TEST_CASE("the first key that is not understood is named") {

@@ -431,7 +431,7 @@ TEST_CASE("an int4 checkpoint is planned with its bytes, and is not quantised ag
   CHECK_THAT(planned.out, Contains("weights = 4 bits (as stored)"));
   CHECK_THAT(Run({asked[0], "--model", whole}).err, Contains("does not fit"));
   CHECK_THAT(Run({asked[0], "--model", awq, "--dtype", "int8"}).err,
-             Contains(awq + ": its weights are int4 already"));
+             Contains(awq + ": its weights are quantised already"));
 }
 
 TEST_CASE("a layout is simulated unless somebody says otherwise") {

@@ -224,6 +224,15 @@ TEST_CASE("a plan that somebody broke is refused") {
              Catch::Contains("is no plan"));
 }
 
+TEST_CASE("a GGUF file is planned for by its name, and one that is not there is called so") {
+  const auto model = ReadPlannedModel("tests/golden/models/gguf_llama_q8_0/model.gguf");
+  REQUIRE(model.status().message() == "");
+  CHECK(model->architecture() == "LlamaForCausalLM");
+  CHECK(model->quantization().int8_part() == 1);
+  CHECK_THAT(std::string(ReadPlannedModel("none.gguf").status().message()),
+             Catch::Contains("'none.gguf' is no file"));
+}
+
 TEST_CASE("a published config.json and a trace do as well as names") {
   PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
   flags.model =

@@ -101,7 +101,7 @@ TEST_CASE("a name is looked up in the Hugging Face cache") {
 TEST_CASE("what is no model folder") {
   tests::TemporaryFolder folder;
   folder.Write("model.bin", "x");
-  CHECK_THAT(ErrorOf(ReadModelFolder("llama.Q4_K.GGUF")), Contains("GGUF file: not supported"));
+  CHECK_THAT(ErrorOf(ReadModelFolder("llama.Q4_K.GGUF")), Contains("is no file"));
   CHECK_THAT(ErrorOf(ReadModelFolder((folder.path() / "model.bin").string())),
              Contains("is a file"));
   CHECK_THAT(ErrorOf(ReadModelFolder("/no/such/folder")), Contains("'/no/such/folder'"));
@@ -116,10 +116,14 @@ TEST_CASE("weight files: single, sharded, absent, hostile") {
   folder.Write("pytorch_model.bin", "x");
   CHECK_THAT(ErrorOf(WeightFiles(folder.path())), Contains("only pytorch_model.bin"));
   folder.Write("model.safetensors", "");
-  CHECK(*WeightFiles(folder.path()) == std::vector<std::string>{"model.safetensors"});
+  CHECK(*WeightFiles(folder.path()) ==
+        std::vector<std::filesystem::path>{folder.path() / "model.safetensors"});
   folder.Write("model.safetensors.index.json", R"({"weight_map": {"a": "2.safetensors",
       "b": "1.safetensors", "c": "2.safetensors"}})");
-  CHECK(*WeightFiles(folder.path()) == std::vector<std::string>{"1.safetensors", "2.safetensors"});
+  CHECK(*WeightFiles(folder.path()) ==
+        std::vector<std::filesystem::path>{folder.path() / "1.safetensors",
+                                           folder.path() / "2.safetensors"});
+  CHECK(*WeightFiles("m.gguf") == std::vector<std::filesystem::path>{"m.gguf"});
   CHECK_THAT(ErrorOf(ParseWeightIndex(R"({"weight_map": {"a": "../x.safetensors"}})", "i.json")),
              Contains("i.json: weight_map of tensor 'a'"));
   CHECK_THAT(ErrorOf(ParseWeightIndex(R"({"weight_map": {"a": 3}})", "i.json")), Contains("'a'"));

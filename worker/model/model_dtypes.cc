@@ -20,6 +20,14 @@ std::string_view NameOf(v1::DataType type) {
   }
 }
 
+// Before how the weights are stored.
+std::string_view MatricesText(const v1::Model& model) {
+  if (!KeepsInt4(model)) return "weights ";
+  return model.quantization().format() == v1::WEIGHT_FORMAT_GGUF
+             ? "matrices quantised (GGUF), what is decoded of them and other weights "
+             : "matrices int4 as stored, other weights ";
+}
+
 // What products with int8 weights of a checkpoint stored so round activations to, and KV on auto.
 DType TypeBesideInt8(v1::DataType stored, const HalfTypes& computed) {
   const DType half = computed.float16 ? DType::kF16 : DType::kF32;
@@ -38,7 +46,7 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
   const bool stored_bf16 = model.dtype() == v1::DATA_TYPE_BFLOAT16;
   if (KeepsInt4(model) && requested_weights == v1::DATA_TYPE_INT8) {
     return absl::InvalidArgumentError(
-        "the checkpoint's weights are int4 already and are not quantised to int8: leave out "
+        "the checkpoint's weights are quantised already and are not quantised to int8: leave out "
         "--quantization int8, or use the original checkpoint");
   }
   ResolvedDTypes chosen;
@@ -74,18 +82,19 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
     default: chosen.kv_dtype = activations;
   }
   chosen.product_dtype = activations;
-  const std::string stored = model.dtype() == v1::DATA_TYPE_UNSPECIFIED
-                                 ? "of no type named in config.json"
-                                 : StrCat("stored as ", NameOf(model.dtype()));
+  const bool decoded = model.quantization().format() == v1::WEIGHT_FORMAT_GGUF;
+  const std::string stored =
+      model.dtype() == v1::DATA_TYPE_UNSPECIFIED
+          ? "of no type named in config.json"
+          : StrCat(decoded ? "taken as " : "stored as ", NameOf(model.dtype()));
   const bool widened = chosen.weight_dtype == DType::kF32 &&
                        (requested_weights == v1::DATA_TYPE_FLOAT16 ||
                         (requested_weights == v1::DATA_TYPE_UNSPECIFIED && stored_f16));
-  chosen.reason = StrCat(
-      KeepsInt4(model) ? "matrices int4 as stored, other weights " : "weights ", stored,
-      ", asked for ", NameOf(requested_weights), ": computed as ", Name(chosen.weight_dtype),
-      widened ? " (float16 has no arithmetic here; float32 is exact)" : "",
-      "; activations are multiplied as ", Name(chosen.product_dtype), "; KV asked for ",
-      NameOf(requested_kv), ": ", Name(chosen.kv_dtype));
+  chosen.reason = StrCat(MatricesText(model), stored, ", asked for ", NameOf(requested_weights),
+                         ": computed as ", Name(chosen.weight_dtype),
+                         widened ? " (float16 has no arithmetic here; float32 is exact)" : "",
+                         "; activations are multiplied as ", Name(chosen.product_dtype),
+                         "; KV asked for ", NameOf(requested_kv), ": ", Name(chosen.kv_dtype));
   return chosen;
 }
 

@@ -10,6 +10,7 @@
 
 #include "kernels/half_floats.h"
 #include "proto/file_text.h"
+#include "proto/model/gguf_header.h"
 #include "proto/model/weight_files.h"
 #include "third_party/absl/str_cat.h"
 
@@ -79,12 +80,12 @@ absl::Status ReadFloats(const CheckpointTensor& tensor, int64_t row_elements,
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& folder) {
-  absl::StatusOr<std::vector<std::string>> names = WeightFiles(folder);
-  if (!names.ok()) return names.status();
+  absl::StatusOr<std::vector<fs::path>> paths = WeightFiles(folder);
+  if (!paths.ok()) return paths.status();
   auto checkpoint = std::make_unique<Checkpoint>();
   checkpoint->folder_ = folder;
-  for (const std::string& name : *names) {
-    auto file = SafetensorsFile::Open(folder / name);
+  for (const fs::path& path : *paths) {
+    auto file = SafetensorsFile::Open(path);
     if (!file.ok()) return file.status();
     for (const SafetensorsEntry& entry : (*file)->entries()) {
       const CheckpointTensor tensor = {.file = file->get(), .entry = &entry};
@@ -113,6 +114,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> Checkpoint::Open(const fs::path& fol
   }
   return checkpoint;
 }
+
+bool Checkpoint::is_gguf() const { return HasGgufName(folder_.string()); }
 
 bool Checkpoint::Has(std::string_view name) const { return tensors_.contains(std::string(name)); }
 

@@ -1,4 +1,4 @@
-// All tensors of a model folder's weight files, found by name.
+// All tensors of the weight files of a model folder, or of a GGUF file, found by name.
 //
 // Thread rule: const functions may be called from any thread. Ownership: what it says of
 // tensors points into files that live as long as the Checkpoint.
@@ -39,7 +39,11 @@ class Checkpoint : public TensorDirectory {
   // damaged file, a tensor in two files, and an index that promises what a file does not hold.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> Open(const std::filesystem::path& folder);
 
+  // Its tensors stand under the names of the family (proto/model/gguf_model.h).
+  bool is_gguf() const;
   bool Has(std::string_view name) const;
+  // As the file names the type of its elements; "" where there is no such tensor.
+  std::string_view DTypeNameOf(std::string_view name) const;
   // NotFound if it is missing; InvalidArgument if its shape is another or its type is not F32, F16
   // or BF16. Names file and tensor.
   absl::StatusOr<CheckpointTensor> Find(std::string_view name,

@@ -25,6 +25,9 @@ struct RowForm {
   // kF32, kF16, kBF16: elements, dense. kI4: codes and words of kernels/int4_rows.h.
   kernels::DType dtype = kernels::DType::kF32;
   int64_t group_size = 0;  // kI4: inputs that share a scale
+  // Of elements: as int8 in groups of so many inputs they keep their values exactly; 0: they do
+  // not.
+  int64_t int8_group_size = 0;
 
   bool operator==(const RowForm&) const = default;
 };

@@ -10,6 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "proto/model/gguf_header.h"
+#include "proto/model/gguf_model.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
@@ -36,6 +38,12 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(
   }
   const auto size_bytes = static_cast<int64_t>(status.st_size);
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile(path, descriptor, size_bytes));
+  if (HasGgufName(path.string())) {
+    auto entries = ReadGgufTensors(path);
+    if (!entries.ok()) return entries.status();
+    file->entries_ = *std::move(entries);
+    return file;
+  }
   // Its length, then all of it; a length that cannot be is left to the parser.
   std::string header(std::min(size_bytes, kSafetensorsPrefixBytes), '\0');
   if (absl::Status read = file->Read(0, AsBytes(header)); !read.ok()) return read;

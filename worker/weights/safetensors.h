@@ -1,4 +1,4 @@
-// One open safetensors file.
+// One open file of weights: safetensors, or GGUF.
 //
 // Read, where nothing speaks for Map: a file that another process cuts short is an error to a read
 // and the end of a process that has mapped it, and a file system over a network answers large reads
@@ -23,7 +23,8 @@ namespace tessera::worker {
 
 class SafetensorsFile {
  public:
-  // NotFound, or InvalidArgument for a damaged header (safetensors_header.h); names the file.
+  // NotFound, or InvalidArgument for a damaged header (safetensors_header.h, gguf_header.h); names
+  // the file.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::filesystem::path& path);
   ~SafetensorsFile();
   SafetensorsFile(const SafetensorsFile&) = delete;

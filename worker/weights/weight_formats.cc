@@ -6,6 +6,7 @@
 #include "proto/model/formats/stored_matrix.h"
 #include "worker/weights/awq_gptq_rows.h"
 #include "worker/weights/eight_bit_rows.h"
+#include "worker/weights/gguf_rows.h"
 #include "worker/weights/packed_rows.h"
 #include "worker/weights/plain_rows.h"
 #include "worker/weights/table_rows.h"
@@ -25,6 +26,7 @@ constexpr std::array kFormats = {WeightFormat{.as = StoredAs::kAwq, .open = Open
                                  WeightFormat{.as = StoredAs::kGptq, .open = OpenAwqGptq},
                                  WeightFormat{.as = StoredAs::kPacked, .open = OpenPacked},
                                  WeightFormat{.as = StoredAs::kEightBits, .open = OpenEightBits},
+                                 WeightFormat{.as = StoredAs::kGguf, .open = OpenGguf},
                                  WeightFormat{.as = StoredAs::kTable, .open = OpenTable}};
 
 }  // namespace

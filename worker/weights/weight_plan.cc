@@ -35,23 +35,30 @@ absl::Status WeightPlan::AddVectorPart(const TensorView* target, int64_t first,
                                        const RowSlice& slice, float added) {
   const auto form = slice.source->FormOf(slice.columns);
   if (!form.ok()) return form.status();
+  AddPlain(target, first, slice, *form, added);
+  return absl::OkStatus();
+}
+
+absl::Status WeightPlan::AddTable(TensorView* target, const RowSlice& slice, bool compact) {
+  auto form = slice.source->FormOf(slice.columns);
+  if (!form.ok()) return form.status();
+  if (form->group_size > 0) form = RowForm{};  // codes: rows are looked up as elements
+  const DType dtype = compact && form->dtype == DType::kF32 ? DType::kBF16 : form->dtype;
+  *target = TensorView(nullptr, dtype, {slice.rows.size(), slice.columns.size()});
+  arena_.Reserve(target);
+  AddPlain(target, 0, slice, *form, 0);
+  return absl::OkStatus();
+}
+
+void WeightPlan::AddPlain(const TensorView* target, int64_t first, const RowSlice& slice,
+                          const RowForm& form, float added) {
   pieces_.push_back({.source = slice.source,
-                     .form = *form,
+                     .form = form,
                      .rows = slice.rows,
                      .columns = slice.columns,
                      .plain = target,
                      .first = first,
                      .added = added});
-  return absl::OkStatus();
-}
-
-absl::Status WeightPlan::AddTable(TensorView* target, const RowSlice& slice, bool compact) {
-  const auto form = slice.source->FormOf(slice.columns);
-  if (!form.ok()) return form.status();
-  const DType dtype = compact && form->dtype == DType::kF32 ? DType::kBF16 : form->dtype;
-  *target = TensorView(nullptr, dtype, {slice.rows.size(), slice.columns.size()});
-  arena_.Reserve(target);
-  return AddVectorPart(target, 0, slice);
 }
 
 absl::StatusOr<WeightPlan::Loaded> WeightPlan::Execute(

@@ -45,7 +45,8 @@ class WeightPlan {
   // `added` to each element.
   absl::Status AddVectorPart(const kernels::TensorView* target, int64_t first,
                              const RowSlice& slice, float added = 0);
-  // Rows of a table that is looked up, in its own type; f32 becomes bf16 where `compact`.
+  // Rows of a table that is looked up, in its own type, codes as f32; f32 becomes bf16 where
+  // `compact`.
   absl::Status AddTable(kernels::TensorView* target, const RowSlice& slice, bool compact);
 
   struct Loaded {
@@ -58,6 +59,9 @@ class WeightPlan {
                                  const std::function<void(int64_t, int64_t)>& progress);
 
  private:
+  void AddPlain(const kernels::TensorView* target, int64_t first, const RowSlice& slice,
+                const RowForm& form, float added);
+
   kernels::Ops* ops_;
   Arena arena_;
   std::vector<kernels::PackedWeights*> matrices_;

@@ -1,5 +1,6 @@
 #include "worker/weights/weights.h"
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -10,6 +11,7 @@
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
+#include "proto/model/gguf_model.h"
 #include "proto/model/tensor_walk.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
@@ -171,7 +173,7 @@ class ModelPlanner {
   // Rows of a table.
   absl::Status AddTable(const ModelTensor& tensor, TensorView* target) {
     const TensorPart& part = tensor.parts[0];
-    const auto source = OpenPlain(checkpoint_, part.name + ".weight", part.shape);
+    const auto source = Open(part);
     if (!source.ok()) return source.status();
     const bool compact = options_.weight_dtype != DType::kF32;
     return plan_.AddTable(target, {*source, TakenOf(part, share_, nullptr), {0, part.shape[1]}},
@@ -228,7 +230,6 @@ class ModelPlanner {
   absl::Status AddMatrix(const ModelTensor& tensor, const v1::LayerShare* held,
                          kernels::PackedWeights* matrix) {
     std::vector<RowSlice> slices;
-    std::vector<RowForm> forms;
     int64_t out_features = 0;
     for (const TensorPart& part : tensor.parts) {
       const IndexRange taken = TakenOf(part, share_, held);
@@ -271,14 +272,20 @@ class ModelPlanner {
       all = all && KeepsCodes(form);
       group = std::gcd(group, form.group_size);
     }
+    const int64_t int8_group = (*forms)[0].int8_group_size;
+    const bool all_int8 = std::all_of(forms->begin(), forms->end(), [&](const RowForm& form) {
+      return form.int8_group_size == int8_group;
+    });
     for (RowForm& form : *forms) {
+      if (!all_int8) form.int8_group_size = 0;
       if (!KeepsCodes(form)) continue;
       form = all ? RowForm{.dtype = form.dtype, .group_size = group} : RowForm{};
     }
   }
 
   void NoteDecoded(const RowSlice& slice, const RowForm& form, LinearSpec spec) {
-    if (KeepsCodes(form) || slice.source->code_bits() == 0) return;
+    const bool kept = KeepsCodes(form) || form.int8_group_size > 0;
+    if (kept || slice.source->code_bits() == 0) return;
     decoded_.stored_bytes +=
         slice.rows.size() * slice.columns.size() * slice.source->code_bits() / 8;
     spec.out_features = slice.rows.size();
@@ -286,11 +293,18 @@ class ModelPlanner {
   }
 
   LinearSpec SpecOf(const RowForm& form, int64_t in_features, int64_t out_features) const {
-    const bool codes = KeepsCodes(form);
-    return {.in_features = in_features,
-            .out_features = out_features,
-            .weight_dtype = codes ? form.dtype : options_.weight_dtype,
-            .group_size = codes ? form.group_size : options_.int8_group_size};
+    LinearSpec spec = {.in_features = in_features,
+                       .out_features = out_features,
+                       .weight_dtype = options_.weight_dtype,
+                       .group_size = options_.int8_group_size};
+    if (KeepsCodes(form)) {
+      spec.weight_dtype = form.dtype;
+      spec.group_size = form.group_size;
+    } else if (form.int8_group_size > 0) {
+      spec.weight_dtype = DType::kI8;
+      spec.group_size = form.int8_group_size;
+    }
+    return spec;
   }
 
   // Ops multiply with the codes as the checkpoint has them.
@@ -348,7 +362,9 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
   }
 
   auto weights = std::make_unique<ModelWeights>();
-  ModelPlanner planner(options, checkpoint, family->tensors, device.ops());
+  ModelPlanner planner(options, checkpoint,
+                       checkpoint.is_gguf() ? NamesInGguf(family->tensors) : family->tensors,
+                       device.ops());
   const absl::Status status = planner.AddModel(weights.get());
   if (!status.ok()) return status;
   auto loaded = planner.plan().Execute(device, options.pack_later, progress);

@@ -17,16 +17,18 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-extern const Family kErnie45 = {.architecture = "Ernie4_5ForCausalLM",
-                                .name = "ERNIE 4.5",
-                                .read = Read,
-                                .tensors = kLlamaTensors,
-                                .rope_theta = 5e5,
-                                .norm_epsilon = 1e-5,
-                                .kv_heads = 2,
-                                .head_dim = 128,
-                                .max_positions = 131072,
-                                .neighbour_pairs = true,
-                                .tied_embeddings = true};
+extern const Family kErnie45 = {
+    .architecture = "Ernie4_5ForCausalLM",
+    .name = "ERNIE 4.5",
+    .read = Read,
+    .tensors = kLlamaTensors,
+    .rope_theta = 5e5,
+    .norm_epsilon = 1e-5,
+    .kv_heads = 2,
+    .head_dim = 128,
+    .max_positions = 131072,
+    .neighbour_pairs = true,
+    .tied_embeddings = true,
+    .gguf = {.architecture = "ernie4_5", .flags = {{{"use_bias", "attn_q.bias"}}}}};
 
 }  // namespace tessera

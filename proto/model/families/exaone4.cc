@@ -61,13 +61,19 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kExaone4 = {.architecture = "Exaone4ForCausalLM",
-                                .name = "EXAONE 4",
-                                .read = Read,
-                                .tensors = kTensors,
-                                .norm_epsilon = 1e-5,
-                                .kv_heads = 32,
-                                .max_positions = 2048,
-                                .sliding_window = 4096};
+extern const Family kExaone4 = {
+    .architecture = "Exaone4ForCausalLM",
+    .name = "EXAONE 4",
+    .read = Read,
+    .tensors = kTensors,
+    .norm_epsilon = 1e-5,
+    .kv_heads = 32,
+    .max_positions = 2048,
+    .sliding_window = 4096,
+    // The 32B model has windows, the smaller one none.
+    .gguf = {.architecture = "exaone4",
+             .config = R"({"sliding_window": null})",
+             .layers = 64,
+             .config_of_layers = R"({"sliding_window": 4096, "sliding_window_pattern": "LLLG"})"}};
 
 }  // namespace tessera

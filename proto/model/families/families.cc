@@ -66,4 +66,12 @@ const Family* FindFamily(std::string_view architecture) {
   return nullptr;
 }
 
+const Family* FindGgufFamily(std::string_view architecture, bool with_experts) {
+  for (const Family* family : kFamilies) {
+    const GgufFacts& facts = family->gguf;
+    if (facts.architecture == architecture && facts.with_experts == with_experts) return family;
+  }
+  return nullptr;
+}
+
 }  // namespace tessera

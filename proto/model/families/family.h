@@ -5,6 +5,7 @@
 // checkpoint. Immutable, thread-safe.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -24,6 +25,27 @@ struct ConfigDraft {
   const Family& family;
   int64_t layers = 0;  // num_hidden_layers
   v1::Model* model = nullptr;
+};
+
+// What a GGUF file of the family does not say: llama.cpp has it in its code (src/models).
+struct GgufFacts {
+  std::string_view architecture = {};  // general.architecture; empty: the family is not read so
+  bool with_experts = false;           // models of that architecture that have routed experts
+  // Rows of q and k are neighbouring pairs there, and halves in the family's own checkpoints.
+  bool pairs_rows = false;
+  // Key of config.json for attention.layer_norm_epsilon.
+  std::string_view layer_norm_key = "layer_norm_eps";
+  std::string_view ffn_norm = "ffn_norm";  // the tensor that others call so
+  // JSON objects, added to config.json: always; and of models with so many layers.
+  std::string_view config = "{}";
+  int64_t layers = 0;
+  std::string_view config_of_layers = "{}";
+  // Keys of config.json that say whether the first layer has a tensor ("attn_q.bias").
+  struct Flag {
+    std::string_view key = {};
+    std::string_view tensor = {};
+  };
+  std::array<Flag, 2> flags = {};
 };
 
 struct Family {
@@ -47,6 +69,7 @@ struct Family {
   double partial_rotary = 0;     // part of a head that is rotated; 0: all, and no key changes that
   bool neighbour_pairs = false;  // v1::Rope's; fixed in the family's code
   bool tied_embeddings = false;
+  GgufFacts gguf = {};
 };
 
 }  // namespace tessera

@@ -35,6 +35,7 @@ extern const Family kGlm4 = {.architecture = "Glm4ForCausalLM",
                              .head_dim = 128,
                              .max_positions = 131072,
                              .partial_rotary = 0.5,
-                             .neighbour_pairs = true};
+                             .neighbour_pairs = true,
+                             .gguf = {.architecture = "glm4"}};
 
 }  // namespace tessera

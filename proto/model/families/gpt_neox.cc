@@ -47,6 +47,7 @@ extern const Family kGptNeoX = {.architecture = "GPTNeoXForCausalLM",
                                 .tensors = kTensors,
                                 .norm_epsilon = 1e-5,
                                 .max_positions = 2048,
-                                .partial_rotary = 0.25};
+                                .partial_rotary = 0.25,
+                                .gguf = {.architecture = "gptneox"}};
 
 }  // namespace tessera

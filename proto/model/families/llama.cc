@@ -17,6 +17,7 @@ extern const Family kLlama = {.architecture = "LlamaForCausalLM",
                               .name = "Llama 1 to 3",
                               .read = Read,
                               .tensors = kLlamaTensors,
-                              .max_positions = 2048};
+                              .max_positions = 2048,
+                              .gguf = {.architecture = "llama", .pairs_rows = true}};
 
 }  // namespace tessera

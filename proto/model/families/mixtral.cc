@@ -32,13 +32,15 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kMixtral = {.architecture = "MixtralForCausalLM",
-                                .name = "Mixtral",
-                                .read = Read,
-                                .tensors = kTensors,
-                                .rope_theta = 1e6,
-                                .norm_epsilon = 1e-5,
-                                .kv_heads = 8,
-                                .max_positions = 4096 * 32};
+extern const Family kMixtral = {
+    .architecture = "MixtralForCausalLM",
+    .name = "Mixtral",
+    .read = Read,
+    .tensors = kTensors,
+    .rope_theta = 1e6,
+    .norm_epsilon = 1e-5,
+    .kv_heads = 8,
+    .max_positions = 4096 * 32,
+    .gguf = {.architecture = "llama", .with_experts = true, .pairs_rows = true}};
 
 }  // namespace tessera

@@ -28,6 +28,7 @@ extern const Family kPhi3 = {.architecture = "Phi3ForCausalLM",
                              .tensors = kTensors,
                              .norm_epsilon = 1e-5,
                              .max_positions = 4096,
-                             .partial_rotary = 1};
+                             .partial_rotary = 1,
+                             .gguf = {.architecture = "phi3"}};
 
 }  // namespace tessera

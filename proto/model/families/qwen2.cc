@@ -18,6 +18,7 @@ extern const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
                               .name = "Qwen2, Qwen2.5",
                               .read = Read,
                               .tensors = kLlamaTensors,
-                              .max_positions = 32768};
+                              .max_positions = 32768,
+                              .gguf = {.architecture = "qwen2"}};
 
 }  // namespace tessera

@@ -27,7 +27,8 @@ extern const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
                               .read = Read,
                               .tensors = kQkNormTensors,
                               .head_dim = 128,
-                              .max_positions = 32768};
+                              .max_positions = 32768,
+                              .gguf = {.architecture = "qwen3"}};
 
 extern const Family kQwen3VlWrapped = {.architecture = "Qwen3VLForConditionalGeneration",
                                        .name = "Qwen3-VL (its text part)",

@@ -19,11 +19,14 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-extern const Family kQwen3Moe = {.architecture = "Qwen3MoeForCausalLM",
-                                 .name = "Qwen3-MoE",
-                                 .read = Read,
-                                 .tensors = WithExperts(kQkNormTensors),
-                                 .kv_heads = 4,
-                                 .max_positions = 32768};
+extern const Family kQwen3Moe = {
+    .architecture = "Qwen3MoeForCausalLM",
+    .name = "Qwen3-MoE",
+    .read = Read,
+    .tensors = WithExperts(kQkNormTensors),
+    .kv_heads = 4,
+    .max_positions = 32768,
+    .gguf = {
+        .architecture = "qwen3moe", .with_experts = true, .config = R"({"norm_topk_prob": true})"}};
 
 }  // namespace tessera

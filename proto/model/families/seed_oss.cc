@@ -22,6 +22,9 @@ extern const Family kSeedOss = {.architecture = "SeedOssForCausalLM",
                                 .tensors = kLlamaTensors,
                                 .kv_heads = 8,
                                 .head_dim = 128,
-                                .max_positions = 524288};
+                                .max_positions = 524288,
+                                .gguf = {.architecture = "seed_oss",
+                                         .ffn_norm = "post_attention_norm",
+                                         .flags = {{{"attention_out_bias", "attn_output.bias"}}}}};
 
 }  // namespace tessera

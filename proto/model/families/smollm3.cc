@@ -52,6 +52,9 @@ extern const Family kSmolLm3 = {.architecture = "SmolLM3ForCausalLM",
                                 .rope_theta = 2e6,
                                 .kv_heads = 4,
                                 .max_positions = 32768,
-                                .tied_embeddings = true};
+                                .tied_embeddings = true,
+                                .gguf = {.architecture = "smollm3",
+                                         .pairs_rows = true,
+                                         .config = R"({"no_rope_layer_interval": 4})"}};
 
 }  // namespace tessera

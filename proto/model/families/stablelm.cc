@@ -29,12 +29,15 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-extern const Family kStableLm = {.architecture = "StableLmForCausalLM",
-                                 .name = "StableLM",
-                                 .read = Read,
-                                 .tensors = kLlamaTensors,
-                                 .norm_epsilon = 1e-5,
-                                 .max_positions = 4096,
-                                 .partial_rotary = 0.25};
+extern const Family kStableLm = {
+    .architecture = "StableLmForCausalLM",
+    .name = "StableLM",
+    .read = Read,
+    .tensors = kLlamaTensors,
+    .norm_epsilon = 1e-5,
+    .max_positions = 4096,
+    .partial_rotary = 0.25,
+    .gguf = {.architecture = "stablelm",
+             .flags = {{{"use_qkv_bias", "attn_q.bias"}, {"qk_layernorm", "attn_q_norm.weight"}}}}};
 
 }  // namespace tessera

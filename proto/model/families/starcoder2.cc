@@ -40,6 +40,9 @@ extern const Family kStarcoder2 = {.architecture = "Starcoder2ForCausalLM",
                                    .norm_epsilon = 1e-5,
                                    .kv_heads = 2,
                                    .max_positions = 4096,
-                                   .tied_embeddings = true};
+                                   .tied_embeddings = true,
+                                   .gguf = {.architecture = "starcoder2",
+                                            .layer_norm_key = "norm_epsilon",
+                                            .flags = {{{"use_bias", "attn_q.bias"}}}}};
 
 }  // namespace tessera

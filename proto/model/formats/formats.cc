@@ -13,6 +13,7 @@ namespace tessera {
 // Defined in the file of their format.
 extern const MatrixFormat kBitsAndBytesFormat;
 extern const MatrixFormat kEightBitsFormat;
+extern const MatrixFormat kGgufFormat;
 extern const MatrixFormat kPackedWordsFormat;
 extern const MatrixFormat kPackQuantizedFormat;
 
@@ -36,7 +37,7 @@ constexpr std::array kMethods = {
                        .read = ReadBitsAndBytes}};
 
 constexpr std::array kMatrixFormats = {&kPackedWordsFormat, &kPackQuantizedFormat,
-                                       &kEightBitsFormat, &kBitsAndBytesFormat};
+                                       &kEightBitsFormat, &kBitsAndBytesFormat, &kGgufFormat};
 
 // Some tools leave the method out.
 std::string MethodOf(JsonReader& reader) {
@@ -62,6 +63,7 @@ std::string_view FormatName(v1::WeightFormat format) {
     case v1::WEIGHT_FORMAT_FP8: return "FP8";
     case v1::WEIGHT_FORMAT_COMPRESSED_TENSORS: return "compressed-tensors";
     case v1::WEIGHT_FORMAT_BITSANDBYTES: return "bitsandbytes";
+    case v1::WEIGHT_FORMAT_GGUF: return "GGUF";
     default: return "plain";
   }
 }

@@ -74,7 +74,7 @@ TEST_CASE("int4 checkpoints: layers take half a byte and a word a group, tables 
   CHECK(MatrixElementBytes(*MakeModelShape(model)) == 0.53125);
   const auto int8 = MakeModelShape(model, v1::DATA_TYPE_INT8);
   CHECK_THAT(std::string(int8.status().message()),
-             Catch::Contains("a-7B-AWQ: its weights are int4 already"));
+             Catch::Contains("a-7B-AWQ: its weights are quantised already"));
 }
 
 TEST_CASE(

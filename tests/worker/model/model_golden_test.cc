@@ -97,6 +97,12 @@ TEST_CASE("float32: logits and tokens equal transformers'") {
   for (const std::string& name : GoldenModels()) CheckAll(name, {});
 }
 
+TEST_CASE("float32: a GGUF file gives what the folder gives") {
+  const std::vector<std::string> names = GoldenGgufCopies();
+  CHECK(names.size() >= 14);
+  for (const std::string& name : names) CheckAll(name, {});
+}
+
 TEST_CASE("float32: blocks of other sizes give the same") {
   for (int64_t block_tokens : {1, 5, 32, 128}) {
     CheckAll("llama", {.block_tokens = block_tokens});

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <numeric>
 #include <span>
+#include <string_view>
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/layers/layers.h"
@@ -18,6 +19,14 @@ namespace {
 
 using kernels::DType;
 using kernels::TensorView;
+
+constexpr std::string_view kGguf = ".gguf";
+
+std::filesystem::path FolderOf(const std::string& name) {
+  const bool gguf = name.ends_with(kGguf);
+  return std::filesystem::path("tests/golden/models") /
+         name.substr(0, name.size() - (gguf ? kGguf.size() : 0));
+}
 
 template <typename T>
 std::vector<T> Values(const SafetensorsFile& file, const std::string& name) {
@@ -59,7 +68,21 @@ class StepArrays {
 }  // namespace
 
 std::filesystem::path GoldenFolder(const std::string& name) {
-  return std::filesystem::path("tests/golden/models") / name;
+  const std::filesystem::path folder = FolderOf(name);
+  const bool gguf = name.ends_with(kGguf) || !std::filesystem::exists(folder / "config.json");
+  return gguf ? folder / "model.gguf" : folder;
+}
+
+std::vector<std::string> GoldenGgufCopies() {
+  std::vector<std::string> names;
+  for (const std::string& name : GoldenModels()) {
+    const std::filesystem::path folder = FolderOf(name);
+    if (std::filesystem::exists(folder / "model.gguf") &&
+        std::filesystem::exists(folder / "config.json")) {
+      names.push_back(name + std::string(kGguf));
+    }
+  }
+  return names;
 }
 
 std::vector<std::string> GoldenModels() {
@@ -72,7 +95,7 @@ std::vector<std::string> GoldenModels() {
 }
 
 std::vector<GoldenRun> ReadGolden(const std::string& name) {
-  const auto file = SafetensorsFile::Open(GoldenFolder(name) / "expected.safetensors");
+  const auto file = SafetensorsFile::Open(FolderOf(name) / "expected.safetensors");
   INFO(file.status().ToString());
   REQUIRE(file.ok());
   std::vector<GoldenRun> runs;

@@ -18,6 +18,10 @@ namespace tessera::worker {
 
 // Folders below tests/golden/models.
 std::vector<std::string> GoldenModels();
+// "NAME.gguf" of these that hold the same weights as a GGUF file too.
+std::vector<std::string> GoldenGgufCopies();
+// What a model is loaded from: the folder, or the GGUF file in it where that is asked for, or all
+// that it has.
 std::filesystem::path GoldenFolder(const std::string& name);
 
 // expected.safetensors: see make.py.

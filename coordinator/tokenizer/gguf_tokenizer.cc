@@ -1,0 +1,189 @@
+#include "coordinator/tokenizer/gguf_tokenizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/tokenizer/gguf_words.h"
+#include "coordinator/tokenizer/sentencepiece_tokenizer.h"
+#include "coordinator/tokenizer/tokenizer_config.h"
+#include "coordinator/tokenizer/tokenizer_json.h"
+#include "proto/model/gguf_config.h"
+#include "proto/model/gguf_header.h"
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::coordinator {
+namespace {
+
+// tokenizer.ggml.token_type; SentencePiece's numbers.
+enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5 };
+
+// What both kinds of tokenizers have.
+struct GgufTokens {
+  std::vector<std::string> texts;
+  std::vector<int64_t> types;  // as many
+};
+
+absl::Status Wrong(std::string_view key, std::string_view why) {
+  return absl::InvalidArgumentError(StrCat("key 'tokenizer.ggml.", key, "' ", why));
+}
+
+absl::StatusOr<GgufTokens> ReadTokens(const GgufHeader& header) {
+  GgufTokens tokens;
+  const auto* texts = header.Find<std::vector<std::string>>("tokenizer.ggml.tokens");
+  if (texts == nullptr) return Wrong("tokens", "is missing, or no list of texts");
+  tokens.texts = *texts;
+  tokens.types.assign(texts->size(), kNormal);
+  if (const auto* types = header.Find<std::vector<int64_t>>("tokenizer.ggml.token_type")) {
+    if (types->size() != texts->size()) {
+      return Wrong("token_type",
+                   StrCat("has ", types->size(), " entries for ", texts->size(), " tokens"));
+    }
+    tokens.types = *types;
+  }
+  return tokens;
+}
+
+// tokenizer.json of byte-level BPE.
+absl::StatusOr<nlohmann::json> BpeDocument(const GgufHeader& header, const GgufTokens& tokens,
+                                           const GgufWords& words) {
+  const auto* merges = header.Find<std::vector<std::string>>("tokenizer.ggml.merges");
+  if (merges == nullptr) return Wrong("merges", "is missing, or no list of texts");
+  nlohmann::json document;
+  nlohmann::json& model = document["model"];
+  model = {{"type", "BPE"}, {"ignore_merges", words.whole_words_first}};
+  nlohmann::json& vocab = model["vocab"];
+  nlohmann::json added = nlohmann::json::array();
+  vocab = nlohmann::json::object();
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    const int64_t type = tokens.types[id];
+    if (type == kUnused) continue;
+    vocab[tokens.texts[id]] = id;
+    if (type != kControl && type != kUserDefined) continue;
+    added.push_back({{"content", tokens.texts[id]}, {"id", id}, {"special", type == kControl}});
+  }
+  model["merges"] = *merges;
+  document["added_tokens"] = std::move(added);
+  document["normalizer"] = words.normalizer;
+  document["pre_tokenizer"] = words.pre_tokenizer;
+  document["decoder"] = {{"type", "ByteLevel"}};
+  return document;
+}
+
+// Writes a SentencePiece ModelProto (sentencepiece_model.proto), field by field.
+class ProtoWriter {
+ public:
+  void Number(int field, uint64_t value) {
+    Varint(static_cast<uint64_t>(field) << 3);
+    Varint(value);
+  }
+  void Float(int field, float value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 5);
+    const auto bits = std::bit_cast<uint32_t>(value);
+    for (int shift = 0; shift < 32; shift += 8) bytes_ += static_cast<char>(bits >> shift & 0xff);
+  }
+  void Bytes(int field, std::string_view value) {
+    Varint(static_cast<uint64_t>(field) << 3 | 2);
+    Varint(value.size());
+    bytes_ += value;
+  }
+  std::string& bytes() { return bytes_; }
+
+ private:
+  void Varint(uint64_t value) {
+    for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>((value & 0x7f) | 0x80);
+    bytes_ += static_cast<char>(value);
+  }
+  std::string bytes_;
+};
+
+bool Flag(const GgufHeader& header, std::string_view key, bool otherwise) {
+  const auto* value = header.Find<int64_t>(StrCat("tokenizer.ggml.", key));
+  return value == nullptr ? otherwise : *value != 0;
+}
+
+absl::StatusOr<std::string> SentencePieceBytes(const GgufHeader& header, const GgufTokens& tokens) {
+  const auto* scores = header.Find<std::vector<double>>("tokenizer.ggml.scores");
+  if (scores == nullptr || scores->size() != tokens.texts.size()) {
+    return Wrong("scores", "is missing, or not as long as the tokens");
+  }
+  constexpr uint64_t kBpe = 2;
+  ProtoWriter model;
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    ProtoWriter piece;
+    piece.Bytes(1, tokens.texts[id]);
+    piece.Float(2, static_cast<float>((*scores)[id]));
+    piece.Number(3, static_cast<uint64_t>(tokens.types[id]));
+    model.Bytes(1, piece.bytes());
+  }
+  ProtoWriter trainer;
+  trainer.Number(3, kBpe);
+  trainer.Number(35, 1);  // bytes for what has no piece
+  model.Bytes(2, trainer.bytes());
+  ProtoWriter normalizer;
+  normalizer.Bytes(1, "identity");
+  normalizer.Number(3, Flag(header, "add_space_prefix", true) ? 1 : 0);
+  normalizer.Number(4, Flag(header, "remove_extra_whitespaces", false) ? 1 : 0);
+  normalizer.Number(5, 1);  // spaces are written as a mark
+  model.Bytes(3, normalizer.bytes());
+  return std::move(model.bytes());
+}
+
+absl::StatusOr<TokenizerParts> LoadBpe(const GgufHeader& header, const GgufTokens& tokens,
+                                       TokenizerConfig config) {
+  const auto* pre = header.Find<std::string>("tokenizer.ggml.pre");
+  if (pre == nullptr) {
+    return Wrong("pre",
+                 "is missing: how text is split into words is not known; convert the model "
+                 "again with a present llama.cpp");
+  }
+  const auto words = FindGgufWords(*pre);
+  if (!words.ok()) return words.status();
+  if (!config.add_bos_token.has_value() && words->adds_bos) config.add_bos_token = true;
+  const auto document = BpeDocument(header, tokens, *words);
+  if (!document.ok()) return document.status();
+  return TokenizerOfDocument(*document, config);
+}
+
+absl::StatusOr<TokenizerParts> LoadScores(const GgufHeader& header, const GgufTokens& tokens,
+                                          TokenizerConfig config) {
+  // Others are the library's own: it finds them in text that it has normalised.
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    if (tokens.types[id] != kControl) continue;
+    AddedToken token{.content = tokens.texts[id], .special = true};
+    token.id = static_cast<int32_t>(id);
+    config.added_tokens[token.id] = std::move(token);
+  }
+  auto bytes = SentencePieceBytes(header, tokens);
+  if (!bytes.ok()) return bytes.status();
+  return ParseSentencePiece(*std::move(bytes), "tokenizer.ggml", config);
+}
+
+absl::StatusOr<TokenizerParts> Load(const GgufHeader& header) {
+  const auto* model = header.Find<std::string>("tokenizer.ggml.model");
+  if (model == nullptr) return Wrong("model", "is missing: the file has no tokenizer");
+  auto config = TokenizerConfig::FromJson(GgufTokenizerConfig(header), "tokenizer.ggml");
+  if (!config.ok()) return config.status();
+  const auto tokens = ReadTokens(header);
+  if (!tokens.ok()) return tokens.status();
+  if (*model == "gpt2") return LoadBpe(header, *tokens, *std::move(config));
+  if (*model == "llama") return LoadScores(header, *tokens, *std::move(config));
+  return Wrong("model", StrCat("is '", model->substr(0, 40),
+                               "': not supported; known are gpt2 (BPE) and llama (SentencePiece)"));
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerParts> LoadGgufTokenizer(const std::filesystem::path& path) {
+  const auto header = ReadGgufHeader(path);
+  if (!header.ok()) return header.status();
+  auto parts = Load(*header);
+  if (parts.ok()) return parts;
+  return absl::Status(parts.status().code(),
+                      StrCat(path.string(), ": ", StdView(parts.status().message())));
+}
+
+}  // namespace tessera::coordinator

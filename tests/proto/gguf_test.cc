@@ -1,0 +1,223 @@
+// GGUF files: what a header says, which lies of it are refused by name, and what becomes of keys.
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/model/gguf_config.h"
+#include "proto/model/gguf_header.h"
+#include "proto/model/gguf_model.h"
+#include "proto/model/model_folder.h"
+#include "tests/fakes/gguf_file.h"
+#include "tests/temporary_folder.h"
+
+namespace tessera {
+namespace {
+
+using Catch::Contains;
+
+using tests::GgufBytes;
+using tests::GgufKey;
+using tests::GgufNumber;
+using tests::GgufTensorAt;
+using tests::GgufText;
+using tests::GgufTextKey;
+using tests::kGgufArray;
+using tests::kGgufF32;
+using tests::kGgufString;
+using tests::kGgufU32;
+
+constexpr uint32_t kTypeQ4One = 3, kTypeIq2 = 16;
+
+absl::StatusOr<GgufHeader> Parse(const std::string& bytes) {
+  std::istringstream in(bytes);
+  return ParseGgufHeader(in, static_cast<int64_t>(bytes.size()), "m.gguf");
+}
+
+std::string ErrorOf(const absl::Status& status) {
+  CHECK(status.code() == absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+std::string ErrorOf(const std::string& bytes) { return ErrorOf(Parse(bytes).status()); }
+
+// A llama of one layer.
+std::vector<std::string> Llama() {
+  return {GgufTextKey("general.architecture", "llama"), GgufKey("llama.block_count", 1),
+          GgufKey("llama.context_length", 64),          GgufKey("llama.embedding_length", 8),
+          GgufKey("llama.feed_forward_length", 16),     GgufKey("llama.attention.head_count", 2)};
+}
+const std::vector<GgufTensorAt> kTable = {{.name = "token_embd.weight", .sizes = {8, 4}}};
+
+absl::StatusOr<nlohmann::json> Config(const std::vector<std::string>& keys) {
+  const auto header = Parse(GgufBytes(keys, kTable, 128));
+  REQUIRE(header.ok());
+  return GgufConfig(*header, {}, "m.gguf");
+}
+std::string ConfigError(std::vector<std::string> keys, const std::string& added) {
+  keys.push_back(added);
+  return ErrorOf(Config(keys).status());
+}
+
+TEST_CASE("a header gives keys of all types, and tensors in torch's order with their places") {
+  const auto header = Parse(GgufBytes(
+      {GgufKey("u8", 0, GgufNumber(200, 1)), GgufKey("i16", 3, GgufNumber(0xfffe, 2)),
+       GgufKey("real", kGgufF32, GgufNumber(0x3fc00000, 4)), GgufKey("yes", 7, GgufNumber(1, 1)),
+       GgufTextKey("text", "words"), GgufKey("huge", 10, GgufNumber(~uint64_t{0}, 8)),
+       GgufKey("list", kGgufArray,
+               GgufNumber(5, 4) + GgufNumber(2, 8) + GgufNumber(7, 4) + GgufNumber(~0u, 4)),
+       GgufKey("texts", kGgufArray,
+               GgufNumber(kGgufString, 4) + GgufNumber(2, 8) + GgufText("a") + GgufText(""))},
+      {{.name = "a", .sizes = {64, 3}, .type = kTypeQ4One},
+       {.name = "b", .sizes = {5}, .offset = 128}},
+      148));
+  REQUIRE(header.ok());
+  CHECK(*header->Find<int64_t>("u8") == 200);
+  CHECK(*header->Find<int64_t>("i16") == -2);
+  CHECK(*header->Find<double>("real") == 1.5);
+  CHECK(*header->Find<int64_t>("yes") == 1);
+  CHECK(*header->Find<std::string>("text") == "words");
+  CHECK(*header->Find<int64_t>("huge") == INT64_MAX);
+  CHECK(*header->Find<std::vector<int64_t>>("list") == std::vector<int64_t>{7, -1});
+  CHECK(*header->Find<std::vector<std::string>>("texts") == std::vector<std::string>{"a", ""});
+  CHECK(header->Find<std::string>("u8") == nullptr);
+  const GgufTensor& a = header->tensors[0];
+  CHECK(a.shape == std::vector<int64_t>{3, 64});
+  CHECK(a.type->name == "Q4_1");
+  CHECK(a.end - a.begin == 3 * 2 * 20);
+  CHECK(a.begin == header->data_begin);
+  CHECK(header->FindTensor("b")->begin == a.begin + 128);
+}
+
+TEST_CASE("lies of a header are refused by name") {
+  const std::string table = "tensor 'token_embd.weight': ";
+  const auto with = [](const GgufTensorAt& tensor) {
+    return ErrorOf(GgufBytes({}, {tensor}, 128));
+  };
+  CHECK_THAT(ErrorOf("GGML"), Contains("m.gguf: not a GGUF file"));
+  CHECK_THAT(ErrorOf(GgufBytes({}, {}, 0, 1)), Contains("version 1; 2 and 3 are read"));
+  CHECK_THAT(ErrorOf(GgufBytes({}, {}, 0, 0x03000000)), Contains("big endian"));
+  CHECK_THAT(ErrorOf("GGUF" + GgufNumber(3, 4) + GgufNumber(uint64_t{1} << 60, 8)),
+             Contains("tensors in"));
+  CHECK_THAT(ErrorOf("GGUF" + GgufNumber(3, 4) + GgufNumber(0, 8) + GgufNumber(1, 8) +
+                     GgufNumber(uint64_t{1} << 60, 8)),
+             Contains("a key: ") && Contains("bytes of text in"));
+  CHECK_THAT(ErrorOf(GgufBytes({GgufKey("k", 1), GgufKey("k", 2)}, {}, 0)),
+             Contains("key 'k': is there twice"));
+  CHECK_THAT(ErrorOf(GgufBytes({GgufKey("k", 99, "")}, {}, 0)),
+             Contains("key 'k': ") && Contains("type 99"));
+  CHECK_THAT(ErrorOf(GgufBytes(
+                 {GgufKey("k", kGgufArray, GgufNumber(kGgufArray, 4) + GgufNumber(1, 8))}, {}, 64)),
+             Contains("key 'k': is a list of lists"));
+  CHECK_THAT(
+      ErrorOf(GgufBytes(
+          {GgufKey("k", kGgufArray, GgufNumber(kGgufU32, 4) + GgufNumber(uint64_t{1} << 61, 8))},
+          {}, 64)),
+      Contains("key 'k': "));
+  CHECK_THAT(ErrorOf(GgufBytes({GgufKey("general.alignment", 48)}, {}, 0)),
+             Contains("general.alignment"));
+  CHECK_THAT(
+      with({.name = "a", .sizes = {8, 4}, .offset = 32}),
+      Contains("tensor 'a': begins at 32 of the data, where the tensors before it end at 0"));
+  CHECK_THAT(with({.name = "a", .sizes = {8, 4}, .offset = uint64_t{1} << 62}),
+             Contains("tensor 'a': its bytes lie beyond the end"));
+  CHECK_THAT(with({.name = "a", .sizes = {8, 400}}), Contains("beyond the end of the file"));
+  CHECK_THAT(with({.name = "a", .sizes = {uint64_t{1} << 40, uint64_t{1} << 40}}),
+             Contains("tensor 'a': the shape is too large"));
+  CHECK_THAT(with({.name = "a", .sizes = {uint64_t{1} << 63}}), Contains("negative or too large"));
+  CHECK_THAT(with({.name = "a", .sizes = {}}), Contains("has 0 dimensions"));
+  CHECK_THAT(with({.name = "a", .sizes = {33}, .type = kTypeQ4One}),
+             Contains("rows of 33 values; Q4_1 has blocks of 32"));
+  CHECK_THAT(with({.name = "a", .sizes = {8}, .type = 4}), Contains("is of type 4"));
+}
+
+TEST_CASE("a file that is cut anywhere is refused, and counts that lie cost no time") {
+  const std::string whole = GgufBytes(Llama(), kTable, 128);
+  REQUIRE(Parse(whole).ok());
+  for (size_t size = 0; size < whole.size(); ++size) {
+    CAPTURE(size);
+    REQUIRE(!ErrorOf(whole.substr(0, size)).empty());
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  std::string many = "GGUF" + GgufNumber(3, 4) + GgufNumber(1 << 20, 8) + GgufNumber(1 << 20, 8);
+  many.resize(size_t{4} << 20);
+  CHECK_THAT(ErrorOf(many), Contains("has no name"));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
+}
+
+TEST_CASE("keys become config.json's, and what may change answers is refused by name") {
+  const auto config = Config(Llama());
+  REQUIRE(config.ok());
+  CHECK((*config)["architectures"] == nlohmann::json{"LlamaForCausalLM"});
+  CHECK((*config)["vocab_size"] == 4);
+  CHECK((*config)["head_dim"] == 4);
+  CHECK((*config)["tie_word_embeddings"] == true);
+
+  CHECK_THAT(ConfigError(Llama(), GgufKey("llama.attention.new_thing", 1)),
+             Contains("key 'llama.attention.new_thing' is not understood"));
+  CHECK_THAT(ConfigError(Llama(), GgufTextKey("llama.rope.scaling.type", "spiral")),
+             Contains("'llama.rope.scaling.type' is 'spiral'"));
+  CHECK_THAT(
+      ConfigError(Llama(), GgufKey("llama.rope.freq_base", kGgufF32, GgufNumber(0x7f800000, 4))),
+      Contains("'llama.rope.freq_base' is not finite"));
+  CHECK_THAT(ConfigError(Llama(), GgufKey("llama.attention.value_length", 8)),
+             Contains("'llama.attention.value_length' is 8"));
+  CHECK_THAT(ConfigError(Llama(), GgufTextKey("llama.attention.head_count_kv", "2")),
+             Contains("'llama.attention.head_count_kv' has a value of another type"));
+  CHECK_THAT(ConfigError(Llama(), GgufKey("llama.attention.head_count_kv", kGgufArray,
+                                          GgufNumber(kGgufU32, 4) + GgufNumber(2, 8) +
+                                              GgufNumber(1, 4) + GgufNumber(2, 4))),
+             Contains("differs between layers"));
+  CHECK_THAT(ConfigError({}, GgufTextKey("general.architecture", "mamba")),
+             Contains("'mamba', which is not supported as GGUF; known are ernie4_5, exaone4"));
+  std::vector<std::string> without = Llama();
+  without.erase(without.begin() + 1);
+  CHECK_THAT(ErrorOf(Config(without).status()), Contains("'llama.block_count' is missing"));
+}
+
+TEST_CASE("ids that end an answer are those of the keys, and control tokens of known texts") {
+  std::vector<std::string> keys = Llama();
+  keys.push_back(GgufKey("tokenizer.ggml.eos_token_id", 2));
+  std::string tokens, types;
+  for (const char* text : {"a", "<|eot_id|>", "</s>", "<|im_end|>"}) tokens += GgufText(text);
+  for (const uint64_t type : {1, 3, 3, 1}) types += GgufNumber(type, 4);
+  keys.push_back(GgufKey("tokenizer.ggml.tokens", kGgufArray,
+                         GgufNumber(kGgufString, 4) + GgufNumber(4, 8) + tokens));
+  keys.push_back(GgufKey("tokenizer.ggml.token_type", kGgufArray,
+                         GgufNumber(5, 4) + GgufNumber(4, 8) + types));
+  const auto config = Config(keys);
+  REQUIRE(config.ok());
+  CHECK((*config)["eos_token_id"] == nlohmann::json{2, 1});
+}
+
+TEST_CASE("a type that is not read is refused with the tensor's name; names need not end .GGUF") {
+  const tests::TemporaryFolder folder;
+  folder.Write(
+      "m.GGUF",
+      GgufBytes(Llama(), {{.name = "token_embd.weight", .sizes = {256, 4}, .type = kTypeIq2}},
+                4 * 66));
+  const auto tensors = ReadGgufTensors(folder.path() / "m.GGUF");
+  REQUIRE(tensors.ok());
+  CHECK((*tensors)[0].name == "model.embed_tokens.weight");
+  CHECK((*tensors)[0].dtype.starts_with("IQ2"));
+  CHECK_THAT(std::string(ReadCheckedModel((folder.path() / "m.GGUF").string()).status().message()),
+             Catch::Contains("token_embd") || Catch::Contains("not supported"));
+  CHECK(absl::IsNotFound(ReadModelFolder("none.gguf").status()));
+}
+
+TEST_CASE("a copy of a GGUF file under another name has its fingerprint, a changed one another") {
+  const tests::TemporaryFolder folder;
+  std::string bytes = GgufBytes(Llama(), kTable, 128);
+  folder.Write("a.gguf", bytes);
+  folder.Write("b.gguf", bytes);
+  bytes.back() = 1;
+  folder.Write("c.gguf", bytes);
+  const auto fingerprint = [&](const char* name) { return *Fingerprint(folder.path() / name); };
+  CHECK(fingerprint("a.gguf") == fingerprint("b.gguf"));
+  CHECK(fingerprint("a.gguf") != fingerprint("c.gguf"));
+}
+
+}  // namespace
+}  // namespace tessera
