@@ -61,6 +61,7 @@ absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   question.url = "http://" + addresses.http;
   if (!flags.options.api_keys.empty()) question.api_key = flags.options.api_keys[0];
   question.prompt = flags.ask;
+  question.chat = !flags.raw;
   question.temperature = 0;
   question.timings = true;
   std::cout << "\nquestion: " << flags.ask << "\nanswer:   " << std::flush;

@@ -213,6 +213,8 @@ Command AddUp(const Command& app, UpFlags& flags) {
       .ShowDefault();
   up.AddOption("--ask", flags.ask,
                "A question to send once everything is up; its answer is printed");
+  up.AddSwitch("--raw", flags.raw, "Continue --ask's text without a chat template")
+      .Needs(*up.FindFlag("--ask"));
   up.AddOption("--expect", flags.expect,
                "Expected answer to --ask; after any other answer everything stops with exit code 1")
       .Needs(*up.FindFlag("--ask"));

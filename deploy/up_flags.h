@@ -16,6 +16,7 @@ struct UpFlags {
   UpOptions options;
   std::string devices;  // --devices, not yet looked for
   std::string ask;      // a question to ask once everything is up
+  bool raw = false;     // the question is continued as it stands, without a chat template
   std::string expect;   // what its answer must be
   bool once = false;
   std::string config;  // YAML file

