@@ -4,6 +4,7 @@
 
 #include "proto/activations.h"
 #include "proto/layers/layers.h"
+#include "scheduler/apportion.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -44,6 +45,14 @@ void SetHeads(const v1::Attention& attention, int width, int rank, v1::LayerShar
   }
 }
 
+// Range `rank` of counts that lie one after the other.
+v1::Range RangeOf(const std::vector<int64_t>& counts, size_t rank) {
+  v1::Range range;
+  for (size_t r = 0; r < rank; ++r) range.set_begin(range.begin() + counts[r]);
+  range.set_end(range.begin() + counts[rank]);
+  return range;
+}
+
 // Inputs of an ffn's down projection that stay together: those of one scale.
 int64_t FfnUnit(const v1::Model& model, v1::DataType weight_dtype) {
   if (KeepsInt4(model)) return Int4GroupInputs(model.quantization().group_size());
@@ -77,6 +86,43 @@ std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_l
     if (share.holds_embedding() || share.holds_head()) {
       SetPart(model.vocabulary(), width, rank, share.mutable_vocabulary_rows());
     }
+  }
+  return shares;
+}
+
+std::vector<v1::WorkerShare> UnevenStageShares(const v1::Model& model, int64_t first_layer,
+                                               int64_t end_layer, std::span<const double> fractions,
+                                               v1::DataType weight_dtype) {
+  const int width = static_cast<int>(fractions.size());
+  const int64_t unit = FfnUnit(model, weight_dtype);
+  // Layers, tables and heads that outnumber no rank are as in an even cut.
+  std::vector<v1::WorkerShare> shares =
+      StageShares(model, first_layer, end_layer, width, weight_dtype);
+  for (int k = 0; k < model.kinds_size(); ++k) {
+    const v1::Attention& attention = model.kinds(k).attention();
+    const v1::Ffn& ffn = model.kinds(k).ffn();
+    const int64_t group = attention.heads() / attention.kv_heads();
+    const std::vector<int64_t> heads = Apportion(attention.kv_heads(), fractions);
+    const std::vector<int64_t> units = Apportion((ffn.width() + unit - 1) / unit, fractions);
+    const std::vector<int64_t> experts = Apportion(ffn.experts().count(), fractions);
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      v1::LayerShare& part = *shares[rank].mutable_kinds(k);
+      if (width <= attention.kv_heads()) {
+        *part.mutable_kv_heads() = RangeOf(heads, rank);
+        part.mutable_query_heads()->set_begin(part.kv_heads().begin() * group);
+        part.mutable_query_heads()->set_end(part.kv_heads().end() * group);
+      }
+      v1::Range& columns = *part.mutable_ffn_columns();
+      columns = RangeOf(units, rank);
+      columns.set_begin(std::min<int64_t>(ffn.width(), columns.begin() * unit));
+      columns.set_end(std::min<int64_t>(ffn.width(), columns.end() * unit));
+      *part.mutable_experts() = RangeOf(experts, rank);
+    }
+  }
+  const std::vector<int64_t> rows = Apportion(model.vocabulary(), fractions);
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    if (shares[rank].holds_embedding() || shares[rank].holds_head())
+      *shares[rank].mutable_vocabulary_rows() = RangeOf(rows, rank);
   }
   return shares;
 }

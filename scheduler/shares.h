@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "proto/model.pb.h"
@@ -21,5 +22,12 @@ v1::WorkerShare WholeModelShare(const v1::Model& model);
 // width <= MaxWidth (scheduler/cost/model_shape.h): no rank is left without a part.
 std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_layer,
                                          int64_t end_layer, int width, v1::DataType weight_dtype);
+
+// The same cut unevenly, a rank for each fraction, which are positive: kv heads with their query
+// heads, units of ffn columns, experts and vocabulary rows by largest remainder (apportion.h), each
+// kind of part by itself. Where ranks outnumber kv heads, heads are split evenly, as above.
+std::vector<v1::WorkerShare> UnevenStageShares(const v1::Model& model, int64_t first_layer,
+                                               int64_t end_layer, std::span<const double> fractions,
+                                               v1::DataType weight_dtype);
 
 }  // namespace tessera::scheduler

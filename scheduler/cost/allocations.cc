@@ -228,9 +228,8 @@ int64_t SamplerBytes(const ModelShape& model, const MemoryOptions& options) {
 
 }  // namespace
 
-double ActivationBytes(const ModelShape& model, const StageSpec& stage,
+double ActivationBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share,
                        const MemoryOptions& options) {
-  const RankShare share = FullestShare(model, stage.width());
   const int64_t rows = options.max_step_tokens;
   // A row takes a slot at each of its experts.
   const int64_t slots = rows * std::max<int64_t>(1, MaxExpertsPerToken(model));
@@ -257,9 +256,10 @@ double CommunicationBytes(const ModelShape& model, const StageSpec& stage,
   return between_ranks + (pipeline ? 2 * rows_bytes : 0);
 }
 
-double LeftOutBytes(const ModelShape& model, const StageSpec& stage, const MemoryOptions& options) {
-  const RankShare share = FullestShare(model, stage.width());
-  const double weights = AllocatedWeightBytes(model, stage, share) - StageWeightBytes(model, stage);
+double LeftOutBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share,
+                    const MemoryOptions& options) {
+  const double weights =
+      AllocatedWeightBytes(model, stage, share) - StageWeightBytes(model, stage, share);
   const int64_t sampler = stage.holds_head ? SamplerBytes(model, options) : 0;
   return std::max(0.0, weights) + static_cast<double>(sampler + StagingBytes(model, options));
 }

@@ -29,6 +29,92 @@ ReduceCost ReduceCostOf(const DeviceSpec& device) {
   return {0, 1.0 / device.effective_bandwidth()};
 }
 
+// What a rank computes of a layer, between the sums.
+double LayerComputeSeconds(const ModelShape& model, const DeviceSpec& device,
+                           const RankShare& share, const StepWork& work, int layer) {
+  const double flops = device.effective_flops();
+  const double bandwidth = device.effective_bandwidth();
+  const double active = ActiveParameters(model, share, layer);
+  const double kv_bytes = KvBytesPerTokenLayer(model, share, layer);
+  const auto attention =
+      4.0 * static_cast<double>(share.part(model, layer).query_heads * model.layer(layer).head_dim);
+
+  const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
+  const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;
+  const double hidden_bytes = WeightBytesRead(model, share, layer, work.rows()) +
+                              (work.prefill_tokens + work.prefill_cached_tokens) * kv_bytes;
+  const double decode_flops =
+      2 * active * (work.rows() - hidden_rows) + attention * work.decode_context_tokens;
+  const double decode_bytes = work.decode_context_tokens * kv_bytes;
+
+  return std::max(hidden_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
+         decode_bytes / bandwidth;
+}
+
+// The sums of a layer over its ranks.
+double SumSeconds(const ModelShape& model, const DeviceSpec& device,
+                  const Communicator& communicator, const StepWork& work, int layer) {
+  const double message =
+      work.rows() * static_cast<double>(model.hidden) * model.wire_bytes_per_element;
+  const ReduceCost reduce = ReduceCostOf(device);
+  const int64_t summed = model.layer(layer).summed_numbers;
+  const double sums =
+      summed == 0
+          ? 0
+          : AllReduce(communicator, work.rows() * 4 * static_cast<double>(summed), reduce).seconds;
+  return 2 * AllReduce(communicator, message, reduce).seconds + sums;
+}
+
+// The same shares, of attention or of ffn and experts alone.
+std::vector<RankShare> BlockOf(std::vector<RankShare> shares, bool attention) {
+  for (RankShare& share : shares) {
+    for (LayerPart& part : share.kinds) {
+      if (attention) {
+        part.ffn_columns = part.experts = 0;
+      } else {
+        part.query_heads = part.kv_heads = 0;
+      }
+    }
+  }
+  return shares;
+}
+
+double UnevenStageSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work) {
+  const std::vector<RankShare> blocks[] = {BlockOf(stage.shares, true),
+                                           BlockOf(stage.shares, false)};
+  double step = 0, head = 0;  // of the slowest rank
+  for (size_t r = 0; r < stage.ranks.size(); ++r) {
+    const DeviceSpec& device = *stage.ranks[r];
+    step = std::max(step, device.step_overhead_seconds);
+    if (stage.holds_head) {
+      head = std::max(head, HeadSeconds(model, device, stage.shares[r], stage.communicator, work));
+    }
+  }
+  const auto layer_seconds = [&](int layer) {
+    double seconds = 0;
+    for (const DeviceSpec* device : stage.ranks) {
+      const double sums = SumSeconds(model, *device, stage.communicator, work, layer);
+      seconds = std::max(seconds, device->layer_overhead_seconds + sums);
+    }
+    for (const std::vector<RankShare>& block : blocks) {
+      double slowest = 0;
+      for (size_t r = 0; r < block.size(); ++r) {
+        slowest =
+            std::max(slowest, LayerComputeSeconds(model, *stage.ranks[r], block[r], work, layer));
+      }
+      seconds += slowest;
+    }
+    return seconds;
+  };
+  double layers = 0;
+  if (model.uniform()) {
+    layers = stage.layers * layer_seconds(stage.first_layer);
+  } else {
+    for (int i = 0; i < stage.layers; ++i) layers += layer_seconds(stage.first_layer + i);
+  }
+  return step + layers + head;
+}
+
 }  // namespace
 
 StepWork DecodeWork(double rows, double mean_context_tokens) {
@@ -61,32 +147,8 @@ StepWork operator+(const StepWork& a, const StepWork& b) {
 
 double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
                     const Communicator& communicator, const StepWork& work, int layer) {
-  const double flops = device.effective_flops();
-  const double bandwidth = device.effective_bandwidth();
-  const double active = ActiveParameters(model, share, layer);
-  const double kv_bytes = KvBytesPerTokenLayer(model, share, layer);
-  const auto attention =
-      4.0 * static_cast<double>(share.part(model, layer).query_heads * model.layer(layer).head_dim);
-
-  const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
-  const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;
-  const double hidden_bytes = WeightBytesRead(model, share, layer, work.rows()) +
-                              (work.prefill_tokens + work.prefill_cached_tokens) * kv_bytes;
-  const double decode_flops =
-      2 * active * (work.rows() - hidden_rows) + attention * work.decode_context_tokens;
-  const double decode_bytes = work.decode_context_tokens * kv_bytes;
-
-  const double message =
-      work.rows() * static_cast<double>(model.hidden) * model.wire_bytes_per_element;
-  const ReduceCost reduce = ReduceCostOf(device);
-  const int64_t summed = model.layer(layer).summed_numbers;
-  const double sums =
-      summed == 0
-          ? 0
-          : AllReduce(communicator, work.rows() * 4 * static_cast<double>(summed), reduce).seconds;
-  return std::max(hidden_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
-         decode_bytes / bandwidth + device.layer_overhead_seconds +
-         2 * AllReduce(communicator, message, reduce).seconds + sums;
+  return LayerComputeSeconds(model, device, share, work, layer) + device.layer_overhead_seconds +
+         SumSeconds(model, device, communicator, work, layer);
 }
 
 double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
@@ -106,6 +168,10 @@ double StageSeconds(const ModelShape& model, const StageSpec& stage, const StepW
 }
 
 double StepTimer::StageSeconds(const StageSpec& stage) {
+  if (!stage.shares.empty()) {
+    last_ = nullptr;
+    return UnevenStageSeconds(model_, stage, work_);
+  }
   const bool alike = last_ != nullptr && last_->width() == stage.width() &&
                      last_->communicator == stage.communicator;
   last_ = &stage;
@@ -136,6 +202,17 @@ double StepTimer::StageSeconds(const StageSpec& stage) {
     slowest = std::max(slowest, seconds);
   }
   return slowest;
+}
+
+double StageSumSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work) {
+  double sums = 0;
+  for (int layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer) {
+    double slowest = 0;
+    for (const DeviceSpec* device : stage.ranks)
+      slowest = std::max(slowest, SumSeconds(model, *device, stage.communicator, work, layer));
+    sums += slowest;
+  }
+  return sums;
 }
 
 double HopSeconds(const ModelShape& model, const LinkSpec& link, const Communicator& next_stage,

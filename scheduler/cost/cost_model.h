@@ -50,6 +50,7 @@ StepWork operator+(const StepWork& a, const StepWork& b);
 
 struct StageSpec {
   absl::InlinedVector<const DeviceSpec*, 8> ranks;  // in rank order, borrowed; as many as wide
+  std::vector<RankShare> shares;                    // of each rank; empty: the stage is cut evenly
   std::vector<std::string> rank_names;  // "machine/index" for messages; empty: kinds are shown
   Communicator communicator;            // joins the ranks; Ranks(communicator) == ranks.size()
   int first_layer = 0;
@@ -70,8 +71,13 @@ double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const Ran
 double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
                    const Communicator& communicator, const StepWork& work);
 
-// The whole stage: the slowest rank's layers, head where held, and the per-step overhead.
+// The whole stage: the slowest rank's layers, head where held, and the per-step overhead. Of one
+// that is cut unevenly each block (attention, ffn) takes as long as its slowest rank, since ranks
+// wait for each other after both.
 double StageSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work);
+
+// The part of it in which ranks sum activations up, after attention and ffn of every layer.
+double StageSumSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work);
 
 // The same of the stages of a replica, one after the other. Many of them are joined alike, whose
 // layers need be timed once. Borrows what it is given, the last stage too. One thread.
@@ -103,7 +109,7 @@ struct MemoryOptions {
   int64_t max_logit_rows = 256;                 // rows whose logits exist at once
 };
 
-// Of one rank. All ranks of a stage are charged the fullest share.
+// Of one rank. Ranks of a stage that is cut evenly are all charged the fullest share.
 struct RankMemory {
   double weight_bytes = 0;
   double activation_bytes = 0;     // A
@@ -118,10 +124,15 @@ struct RankMemory {
   double kv_tokens() const;
 };
 
-double StageWeightBytes(const ModelShape& model, const StageSpec& stage);  // per rank
+// Weights of a rank with that share.
+double StageWeightBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share);
+double StageWeightBytes(const ModelShape& model, const StageSpec& stage);  // cut evenly: per rank
+
+// What a rank of the stage holds.
+RankShare ShareOfRank(const ModelShape& model, const StageSpec& stage, size_t rank);
 
 // `pipeline`: the replica has more than one stage, so hop buffers exist.
-RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const DeviceSpec& device,
+RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t rank,
                         const MemoryOptions& options, bool pipeline);
 
 // KV tokens of the tightest rank of all stages; which stage that is goes to *limiting_stage if not

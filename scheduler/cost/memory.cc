@@ -57,8 +57,15 @@ double RankMemory::kv_tokens() const {
   return std::floor(free_bytes() / kv_bytes_per_token);
 }
 
+RankShare ShareOfRank(const ModelShape& model, const StageSpec& stage, size_t rank) {
+  return stage.shares.empty() ? FullestShare(model, stage.width()) : stage.shares[rank];
+}
+
 double StageWeightBytes(const ModelShape& model, const StageSpec& stage) {
-  const RankShare share = FullestShare(model, stage.width());
+  return StageWeightBytes(model, stage, FullestShare(model, stage.width()));
+}
+
+double StageWeightBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
   double bytes = 0;
   if (model.uniform()) {
     bytes = stage.layers * LayerWeightBytes(model, share, stage.first_layer);
@@ -74,11 +81,11 @@ double StageWeightBytes(const ModelShape& model, const StageSpec& stage) {
   return bytes + parameters * model.weight_bytes_per_element;
 }
 
-RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const DeviceSpec& device,
+RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t rank,
                         const MemoryOptions& options, bool pipeline) {
-  const RankShare share = FullestShare(model, stage.width());
+  const RankShare share = ShareOfRank(model, stage, rank);
   RankMemory memory;
-  memory.weight_bytes = StageWeightBytes(model, stage);
+  memory.weight_bytes = StageWeightBytes(model, stage, share);
   memory.reserve_bytes = options.runtime_reserve_bytes;
   if (options.runtime_reserve_bytes > 0) {
     const double rows_bytes =
@@ -88,11 +95,11 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, const D
     memory.communication_bytes =
         (stage.width() > 1 ? 2 : 0) * rows_bytes + (pipeline ? 2 : 0) * rows_bytes;
   } else {  // CPU workers: everything that they allocate
-    memory.activation_bytes = ActivationBytes(model, stage, options);
+    memory.activation_bytes = ActivationBytes(model, stage, share, options);
     memory.communication_bytes = CommunicationBytes(model, stage, options, pipeline);
-    memory.reserve_bytes = LeftOutBytes(model, stage, options);
+    memory.reserve_bytes = LeftOutBytes(model, stage, share, options);
   }
-  memory.budget_bytes = device.memory_bytes * options.utilisation;
+  memory.budget_bytes = stage.ranks[rank]->memory_bytes * options.utilisation;
   memory.kv_bytes_per_token = StageKvBytesPerToken(model, stage, share);
   return memory;
 }
@@ -103,16 +110,16 @@ double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stag
   const auto like_before = [&](size_t i) {
     const StageSpec &a = stages[i - 1], &b = stages[i];
     return model.uniform() && a.layers == b.layers && a.holds_embedding == b.holds_embedding &&
-           a.holds_head == b.holds_head && a.ranks == b.ranks;
+           a.holds_head == b.holds_head && a.ranks == b.ranks && a.shares.empty() &&
+           b.shares.empty();
   };
   for (size_t i = 0; i < stages.size(); ++i) {
     if (i > 0 && like_before(i)) continue;
-    const DeviceSpec* previous = nullptr;
-    for (const DeviceSpec* device : stages[i].ranks) {
-      if (device == previous) continue;
-      previous = device;
+    for (size_t rank = 0; rank < stages[i].ranks.size(); ++rank) {
+      const bool like = rank > 0 && stages[i].ranks[rank] == stages[i].ranks[rank - 1];
+      if (like && stages[i].shares.empty()) continue;
       const double tokens =
-          MemoryOfRank(model, stages[i], *device, options, stages.size() > 1).kv_tokens();
+          MemoryOfRank(model, stages[i], rank, options, stages.size() > 1).kv_tokens();
       if (tokens >= least) continue;
       least = tokens;
       if (limiting_stage != nullptr) *limiting_stage = static_cast<int>(i);
@@ -126,8 +133,7 @@ absl::Status CheckMemory(const ModelShape& model, std::span<const StageSpec> sta
   std::string missing;
   for (size_t i = 0; i < stages.size(); ++i) {
     for (size_t rank = 0; rank < stages[i].ranks.size(); ++rank) {
-      const RankMemory m =
-          MemoryOfRank(model, stages[i], *stages[i].ranks[rank], options, stages.size() > 1);
+      const RankMemory m = MemoryOfRank(model, stages[i], rank, options, stages.size() > 1);
       const double shortfall = kv_tokens * m.kv_bytes_per_token - m.free_bytes();
       if (shortfall <= 0) continue;
       missing += absl::StrFormat(

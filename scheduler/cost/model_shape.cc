@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/activations.h"
 #include "proto/layers/layers.h"
+#include "scheduler/apportion.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -128,6 +129,32 @@ RankShare FullestShare(const ModelShape& model, int width) {
   }
   share.vocabulary_rows = CeilDiv(model.vocabulary, width);
   return share;
+}
+
+std::vector<RankShare> SharesBy(const ModelShape& model, std::span<const double> fractions) {
+  const int width = static_cast<int>(fractions.size());
+  std::vector<RankShare> shares(fractions.size(), FullestShare(model, width));
+  for (size_t k = 0; k < model.kinds.size(); ++k) {
+    const LayerShape& layer = model.kinds[k];
+    const int64_t unit = FfnUnit(model);
+    const std::vector<int64_t> heads = Apportion(layer.kv_heads, fractions);
+    const std::vector<int64_t> units = Apportion(CeilDiv(layer.ffn_width, unit), fractions);
+    const std::vector<int64_t> experts = Apportion(layer.experts, fractions);
+    int64_t before = 0;
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      LayerPart& part = shares[rank].kinds[k];
+      if (width <= layer.kv_heads) {
+        part.kv_heads = heads[rank];
+        part.query_heads = heads[rank] * (layer.heads / layer.kv_heads);
+      }
+      part.ffn_columns = std::min(layer.ffn_width - before, units[rank] * unit);
+      before += part.ffn_columns;
+      part.experts = experts[rank];
+    }
+  }
+  const std::vector<int64_t> rows = Apportion(model.vocabulary, fractions);
+  for (size_t rank = 0; rank < shares.size(); ++rank) shares[rank].vocabulary_rows = rows[rank];
+  return shares;
 }
 
 int MaxWidth(const ModelShape& model) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,9 @@ struct RankShare {
   }
 };
 RankShare FullestShare(const ModelShape& model, int width);
+
+// What each rank holds of a stage that is cut by these fractions, as UnevenStageShares cuts it.
+std::vector<RankShare> SharesBy(const ModelShape& model, std::span<const double> fractions);
 
 // Widest stage that the heads, columns and experts of all layers allow: every rank has a part.
 int MaxWidth(const ModelShape& model);

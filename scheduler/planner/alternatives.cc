@@ -133,8 +133,8 @@ class Alternatives {
       if (problem_.goal == Goal::kPrice && rate >= problem_.required_requests_per_second * kAsked)
         break;
       std::vector<int> with = used;
-      for (const LayoutStage& stage : replica.stages)
-        with[static_cast<size_t>(stage.pool)] += stage.width;
+      const std::vector<int> more = DevicesByPool(replica.stages, with.size());
+      for (size_t p = 0; p < with.size(); ++p) with[p] += more[p];
       if (problem_.goal == Goal::kBudget &&
           problem_.graph->RentOf(with) > problem_.budget_usd_per_hour)
         continue;
@@ -196,9 +196,11 @@ class Alternatives {
   double Inclination(const PlacedReplica& replica) const {
     double flops = 0, bytes = 0;
     for (const LayoutStage& stage : replica.stages) {
-      const DeviceSpec& spec = *pools_[static_cast<size_t>(stage.pool)].spec;
-      flops += stage.width * spec.effective_flops();
-      bytes += stage.width * spec.effective_bandwidth();
+      ForEachPart(stage, [&](const LayoutPart& part) {
+        const DeviceSpec& spec = *pools_[static_cast<size_t>(part.pool)].spec;
+        flops += part.width * spec.effective_flops();
+        bytes += part.width * spec.effective_bandwidth();
+      });
     }
     return flops / bytes;
   }

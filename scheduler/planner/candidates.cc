@@ -18,6 +18,7 @@
 #include "scheduler/search/best/plain_placements.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/goodput.h"
+#include "scheduler/search/layout/mixed_stages.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -115,6 +116,7 @@ class Finder {
       Explore(full > 0 ? full : top / kTighter, top, false);
     }
     if (!unlimited && options_.tell_most && !preference_.only_tpot_seconds) SearchMost();
+    AddMixed(first_limit);
     if (options_.fastest && problem_.graph->devices() <= kFastestUpTo) AddFastest();
     return Evaluated();
   }
@@ -165,6 +167,53 @@ class Finder {
     fastest_ = CandidatePlacement{found.front(), kUnlimited, {}};
     if (preference_.asked_requests_per_second <= 0) return;
     for (Placement& one : found) Add(std::move(one), limit_);
+  }
+
+  // Stages over unlike devices, which searches do not build: of each set of devices the cut that
+  // serves most, with and without a limit of TPOT; and the best beside what serves most on the
+  // devices that it leaves.
+  void AddMixed(double limit) {
+    constexpr int kUpTo = 64;  // devices
+    if (!options_.mixed || problem_.graph->devices() > kUpTo) return;
+    const PlacementProblem problem = UnderTpot(problem_, limit);
+    ReplicaJudge judge(problem);
+    std::map<std::vector<int>, Placement> of_devices;
+    for (const PlacedReplica& replica : MixedReplicas(problem)) {
+      if (problem_.watch.Stopped()) return;
+      absl::StatusOr<Placement> one = Assemble(problem, {replica}, &judge);
+      if (!Serves(one)) continue;
+      const auto used = DevicesByPool(replica.stages, problem_.graph->pools().size());
+      Placement& best = of_devices[used];
+      if (one->requests_per_second > best.requests_per_second) best = *std::move(one);
+    }
+    const Placement* most = nullptr;
+    for (auto& [used, placement] : of_devices) {
+      const double full = preference_.full_tpot_seconds;
+      for (const double tpot : {full, 2 * full}) {
+        if (full <= 0 || !(tpot < std::min(limit, LongestTpot(placement)))) continue;
+        absl::StatusOr<Placement> within = Assemble(UnderTpot(problem_, tpot), placement.replicas);
+        if (Serves(within)) Add(*std::move(within), tpot);
+      }
+      if (most == nullptr || placement.requests_per_second > most->requests_per_second)
+        most = &placement;
+      Add(placement, limit);
+    }
+    if (most != nullptr) AddBeside(*most, limit);
+  }
+
+  void AddBeside(const Placement& placement, double limit) {
+    DeviceCounts rest = AllDevices(problem_);
+    const std::vector<int> used =
+        DevicesByPool(placement.replicas.front().stages, problem_.graph->pools().size());
+    for (size_t p = 0; p < rest.size(); ++p) rest[p] -= used[p];
+    if (std::all_of(rest.begin(), rest.end(), [](int count) { return count == 0; })) return;
+    const std::optional<CandidatePlacement> others = OnPart(rest, limit);
+    if (!others) return;
+    std::vector<PlacedReplica> replicas = placement.replicas;
+    replicas.insert(replicas.end(), others->placement.replicas.begin(),
+                    others->placement.replicas.end());
+    absl::StatusOr<Placement> both = Assemble(UnderTpot(problem_, limit), std::move(replicas));
+    if (Serves(both)) Add(*std::move(both), limit);
   }
 
   void Add(Placement placement, double limit) {
@@ -431,8 +480,15 @@ std::string LayoutKey(const Placement& placement) {
   std::vector<std::string> replicas;
   for (const PlacedReplica& one : placement.replicas) {
     std::string& key = replicas.emplace_back(absl::StrFormat("%d", static_cast<int>(one.role)));
-    for (const LayoutStage& stage : one.stages)
-      absl::StrAppendFormat(&key, ",%d:%d:%d", stage.pool, stage.width, stage.layers);
+    for (const LayoutStage& stage : one.stages) {
+      absl::StrAppendFormat(&key, ",%d", stage.layers);
+      ForEachPart(stage, [&](const LayoutPart& part) {
+        absl::StrAppendFormat(&key, ":%d:%d", part.pool, part.width);
+      });
+      if (stage.mix == nullptr) continue;
+      for (const double fraction : stage.mix->fractions)
+        absl::StrAppendFormat(&key, ":%.3f", fraction);
+    }
   }
   std::sort(replicas.begin(), replicas.end());
   std::string all;

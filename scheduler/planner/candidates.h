@@ -45,6 +45,7 @@ struct CandidateOptions {
   bool bound = false;     // ask searches for bounds
   bool plain = false;     // what is plain takes part, even where simplicity is worth nothing
   bool tell_most = true;  // search without limits as well, for what limits cost
+  bool mixed = true;      // stages over unlike devices
   bool fastest = true;    // look for what is soonest for one user
 };
 

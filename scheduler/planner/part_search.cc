@@ -34,8 +34,11 @@ DeviceCounts OfMachine(const PlacementProblem& problem, const DeviceCounts& want
 
 std::vector<int> MachinesOf(const PlacementProblem& problem, const PlacedReplica& replica) {
   std::vector<int> machines;
-  for (const LayoutStage& stage : replica.stages)
-    machines.push_back(problem.graph->pools()[static_cast<size_t>(stage.pool)].machine);
+  for (const LayoutStage& stage : replica.stages) {
+    ForEachPart(stage, [&](const LayoutPart& part) {
+      machines.push_back(problem.graph->pools()[static_cast<size_t>(part.pool)].machine);
+    });
+  }
   std::sort(machines.begin(), machines.end());
   machines.erase(std::unique(machines.begin(), machines.end()), machines.end());
   return machines;

@@ -10,7 +10,9 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/planner/machine_losses.h"
+#include "scheduler/planner/part_search.h"
 #include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/goodput.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -35,8 +37,11 @@ v1::KindList Named(const std::set<std::string>& kinds) {
 void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   std::set<std::string> kinds, without_bfloat16, without_worker;
   for (const PlacedReplica& replica : plan.placement->replicas) {
-    for (const LayoutStage& stage : replica.stages)
-      kinds.insert(plan.problem->graph->pools()[static_cast<size_t>(stage.pool)].spec->kind);
+    for (const LayoutStage& stage : replica.stages) {
+      ForEachPart(stage, [&](const LayoutPart& part) {
+        kinds.insert(plan.problem->graph->pools()[static_cast<size_t>(part.pool)].spec->kind);
+      });
+    }
   }
   for (const std::string& name : kinds) {
     const auto kind = DescribedKind(plan.input->cluster, plan.input->catalogue, name);
@@ -82,25 +87,37 @@ void AddShortKv(const NotedPlan& plan, std::vector<v1::Note>* notes) {
 
 // Of such pipelines no measurement stands behind the cost model yet.
 void AddPipelines(const NotedPlan& plan, std::vector<v1::Note>* notes) {
-  const std::vector<DevicePool>& pools = plan.problem->graph->pools();
   const bool crosses = std::any_of(
-      plan.placement->replicas.begin(), plan.placement->replicas.end(), [&](const auto& replica) {
-        return std::any_of(replica.stages.begin(), replica.stages.end(), [&](const auto& stage) {
-          return pools[static_cast<size_t>(stage.pool)].machine !=
-                 pools[static_cast<size_t>(replica.stages.front().pool)].machine;
-        });
-      });
+      plan.placement->replicas.begin(), plan.placement->replicas.end(),
+      [&](const auto& replica) { return MachinesOf(*plan.problem, replica).size() > 1; });
   if (crosses) notes->emplace_back().set_unmeasured_pipelines(true);
+}
+
+// What it costs that ranks wait for each other.
+void AddMixedStages(const NotedPlan& plan, std::vector<v1::Note>* notes) {
+  const ModelShape& model = *plan.problem->model;
+  const StepWork work = DecodeWork(1, MomentsOf(plan.problem->samples).mean_decode_context());
+  std::set<std::string> told;  // alike ones once
+  for (size_t i = 0; i < plan.placement->replicas.size(); ++i) {
+    const PlacedReplica& replica = plan.placement->replicas[i];
+    const ReplicaSpec spec = SpecOf(*plan.problem, replica);
+    double sums = 0;
+    for (size_t j = 0; j < spec.stages.size(); ++j) {
+      if (replica.stages[j].mix != nullptr) sums += StageSumSeconds(model, spec.stages[j], work);
+    }
+    if (sums <= 0 || !told.insert(AlikeKey(spec)).second) continue;
+    v1::MixedStage& mixed = *notes->emplace_back().mutable_mixed_stage();
+    mixed.set_replica(StrCat("r", i));
+    mixed.set_sum_seconds(sums);
+    mixed.set_step_seconds(PeriodOf(model, spec, work, 1).latency_seconds);
+  }
 }
 
 void AddReplicasOn(const NotedPlan& plan, int machine, v1::LostMachine* lost) {
   constexpr int kNamed = 4;
   for (size_t i = 0; i < plan.placement->replicas.size(); ++i) {
-    const auto& stages = plan.placement->replicas[i].stages;
-    const bool uses = std::any_of(stages.begin(), stages.end(), [&](const LayoutStage& stage) {
-      return plan.problem->graph->pools()[static_cast<size_t>(stage.pool)].machine == machine;
-    });
-    if (!uses) continue;
+    const std::vector<int> used = MachinesOf(*plan.problem, plan.placement->replicas[i]);
+    if (std::find(used.begin(), used.end(), machine) == used.end()) continue;
     lost->set_replica_count(lost->replica_count() + 1);
     if (lost->replicas_size() < kNamed) lost->add_replicas(StrCat("r", i));
   }
@@ -154,6 +171,7 @@ std::vector<v1::Note> PlanNotes(const NotedPlan& plan) {
   std::vector<v1::Note> notes;
   AddDevices(plan, &notes);
   AddShortKv(plan, &notes);
+  AddMixedStages(plan, &notes);
   AddPipelines(plan, &notes);
   AddFailureDomains(plan, &notes);
   AddSequences(plan, &notes);

@@ -90,8 +90,10 @@ class PlanWriter {
     std::set<std::string> used;
     for (const PlacedReplica& replica : placement.replicas) {
       for (const LayoutStage& stage : replica.stages) {
-        const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
-        used.insert(graph_.machines()[static_cast<size_t>(pool.machine)].name);
+        ForEachPart(stage, [&](const LayoutPart& part) {
+          const DevicePool& pool = graph_.pools()[static_cast<size_t>(part.pool)];
+          used.insert(graph_.machines()[static_cast<size_t>(pool.machine)].name);
+        });
       }
     }
     return used;
@@ -99,7 +101,11 @@ class PlanWriter {
 
   bool PriceKnown(const PlacedReplica& placed) const {
     return std::all_of(placed.stages.begin(), placed.stages.end(), [&](const LayoutStage& stage) {
-      return graph_.pools()[static_cast<size_t>(stage.pool)].price_usd_per_hour > 0;
+      bool known = true;
+      ForEachPart(stage, [&](const LayoutPart& part) {
+        known = known && graph_.pools()[static_cast<size_t>(part.pool)].price_usd_per_hour > 0;
+      });
+      return known;
     });
   }
 
@@ -192,22 +198,29 @@ class PlanWriter {
     if (options_.runtime_reserve_bytes == 0)
       sequences = std::min(sequences, problem_.options.memory.max_logit_rows);
     replica->set_max_sequences(sequences);
-    for (size_t j = 0; j < placed.stages.size(); ++j) {
-      const LayoutStage& stage = placed.stages[j];
-      const StageSpec& stage_spec = spec.stages[j];
-      const DevicePool& pool = graph_.pools()[static_cast<size_t>(stage.pool)];
-      const RankMemory memory = MemoryOfRank(shape_, stage_spec, *pool.spec,
-                                             problem_.options.memory, placed.stages.size() > 1);
-      const auto shares =
-          StageShares(input_.model, stage_spec.first_layer, stage_spec.first_layer + stage.layers,
-                      stage.width, plan_.weight_dtype());
-      v1::Stage* out = replica->add_stages();
-      for (int rank = 0; rank < stage.width; ++rank) {
+    for (size_t j = 0; j < placed.stages.size(); ++j)
+      WriteStage(placed, j, spec.stages[j], replica->add_stages());
+  }
+
+  void WriteStage(const PlacedReplica& placed, size_t j, const StageSpec& spec, v1::Stage* out) {
+    const LayoutStage& stage = placed.stages[j];
+    const int end = spec.first_layer + stage.layers;
+    const auto shares =
+        stage.mix != nullptr
+            ? UnevenStageShares(input_.model, spec.first_layer, end, stage.mix->fractions,
+                                plan_.weight_dtype())
+            : StageShares(input_.model, spec.first_layer, end, stage.width, plan_.weight_dtype());
+    size_t rank = 0;
+    ForEachPart(stage, [&](const LayoutPart& part) {
+      const DevicePool& pool = graph_.pools()[static_cast<size_t>(part.pool)];
+      for (int i = 0; i < part.width; ++i, ++rank) {
+        const RankMemory memory =
+            MemoryOfRank(shape_, spec, rank, problem_.options.memory, placed.stages.size() > 1);
         v1::PlannedWorker* worker = out->add_workers();
-        worker->set_device(
-            graph_.DeviceName(pool, placed.device_index[j][static_cast<size_t>(rank)]));
+        worker->set_device(graph_.DeviceName(pool, placed.device_index[j][rank]));
         worker->set_kind(pool.spec->kind);
-        *worker->mutable_share() = shares[static_cast<size_t>(rank)];
+        if (stage.mix != nullptr) worker->set_fraction(stage.mix->fractions[rank]);
+        *worker->mutable_share() = shares[rank];
         worker->set_weight_bytes(static_cast<int64_t>(memory.weight_bytes));
         worker->set_kv_bytes(
             static_cast<int64_t>(placed.rate.kv_capacity_tokens * memory.kv_bytes_per_token));
@@ -217,7 +230,7 @@ class PlanWriter {
         worker->set_available_bytes(
             static_cast<int64_t>(memory.budget_bytes - options_.runtime_reserve_bytes));
       }
-    }
+    });
   }
 
   // Of replica i at the rate that the routing sends it.

@@ -57,6 +57,7 @@ class Preferring {
     how.bound = how.max_searches > 0 || problem_.graph->devices() <= kBoundedUpTo;
     how.plain = !options_.given_search && preference_.nearest && HasObjectives(planning_.workload);
     how.tell_most = !options_.given_search;
+    how.mixed = best && !options_.given_search;
     const bool offers = !options_.given_search && !preference_.only_tpot_seconds;
     how.fastest = offers || prefer_ == v1::PLAN_PREFERENCE_LATENCY;
     absl::StatusOr<Candidates> found = FindCandidates(problem_, preference_, search_, how);
@@ -322,6 +323,10 @@ class Preferring {
     const double rate = out.placement.requests_per_second;
     out.placement.upper_bound = BoundOver(about_->upper_bound, rate);
     out.placement.proved = about_->proved && rate >= about_->requests_per_second * kRounding;
+    if (HasMixedStage(out.placement)) {  // bounds are of stages of one kind of device
+      out.placement.proved = false;
+      out.placement.upper_bound = 0;
+    }
     out.placement.interrupted = about_->interrupted || problem_.watch.Stopped();
     out.placement.notes = about_->notes;
     out.placement.shadow_prices = about_->shadow_prices;

@@ -6,6 +6,7 @@
 
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/device_groups.h"
+#include "scheduler/search/layout/mixed_stages.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -47,6 +48,7 @@ class FastestReplicas {
     for (const DeviceGroup& group : groups) Consider(group);
     if (soonest_.stages.empty() || problem_.graph->devices() <= kTogetherUpTo)
       Consider(layouts_.Everything(Role::kBoth));
+    for (const PlacedReplica& replica : MixedReplicas(problem_)) Take(replica);
     if (soonest_.stages.empty()) return {};
     std::vector<Placement> placements;
     Keep({soonest_}, &placements);
@@ -80,11 +82,20 @@ class FastestReplicas {
   void Consider(const DeviceGroup& group) {
     if (problem_.watch.Stopped()) return;
     const PlacedReplica& replica = layouts_.ReplicaOf(group);
-    if (replica.stages.empty()) return;
+    if (!replica.stages.empty()) Take(replica);
+  }
+
+  void Take(const PlacedReplica& replica) {
     const double answer = AnswerOf(replica);
-    if (answer >= answer_) return;
+    if (answer >= answer_ || !HasRoom(replica)) return;
     answer_ = answer;
     soonest_ = replica;
+  }
+
+  // For a sequence; the layout search has seen to it, mixed stages have not been judged.
+  bool HasRoom(const PlacedReplica& replica) const {
+    const ReplicaSpec spec = SpecOf(problem_, replica);
+    return CapacityOf(*problem_.model, spec, lengths_, alone_.options).requests_per_second > 0;
   }
 
   // Replicas on devices of the group, as long as they are as fast as the soonest.

@@ -1,11 +1,15 @@
 #include "scheduler/planner/written_layout.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/mixed_stages.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -112,6 +116,7 @@ class Reader {
         if (absl::Status s = AddDevices(devices, at + ".devices", &ranks.back()); !s.ok()) return s;
       }
       const int width = static_cast<int>(ranks.back().size());
+      if (absl::Status s = CheckFractions(stage, width, at + ".fractions"); !s.ok()) return s;
       if (width > MaxWidth(*problem_.model)) {
         return Error(at, StrCat(width, " devices cannot share the ", MaxWidth(*problem_.model),
                                 " heads of ", problem_.model->name));
@@ -122,7 +127,43 @@ class Reader {
                                            " has ", problem_.model->layers));
     }
     if (absl::Status s = CheckRoom(written, ranks, key); !s.ok()) return s;
-    return Placed(std::move(replica), written, ranks, key);
+    return Placed(std::move(replica), written, ranks);
+  }
+
+  absl::Status CheckFractions(const v1::WrittenStage& stage, int width,
+                              const std::string& key) const {
+    if (stage.fractions().empty()) return absl::OkStatus();
+    if (stage.fractions_size() != width) {
+      return Error(key, StrCat(stage.fractions_size(), " for ", width,
+                               " devices; give one for each, in their order, or none"));
+    }
+    for (const double fraction : stage.fractions()) {
+      if (!(fraction > 0) || !std::isfinite(fraction))
+        return Error(key, "must be above 0, such as [0.64, 0.36]");
+    }
+    return absl::OkStatus();
+  }
+
+  // How a stage over unlike devices, or one that says it, is cut; empty: evenly.
+  std::vector<double> FractionsOf(const v1::WrittenStage& stage,
+                                  const std::vector<DeviceAt>& ranks) const {
+    std::vector<double> fractions(stage.fractions().begin(), stage.fractions().end());
+    const bool alike = std::all_of(ranks.begin(), ranks.end(), [&](const DeviceAt& device) {
+      return device.pool == ranks.front().pool;
+    });
+    if (fractions.empty() && !alike) {
+      std::vector<const DeviceSpec*> specs;
+      for (const DeviceAt& device : ranks)
+        specs.push_back(problem_.graph->pools()[static_cast<size_t>(device.pool)].spec);
+      const auto cuts =
+          MixedFractions(*problem_.model, specs, problem_.options.memory, 0,
+                         static_cast<double>(stage.layers()) / problem_.model->layers);
+      if (!cuts.empty()) return cuts.front();
+      fractions.assign(ranks.size(), 1);  // too large however it is cut: says which devices lack
+    }
+    const double sum = std::accumulate(fractions.begin(), fractions.end(), 0.0);
+    for (double& fraction : fractions) fraction /= sum;
+    return fractions;
   }
 
   // Also for stages that the planner would not build: memory does not depend on links.
@@ -143,6 +184,9 @@ class Reader {
       layer += stage.layers;
       stage.holds_embedding = j == 0;
       stage.holds_head = j + 1 == ranks.size();
+      const std::vector<double> fractions =
+          FractionsOf(written.stages(static_cast<int>(j)), ranks[j]);
+      if (!fractions.empty()) stage.shares = SharesBy(*problem_.model, fractions);
     }
     const LengthMoments lengths = MomentsOf(problem_.samples);
     const absl::Status room =
@@ -151,25 +195,25 @@ class Reader {
     return absl::Status(room.code(), StrCat(file_, ": ", key, ": ", StdView(room.message())));
   }
 
-  absl::StatusOr<PlacedReplica> Placed(PlacedReplica replica, const v1::WrittenReplica& written,
-                                       const std::vector<std::vector<DeviceAt>>& ranks,
-                                       const std::string& key) const {
+  PlacedReplica Placed(PlacedReplica replica, const v1::WrittenReplica& written,
+                       const std::vector<std::vector<DeviceAt>>& ranks) const {
     for (size_t j = 0; j < ranks.size(); ++j) {
-      LayoutStage stage;
-      stage.pool = ranks[j].front().pool;
-      stage.width = static_cast<int>(ranks[j].size());
-      stage.layers = written.stages(static_cast<int>(j)).layers();
+      std::vector<LayoutPart> parts;
       std::vector<int>& indices = replica.device_index.emplace_back();
       for (const DeviceAt& device : ranks[j]) {
-        if (device.pool != stage.pool) {
-          return absl::UnimplementedError(
-              StrCat(file_, ": ", key, ".stages[", j,
-                     "].devices: they have the memory, but a stage over unlike devices or over "
-                     "several machines cannot be carried out; make it several stages"));
-        }
+        if (parts.empty() || parts.back().pool != device.pool) parts.push_back({device.pool, 0});
+        ++parts.back().width;
         indices.push_back(device.index);
       }
-      replica.stages.push_back(stage);
+      const v1::WrittenStage& given = written.stages(static_cast<int>(j));
+      LayoutStage stage = {parts.front().pool, parts.front().width, given.layers()};
+      std::vector<double> fractions = FractionsOf(given, ranks[j]);
+      if (!fractions.empty()) {
+        parts.erase(parts.begin());
+        stage.mix =
+            std::make_shared<const StageMix>(StageMix{std::move(parts), std::move(fractions)});
+      }
+      replica.stages.push_back(std::move(stage));
     }
     return replica;
   }
@@ -198,7 +242,10 @@ v1::WrittenLayout LayoutOf(const v1::DeploymentPlan& plan) {
       v1::WrittenStage* out = written->add_stages();
       const v1::Range& layers = stage.workers(0).share().layers();
       out->set_layers(static_cast<int>(layers.end() - layers.begin()));
-      for (const v1::PlannedWorker& worker : stage.workers()) out->add_devices(worker.device());
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        out->add_devices(worker.device());
+        if (worker.fraction() > 0) out->add_fractions(worker.fraction());
+      }
     }
   }
   return layout;

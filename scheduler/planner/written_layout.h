@@ -5,6 +5,8 @@
 //     stages:
 //     - {devices: [a/0..3], layers: 48}   # as plans name them; the width is their number
 //     - {devices: [b/0..1], layers: 32}
+//     - {devices: [c/0, c/1], layers: 4, fractions: [0.64, 0.36]}   # unlike devices share layers;
+//                                         # without fractions they are cut by speed and memory
 //
 // Thread rule: pure functions. Errors: InvalidArgument naming file, key and reason;
 // ResourceExhausted naming every device without room and the GiB it lacks.

@@ -14,6 +14,7 @@ class ModelCostTable : public CostTable {
       : model_(std::move(model)), replica_(std::move(replica)) {
     // The slowest of unlike ranks is not one line in the context but the highest of several.
     for (const StageSpec& stage : replica_.stages) {
+      linear_ &= stage.shares.empty();
       for (const DeviceSpec* device : stage.ranks) linear_ &= device == stage.ranks.front();
     }
     for (size_t j = 0; j < replica_.hops.size(); ++j) {

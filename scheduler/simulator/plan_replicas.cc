@@ -90,13 +90,13 @@ class Reader {
     std::vector<LayoutStage> stages;
     for (int j = 0; j < replica.stages_size(); ++j) {
       const v1::Stage& stage = replica.stages(j);
-      const absl::StatusOr<int> pool = PoolOf(stage, StrCat(replica.name(), ", stage ", j));
-      if (!pool.ok()) return pool.status();
-      const v1::Range& layers = stage.workers(0).share().layers();
-      stages.push_back(
-          {*pool, stage.workers_size(), static_cast<int>(layers.end() - layers.begin())});
-      const DevicePool& found = graph_.pools()[static_cast<size_t>(*pool)];
-      used_[static_cast<size_t>(*pool)] += stage.workers_size();
+      absl::StatusOr<LayoutStage> read = ReadStage(stage, StrCat(replica.name(), ", stage ", j));
+      if (!read.ok()) return read.status();
+      const DevicePool& found = graph_.pools()[static_cast<size_t>(read->pool)];
+      ForEachPart(*read, [&](const LayoutPart& part) {
+        used_[static_cast<size_t>(part.pool)] += part.width;
+      });
+      stages.push_back(*std::move(read));
       setup.stage_machines.push_back(found.machine);
       std::string names = stage.workers(0).device();
       const std::string& last = stage.workers(stage.workers_size() - 1).device();
@@ -142,25 +142,35 @@ class Reader {
     setup->stage_devices.resize(static_cast<size_t>(cost->stages()));
   }
 
-  absl::StatusOr<int> PoolOf(const v1::Stage& stage, const std::string& where) const {
+  absl::StatusOr<LayoutStage> ReadStage(const v1::Stage& stage, const std::string& where) const {
     if (stage.workers().empty())
       return absl::InvalidArgumentError(StrCat(where, ": has no workers"));
-    int pool = -1;
+    std::vector<LayoutPart> parts;
+    std::vector<double> fractions;
     for (const v1::PlannedWorker& worker : stage.workers()) {
       const auto found = pool_of_device_.find(worker.device());
       if (found == pool_of_device_.end()) {
         return absl::InvalidArgumentError(
             StrCat(where, ": the cluster has no device ", worker.device()));
       }
-      if (pool >= 0 && found->second != pool) {
-        return absl::InvalidArgumentError(
-            StrCat(where, ": ", stage.workers(0).device(), " and ", worker.device(),
-                   " are unlike or apart; the simulator has figures for stages of one kind of "
-                   "device in one machine"));
-      }
-      pool = found->second;
+      if (parts.empty() || parts.back().pool != found->second) parts.push_back({found->second, 0});
+      ++parts.back().width;
+      if (worker.fraction() > 0) fractions.push_back(worker.fraction());
     }
-    return pool;
+    const v1::Range& layers = stage.workers(0).share().layers();
+    LayoutStage read = {parts.front().pool, parts.front().width,
+                        static_cast<int>(layers.end() - layers.begin())};
+    const bool cut = static_cast<int>(fractions.size()) == stage.workers_size();
+    if (parts.size() > 1 && !cut) {
+      return absl::InvalidArgumentError(
+          StrCat(where, ": ", stage.workers(0).device(),
+                 " and others are unlike or apart; the "
+                 "simulator has figures for such stages where every worker has a fraction"));
+    }
+    if (!cut) return read;
+    parts.erase(parts.begin());
+    read.mix = std::make_shared<const StageMix>(StageMix{std::move(parts), std::move(fractions)});
+    return read;
   }
 
   const v1::DeploymentPlan& plan_;

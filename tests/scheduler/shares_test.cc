@@ -128,5 +128,54 @@ TEST_CASE("a plan that leaves a rank without experts is refused") {
              Catch::Contains("experts: one of 4 workers holds none of 3"));
 }
 
+TEST_CASE("an uneven cut covers all once, and the cost model counts what workers hold") {
+  for (const v1::Model& model : {Model(32, 8, 0), Model(12, 2, 0), Model(16, 8, 8)}) {
+    for (const v1::DataType weights : {v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
+      const absl::StatusOr<ModelShape> shape = MakeModelShape(model, weights);
+      REQUIRE(shape.ok());
+      for (const std::vector<double>& fractions :
+           {std::vector<double>{0.64, 0.36}, {7, 1}, {0.47, 0.27, 0.26}, {1, 2, 3, 4}}) {
+        const int width = static_cast<int>(fractions.size());
+        if (width > MaxWidth(*shape)) continue;
+        v1::DeploymentPlan plan;
+        *plan.mutable_model() = model;
+        plan.set_weight_dtype(weights);
+        v1::Replica* replica = plan.add_replicas();
+        replica->set_name("r0");
+        replica->set_role(v1::REPLICA_ROLE_BOTH);
+        const auto shares = UnevenStageShares(model, 0, 3, fractions, weights);
+        REQUIRE(shares.size() == fractions.size());
+        for (const v1::WorkerShare& share : shares) {
+          v1::PlannedWorker* worker =
+              (replica->stages().empty() ? replica->add_stages() : replica->mutable_stages(0))
+                  ->add_workers();
+          worker->set_device("d/" + std::to_string(replica->stages(0).workers_size()));
+          *worker->mutable_share() = share;
+        }
+        CHECK(CheckPlan(plan).message() == "");
+        const std::vector<RankShare> counted = SharesBy(*shape, fractions);
+        for (size_t rank = 0; rank < shares.size(); ++rank) {
+          const LayerPart held = PartOf(shares[rank].kinds(0)), said = counted[rank].kinds[0];
+          CHECK(held.kv_heads == said.kv_heads);
+          if (width <= model.kinds(0).attention().kv_heads())
+            CHECK(held.query_heads == said.query_heads);
+          CHECK(held.ffn_columns == said.ffn_columns);
+          CHECK(held.experts == said.experts);
+          CHECK(Size(shares[rank].vocabulary_rows()) == counted[rank].vocabulary_rows);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a cut by equal fractions is the even one") {
+  const v1::Model model = Model(32, 8, 0);
+  const auto even = StageShares(model, 0, 3, 4, v1::DATA_TYPE_BFLOAT16);
+  const auto cut =
+      UnevenStageShares(model, 0, 3, std::vector<double>{1, 1, 1, 1}, v1::DATA_TYPE_BFLOAT16);
+  for (size_t rank = 0; rank < even.size(); ++rank)
+    CHECK(even[rank].SerializeAsString() == cut[rank].SerializeAsString());
+}
+
 }  // namespace
 }  // namespace tessera::scheduler

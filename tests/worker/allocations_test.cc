@@ -124,7 +124,7 @@ class Comparison {
     memory.max_logit_rows = options_.limits.max_logit_rows;
     const bool pipeline = stage.layers < shape.layers;
     const scheduler::RankMemory charged =
-        scheduler::MemoryOfRank(shape, stage, device, memory, pipeline);
+        scheduler::MemoryOfRank(shape, stage, 0, memory, pipeline);
     const double charge = charged.weight_bytes + charged.activation_bytes +
                           charged.communication_bytes + charged.reserve_bytes;
     for (const v1::WorkerShare& share :

@@ -12,8 +12,8 @@ std::vector<int> IdleOf(const ClusterGraph& graph, const Placement& placement) {
   std::vector<int> idle;
   for (const DevicePool& pool : graph.pools()) idle.push_back(pool.count);
   for (const PlacedReplica& replica : placement.replicas) {
-    for (const LayoutStage& stage : replica.stages)
-      idle[static_cast<size_t>(stage.pool)] -= stage.width;
+    const std::vector<int> used = DevicesByPool(replica.stages, idle.size());
+    for (size_t p = 0; p < idle.size(); ++p) idle[p] -= used[p];
   }
   return idle;
 }

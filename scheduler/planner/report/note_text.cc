@@ -85,6 +85,13 @@ std::string LimitsCostText(const v1::LimitsCost& cost) {
                                                         : std::string("without end")));
 }
 
+std::string MixedStageText(const v1::MixedStage& mixed) {
+  return StrFormat(
+      "unlike devices of %s share every layer: their sums take %s of the %s of a step of one "
+      "sequence (links as described, not measured)",
+      mixed.replica(), SecondsText(mixed.sum_seconds()), SecondsText(mixed.step_seconds()));
+}
+
 std::string OtherPlanText(const v1::SimplicityCost& cost) {
   if (cost.survives()) return "a plan that stops when one machine is lost";
   if (cost.other_stages() <= cost.stages()) return "a plan that loses more with a machine";
@@ -356,6 +363,7 @@ std::string DeviceNoteText(const v1::Note& note, const v1::DeploymentPlan& plan)
                     " no bfloat16 units: the model's bfloat16 weights are computed in float16 "
                     "there; a model with a weight beyond float16 (65504) is refused");
     case v1::Note::kShortKv: return ShortKvText(note.short_kv(), plan);
+    case v1::Note::kMixedStage: return MixedStageText(note.mixed_stage());
     case v1::Note::kUnmeasuredPipelines:
       return "stages on several machines: such pipelines are predicted, not measured yet";
     case v1::Note::kLostMachine: return LostMachineText(note.lost_machine());

@@ -45,12 +45,22 @@ std::string StagesText(const v1::Replica& replica) {
   std::string text;
   for (int j = 0; j < replica.stages_size();) {
     const v1::Stage& first = replica.stages(j);
+    if (IsMixed(first)) {
+      const v1::Range& layers = first.workers(0).share().layers();
+      text += StrCat(text.empty() ? "" : ", then ", MixedStageText(first), " (TP ",
+                     first.workers_size());
+      if (replica.stages_size() > 1)
+        text += StrCat(", layers ", layers.begin(), "-", layers.end() - 1);
+      text += ")";
+      ++j;
+      continue;
+    }
     const int width = first.workers_size();
     const std::string& kind = first.workers(0).kind();
     v1::Replica run;
     int64_t end = 0;
     for (; j < replica.stages_size() && replica.stages(j).workers_size() == width &&
-           replica.stages(j).workers(0).kind() == kind;
+           replica.stages(j).workers(0).kind() == kind && !IsMixed(replica.stages(j));
          ++j) {
       *run.add_stages() = replica.stages(j);
       end = replica.stages(j).workers(0).share().layers().end();
@@ -82,6 +92,7 @@ bool Alike(const v1::Replica& a, const v1::Replica& b) {
   };
   if (!one_machine(a) || !one_machine(b) || a.role() != b.role()) return false;
   const v1::Stage &one = a.stages(0), &other = b.stages(0);
+  if (IsMixed(one) || IsMixed(other)) return false;
   return one.workers_size() == other.workers_size() &&
          one.workers(0).kind() == other.workers(0).kind() &&
          MachineOf(one.workers(0)) == MachineOf(other.workers(0));
@@ -166,11 +177,14 @@ std::string Noted(const v1::DeploymentPlan& plan, v1::Note::FactCase fact) {
 
 // Lines of how sure the rest is, and what it cost, most important ones first.
 Lines SureLines(const v1::DeploymentPlan& plan) {
-  Lines texts = {
-      Noted(plan, v1::Note::kUnmeasuredPipelines), BoundText(plan),
-      Noted(plan, v1::Note::kLimitsCost),          Noted(plan, v1::Note::kSimplicityCost),
-      Noted(plan, v1::Note::kLostMachine),         EstimatesText(plan),
-      Noted(plan, v1::Note::kSequenceLimit)};
+  Lines texts = {Noted(plan, v1::Note::kMixedStage),
+                 Noted(plan, v1::Note::kUnmeasuredPipelines),
+                 BoundText(plan),
+                 Noted(plan, v1::Note::kLimitsCost),
+                 Noted(plan, v1::Note::kSimplicityCost),
+                 Noted(plan, v1::Note::kLostMachine),
+                 EstimatesText(plan),
+                 Noted(plan, v1::Note::kSequenceLimit)};
   std::erase(texts, "");
   return texts;
 }

@@ -52,6 +52,29 @@ class NamedLines {
   std::vector<Line> lines_;
 };
 
+// A row for all devices of a stage, or for each of one whose devices hold unlike parts.
+std::vector<v1::Stage> RowsOf(const v1::Stage& stage) {
+  if (!IsMixed(stage)) return {stage};
+  std::vector<v1::Stage> rows;
+  for (const v1::PlannedWorker& worker : stage.workers())
+    *rows.emplace_back().add_workers() = worker;
+  return rows;
+}
+
+void AppendStage(const v1::Stage& row, int stage, int stage_width, size_t width, std::string* out) {
+  const v1::PlannedWorker& w = row.workers(0);
+  const double used =
+      static_cast<double>(w.weight_bytes() + w.kv_bytes() + w.activation_bytes()) / kGib;
+  absl::StrAppendFormat(out, "  %-5d  %-*s  %3d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", stage,
+                        width, StageDevicesText(row), stage_width,
+                        StrCat(w.share().layers().begin(), "-", w.share().layers().end() - 1),
+                        static_cast<double>(w.weight_bytes()) / kGib,
+                        static_cast<double>(w.kv_bytes()) / kGib,
+                        static_cast<double>(w.activation_bytes()) / kGib,
+                        std::max(0.0, static_cast<double>(w.available_bytes()) / kGib - used),
+                        static_cast<double>(w.available_bytes()) / kGib);
+}
+
 // Behind its name. routed: requests are sent to it, and their latencies were predicted.
 void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
   const v1::Prediction& p = replica.prediction();
@@ -79,24 +102,17 @@ void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
                           replica.max_sequences());
   *out += "\n";
   size_t width = 24;
-  for (const v1::Stage& stage : replica.stages())
-    width = std::max(width, StageDevicesText(stage).size());
+  for (const v1::Stage& stage : replica.stages()) {
+    for (const v1::Stage& row : RowsOf(stage))
+      width = std::max(width, StageDevicesText(row).size());
+  }
   absl::StrAppendFormat(out, "  %-5s  %-*s  %3s  %-9s  %7s  %7s  %7s  %s\n", "stage", width,
                         "devices", "TP", "layers", "weights", "KV", "buffers",
                         "free of usable; all in GiB per device");
   for (int j = 0; j < replica.stages_size(); ++j) {
     const v1::Stage& stage = replica.stages(j);
-    const v1::PlannedWorker& w = stage.workers(0);
-    const double used =
-        static_cast<double>(w.weight_bytes() + w.kv_bytes() + w.activation_bytes()) / kGib;
-    absl::StrAppendFormat(out, "  %-5d  %-*s  %3d  %-9s  %7.2f  %7.2f  %7.2f  %.2f of %.2f\n", j,
-                          width, StageDevicesText(stage), stage.workers_size(),
-                          StrCat(w.share().layers().begin(), "-", w.share().layers().end() - 1),
-                          static_cast<double>(w.weight_bytes()) / kGib,
-                          static_cast<double>(w.kv_bytes()) / kGib,
-                          static_cast<double>(w.activation_bytes()) / kGib,
-                          std::max(0.0, static_cast<double>(w.available_bytes()) / kGib - used),
-                          static_cast<double>(w.available_bytes()) / kGib);
+    for (const v1::Stage& row : RowsOf(stage))
+      AppendStage(row, j, stage.workers_size(), width, out);
   }
 }
 

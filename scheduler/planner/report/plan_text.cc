@@ -14,6 +14,8 @@
 namespace tessera::scheduler {
 namespace {
 
+constexpr double kAlikeFraction = 5e-4;
+
 struct Run {
   std::string machine;  // with the slash; or a whole name that has no number
   int first = 0, last = 0;
@@ -64,9 +66,32 @@ std::string RoleText(v1::ReplicaRole role) {
 }
 
 std::string StageDevicesText(const v1::Stage& stage) {
+  if (IsMixed(stage)) return MixedStageText(stage);
   const std::string text = RunsText(stage, ",");
   const std::string& kind = stage.workers(0).kind();
   return kind.empty() ? text : StrCat(text, " ", kind);
+}
+
+bool IsMixed(const v1::Stage& stage) {
+  return std::any_of(stage.workers().begin(), stage.workers().end(),
+                     [](const v1::PlannedWorker& worker) { return worker.fraction() > 0; });
+}
+
+std::string MixedStageText(const v1::Stage& stage) {
+  std::string text;
+  for (int i = 0; i < stage.workers_size();) {
+    const v1::PlannedWorker& first = stage.workers(i);
+    v1::Stage run;
+    for (; i < stage.workers_size() && stage.workers(i).kind() == first.kind() &&
+           std::abs(stage.workers(i).fraction() - first.fraction()) < kAlikeFraction;
+         ++i) {
+      *run.add_workers() = stage.workers(i);
+    }
+    absl::StrAppendFormat(&text, "%s%s (%s) %.0f %%%s", text.empty() ? "" : " + ",
+                          RunsText(run, ","), first.kind(), 100 * first.fraction(),
+                          run.workers_size() > 1 ? " each" : "");
+  }
+  return text;
 }
 
 std::string ReplicaDevicesText(const v1::Replica& replica) {

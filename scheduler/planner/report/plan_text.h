@@ -51,6 +51,11 @@ std::string ChangeText(double ratio, const char* same = "unchanged");
 // "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
 std::string StageDevicesText(const v1::Stage& stage);
 
+// Whether devices of the stage hold unlike parts of its layers.
+bool IsMixed(const v1::Stage& stage);
+// "a/0 (RTX4090) 62 % + a/1 (A6000) 38 %": the part of its layers that each holds.
+std::string MixedStageText(const v1::Stage& stage);
+
 // Of all stages in their order, without kinds: "a/0..3, b/0..1".
 std::string ReplicaDevicesText(const v1::Replica& replica);
 

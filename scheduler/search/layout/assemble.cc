@@ -17,16 +17,19 @@ absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedRepl
   for (PlacedReplica& replica : *replicas) {
     replica.device_index.clear();
     for (const LayoutStage& stage : replica.stages) {
-      const DevicePool& pool = problem.graph->pools()[static_cast<size_t>(stage.pool)];
       std::vector<int>& indices = replica.device_index.emplace_back();
-      for (int rank = 0; rank < stage.width; ++rank) {
-        indices.push_back(used[static_cast<size_t>(stage.pool)]++);
-      }
-      if (used[static_cast<size_t>(stage.pool)] > pool.count) {
-        return absl::FailedPreconditionError(StrCat(
-            "the placement uses more than the ", pool.count, " ", pool.spec->kind, " of machine ",
-            problem.graph->machines()[static_cast<size_t>(pool.machine)].name));
-      }
+      ForEachPart(stage, [&](const LayoutPart& part) {
+        for (int rank = 0; rank < part.width; ++rank)
+          indices.push_back(used[static_cast<size_t>(part.pool)]++);
+      });
+    }
+  }
+  for (size_t p = 0; p < used.size(); ++p) {
+    const DevicePool& pool = problem.graph->pools()[p];
+    if (used[p] > pool.count) {
+      return absl::FailedPreconditionError(StrCat(
+          "the placement uses more than the ", pool.count, " ", pool.spec->kind, " of machine ",
+          problem.graph->machines()[static_cast<size_t>(pool.machine)].name));
     }
   }
   return absl::OkStatus();
@@ -40,20 +43,24 @@ void AddRent(const ClusterGraph& graph, Placement* placement) {
   std::vector<double> parts(graph.machines().size(), 0);  // of its price, whose devices are used
   for (const PlacedReplica& replica : placement->replicas) {
     for (const LayoutStage& stage : replica.stages) {
-      const DevicePool& pool = pools[static_cast<size_t>(stage.pool)];
-      used[static_cast<size_t>(stage.pool)] += stage.width;
-      parts[static_cast<size_t>(pool.machine)] += stage.width * pool.price_usd_per_hour;
+      ForEachPart(stage, [&](const LayoutPart& part) {
+        const DevicePool& pool = pools[static_cast<size_t>(part.pool)];
+        used[static_cast<size_t>(part.pool)] += part.width;
+        parts[static_cast<size_t>(pool.machine)] += part.width * pool.price_usd_per_hour;
+      });
     }
   }
   placement->usd_per_hour = graph.RentOf(used);
   for (PlacedReplica& replica : placement->replicas) {
     replica.usd_per_hour = 0;
     for (const LayoutStage& stage : replica.stages) {
-      const DevicePool& pool = pools[static_cast<size_t>(stage.pool)];
-      const auto machine = static_cast<size_t>(pool.machine);
-      const double whole = graph.machines()[machine].price_usd_per_hour;
-      const double part = stage.width * pool.price_usd_per_hour;
-      replica.usd_per_hour += whole > 0 ? whole * part / parts[machine] : part;
+      ForEachPart(stage, [&](const LayoutPart& part) {
+        const DevicePool& pool = pools[static_cast<size_t>(part.pool)];
+        const auto machine = static_cast<size_t>(pool.machine);
+        const double whole = graph.machines()[machine].price_usd_per_hour;
+        const double usd = part.width * pool.price_usd_per_hour;
+        replica.usd_per_hour += whole > 0 ? whole * usd / parts[machine] : usd;
+      });
     }
   }
 }

@@ -28,11 +28,12 @@ ReplicaSpec SpecOf(const PlacementProblem& problem, const PlacedReplica& replica
   layout.graph = problem.graph;
   layout.role = replica.role;
   std::vector<LayoutStage> stages = replica.stages;
-  for (LayoutStage& stage : stages) {
-    const DevicePool& pool = problem.graph->pools()[static_cast<size_t>(stage.pool)];
-    stage.pool = static_cast<int>(layout.pools.size());
+  const auto used = [&](int index) {
+    const DevicePool& pool = problem.graph->pools()[static_cast<size_t>(index)];
     layout.pools.push_back({pool.spec, pool.machine, pool.count});
-  }
+    return static_cast<int>(layout.pools.size()) - 1;
+  };
+  for (LayoutStage& stage : stages) stage = OnPools(std::move(stage), used);
   return MakeReplica(layout, stages);
 }
 
@@ -62,10 +63,18 @@ bool Splits(const Placement& placement) {
                      [](const PlacedReplica& replica) { return replica.role != Role::kBoth; });
 }
 
+bool HasMixedStage(const Placement& placement) {
+  return std::any_of(
+      placement.replicas.begin(), placement.replicas.end(), [](const PlacedReplica& replica) {
+        return std::any_of(replica.stages.begin(), replica.stages.end(),
+                           [](const LayoutStage& stage) { return stage.mix != nullptr; });
+      });
+}
+
 int DevicesUsed(const Placement& placement) {
   int devices = 0;
   for (const PlacedReplica& replica : placement.replicas) {
-    for (const LayoutStage& stage : replica.stages) devices += stage.width;
+    for (const LayoutStage& stage : replica.stages) devices += WidthOf(stage);
   }
   return devices;
 }

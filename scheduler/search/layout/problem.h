@@ -104,6 +104,9 @@ absl::Status CheckRoom(const PlacementProblem& problem);
 // Whether a replica only prefills or only decodes.
 bool Splits(const Placement& placement);
 
+// Whether a stage is over unlike devices or several machines, or cut unevenly.
+bool HasMixedStage(const Placement& placement);
+
 int DevicesUsed(const Placement& placement);
 
 // The bound that is told of a placement, of which rounding may have left a little less than the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 
 #include "absl/strings/str_format.h"
@@ -21,6 +22,28 @@ constexpr double kRefineWithin = 1.2;
 
 Communicator Inside(const ClusterGraph& graph, const LayoutPool& pool, int width) {
   return {{width, graph.machines()[static_cast<size_t>(pool.machine)].inside, false}};
+}
+
+// The ranks of a mixed stage: as many in each of its machines, or all as far as the farthest two.
+Communicator JoinedParts(const LayoutProblem& problem, const LayoutStage& stage) {
+  std::map<int, int> ranks;  // by machine
+  ForEachPart(stage, [&](const LayoutPart& part) {
+    ranks[problem.pools[static_cast<size_t>(part.pool)].machine] += part.width;
+  });
+  const int machines = static_cast<int>(ranks.size()), each = ranks.begin()->second;
+  LinkSpec between = problem.graph->Between(ranks.begin()->first, ranks.rbegin()->first);
+  bool even = true;
+  for (const auto& [from, count] : ranks) {
+    even = even && count == each;
+    for (const auto& [to, other] : ranks) {
+      const LinkSpec& link = problem.graph->Between(from, to);
+      if (from != to && link.bytes_per_second < between.bytes_per_second) between = link;
+    }
+  }
+  const LinkSpec& inside = problem.graph->Between(ranks.begin()->first, ranks.begin()->first);
+  if (machines == 1) return {{each, inside, false}};
+  if (!even || each == 1) return {{WidthOf(stage), between, false}};
+  return {{each, inside, false}, {machines, between, true}};
 }
 
 // One partial pipeline.
@@ -246,7 +269,7 @@ class LayoutSearch {
       StageSpec stage = MakeStage(problem_, {pool_index, width, 1}, 0);
       stage.holds_embedding = embedding;
       stage.holds_head = head;
-      return MemoryOfRank(model_, stage, *pool.spec, problem_.options.memory, true);
+      return MemoryOfRank(model_, stage, 0, problem_.options.memory, true);
     };
     table.plain = memory(false, false);
     table.embedding_bytes = table.plain.free_bytes() - memory(true, false).free_bytes();
@@ -474,10 +497,18 @@ class LayoutSearch {
 }  // namespace
 
 StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int first_layer) {
-  const LayoutPool& pool = problem.pools[static_cast<size_t>(stage.pool)];
   StageSpec spec;
-  spec.ranks.assign(static_cast<size_t>(stage.width), pool.spec);
-  spec.communicator = Inside(*problem.graph, pool, stage.width);
+  ForEachPart(stage, [&](const LayoutPart& part) {
+    spec.ranks.insert(spec.ranks.end(), static_cast<size_t>(part.width),
+                      problem.pools[static_cast<size_t>(part.pool)].spec);
+  });
+  if (stage.mix == nullptr) {
+    spec.communicator =
+        Inside(*problem.graph, problem.pools[static_cast<size_t>(stage.pool)], stage.width);
+  } else {
+    spec.shares = SharesBy(*problem.model, stage.mix->fractions);
+    spec.communicator = JoinedParts(problem, stage);
+  }
   spec.first_layer = first_layer;
   spec.layers = stage.layers;
   spec.holds_embedding = first_layer == 0;
@@ -487,7 +518,11 @@ StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int 
 
 std::vector<int> DevicesByPool(const std::vector<LayoutStage>& stages, size_t pools) {
   std::vector<int> devices(pools, 0);
-  for (const LayoutStage& stage : stages) devices[static_cast<size_t>(stage.pool)] += stage.width;
+  for (const LayoutStage& stage : stages) {
+    ForEachPart(stage, [&](const LayoutPart& part) {
+      devices[static_cast<size_t>(part.pool)] += part.width;
+    });
+  }
   return devices;
 }
 

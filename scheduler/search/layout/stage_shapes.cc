@@ -12,7 +12,7 @@ double RoomOf(const ModelShape& model, const StageShape& shape, StagePlace place
   stage.ranks.assign(static_cast<size_t>(shape.width), shape.spec);
   stage.holds_embedding = place == StagePlace::kFirst || place == StagePlace::kOnly;
   stage.holds_head = place == StagePlace::kLast || place == StagePlace::kOnly;
-  return MemoryOfRank(model, stage, *shape.spec, options, place != StagePlace::kOnly).free_bytes();
+  return MemoryOfRank(model, stage, 0, options, place != StagePlace::kOnly).free_bytes();
 }
 
 }  // namespace

@@ -159,7 +159,7 @@ machines: [{name: a, devices: [{kind: big}]}, {name: b, devices: [{kind: big}]}]
 kinds:
 - {name: big, memory: 119 GiB, memory_bandwidth: 273 GB/s, dense_flops_per_second: 100e12,
    compute_capability: 12.1}
-tiers: {site: {bandwidth: 200 Gbit/s, latency: 5 us}}
+tiers: {site: {bandwidth: 20 Gbit/s, latency: 5 us}}
 )";
   const std::string own = std::string("objectives: {time_per_output_token: 400 ms}\n") + kWork;
   const auto most = Most(cluster, "Llama-3-70B");

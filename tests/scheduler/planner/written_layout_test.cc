@@ -82,12 +82,13 @@ TEST_CASE("the published layout fits, limited by the A5000 stage") {
 }
 
 TEST_CASE("even layouts of the published case are refused, naming each A4000 and what is missing") {
-  const std::string tensor =
-      Reason("replicas: [{stages: [{devices: [a/0..3, b/0..1, c/0..1], layers: 80}]}]");
+  const std::string all = "replicas: [{stages: [{devices: [a/0..3, b/0..1, c/0..1], layers: 80";
+  const std::string tensor = Reason(all + ", fractions: [1, 1, 1, 1, 1, 1, 1, 1]}]}]");
   CHECK_THAT(tensor, Contains("layout.yaml: replicas[0]") && Contains("c/0 (A4000)") &&
                          Contains("c/1 (A4000)") && Contains("weights 16.06 GiB") &&
                          Contains("GiB are missing"));
   CHECK_THAT(tensor, !Contains("A5000"));
+  CHECK(Reason(all + "}]}]") == "");  // cut by speed and memory it fits
   std::string even = "replicas: [{stages: [";
   for (const char* device : {"a/0", "a/1", "a/2", "a/3", "b/0", "b/1", "c/0", "c/1"})
     even += std::string("{devices: [") + device + "], layers: 10},";
@@ -126,8 +127,8 @@ TEST_CASE("a layout that cannot be is refused with file, key and reason") {
   CHECK_THAT(Reason("replicas: [{role: prefill, stages: [{devices: [a/0..3], layers: 80}]}]"),
              Contains("prefill and decode replicas are needed"));
   CHECK_THAT(Reason("replicas: [{stages: [{devices: [a/0..3], layers: 74}, {devices: [b/0, c/0], "
-                    "layers: 6}]}]"),
-             Contains("make it several stages"));
+                    "layers: 6, fractions: [1]}]}]"),
+             Contains("stages[1].fractions: 1 for 2 devices"));
 }
 
 TEST_CASE("a difference of two plans shows figures, replicas and what must be loaded") {

@@ -22,7 +22,11 @@ std::vector<StageLayout> RandomStages(int max_width, Numbers* numbers) {
   for (int layer = count; layer < kMadeLayers; ++layer) {
     ++stages[numbers->From(0, count - 1)].layers;
   }
-  for (StageLayout& stage : stages) stage.width = numbers->From(1, max_width);
+  for (StageLayout& stage : stages) {
+    stage.width = numbers->From(1, max_width);
+    if (numbers->From(0, 1) == 0) continue;
+    for (int rank = 0; rank < stage.width; ++rank) stage.fractions.push_back(numbers->From(1, 7));
+  }
   return stages;
 }
 
@@ -51,6 +55,7 @@ std::string Describe(const ReplicaOptions& options) {
   std::string text;
   for (const StageLayout& stage : options.stages) {
     text += std::to_string(stage.layers) + "x" + std::to_string(stage.width) + " ";
+    for (const double fraction : stage.fractions) text += ":" + std::to_string(fraction) + " ";
   }
   for (const kernels::Isa isa : options.isas) text += std::string(kernels::Name(isa)) + " ";
   return text + "rows " + std::to_string(options.max_batched_tokens);

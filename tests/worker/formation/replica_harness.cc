@@ -61,9 +61,13 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
   std::vector<v1::ConfigureRequest> requests;
   int64_t layer = 0;
   for (size_t stage = 0; stage < stages.size(); ++stage) {
-    const auto shares = scheduler::StageShares(*model, layer, layer + stages[stage].layers,
-                                               stages[stage].width, options.weight_dtype);
-    layer += stages[stage].layers;
+    const auto& [layers, width, fractions] = stages[stage];
+    const auto shares =
+        fractions.empty()
+            ? scheduler::StageShares(*model, layer, layer + layers, width, options.weight_dtype)
+            : scheduler::UnevenStageShares(*model, layer, layer + layers, fractions,
+                                           options.weight_dtype);
+    layer += layers;
     for (size_t rank = 0; rank < shares.size(); ++rank) {
       v1::Peer* peer = request.add_peers();
       peer->set_stage(static_cast<int>(stage));

@@ -25,6 +25,7 @@ namespace tessera::worker {
 struct StageLayout {
   int64_t layers = 0;
   int width = 1;
+  std::vector<double> fractions = {};  // of its ranks; empty: they hold even parts
 };
 
 struct ReplicaOptions {

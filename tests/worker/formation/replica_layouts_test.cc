@@ -81,6 +81,9 @@ TEST_CASE("stages of several ranks, before and behind stages of one, give one wo
     const int64_t layers = LayersOf(model);
     for (const std::vector<StageLayout>& stages : {std::vector<StageLayout>{{layers, 2}},
                                                    {{layers, 4}},
+                                                   {{layers, 2, {0.64, 0.36}}},
+                                                   {{layers, 3, {1, 7, 2}}},
+                                                   {{1, 2, {1, 3}}, {layers - 1, 1}},
                                                    {{1, 2}, {layers - 1, 1}},
                                                    {{1, 1}, {layers - 1, 3}}}) {
       INFO(model << ", " << stages[0].layers << " x " << stages[0].width);
