@@ -6,9 +6,10 @@
 // (rack, site, region), never faster than an uplink on the way. A latency that is not given is its
 // tier's default (an uplink's: none beside the tier's; a pair's, where no machine names a site: a
 // region's between machines that are far from each other). Machines are grouped by their links, not
-// by the names of sites: see machine_groups.h. Thread rule: immutable after
-// MakeClusterGraph; specs are stable in memory for its life (move-only). Errors: InvalidArgument
-// naming file, key and reason.
+// by the names of sites: see machine_groups.h. A machine whose devices are joined by unlike links
+// is several nodes of one name, of devices that are joined alike, with links of their own between
+// them. Thread rule: immutable after MakeClusterGraph; specs are stable in memory for its life
+// (move-only). Errors: InvalidArgument naming file, key and reason.
 #pragma once
 
 #include <map>
@@ -38,6 +39,7 @@ struct MachineNode {
   std::string name;
   std::string site;  // as described: what its uplink, if it has one, is shared by
   std::string rack;
+  int host = 0;        // the first node of the same machine: what fails with it
   int place = 0;       // machines of a place have equal links to all others; see machine_groups.h
   int wide_place = 0;  // those of a wide place have alike ones; never more than places
   int group = 0;       // of machines that are near each other, however this was written
@@ -101,10 +103,6 @@ class ClusterGraph {
   std::vector<std::vector<double>> together_;
   double budget_ = 0;
 };
-
-// What a kind without efficiencies of its own reaches: about the least of the calibrated cards.
-inline constexpr double kDefaultComputeEfficiency = 0.4;
-inline constexpr double kDefaultMemoryEfficiency = 0.8;
 
 // The named kind with the cluster's own figures over the catalogue's; nothing where neither has it.
 std::optional<v1::DeviceKind> DescribedKind(const v1::Cluster& cluster,

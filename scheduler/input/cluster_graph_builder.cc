@@ -6,8 +6,9 @@
 
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/input/described_device.h"
+#include "scheduler/input/device_joints.h"
 #include "scheduler/input/machine_groups.h"
-#include "scheduler/input/runtime_reserve.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -35,12 +36,6 @@ LinkSpec ToSpec(const v1::Link& link) {
   if (link.incast_senders() > 0) spec.incast_threshold = link.incast_senders();
   spec.incast_seconds_per_byte = link.incast_seconds_per_byte();
   return spec;
-}
-
-bool Measures(const v1::MeasuredProfile& profile) {
-  return profile.memory_read_bytes_per_second() > 0 || profile.prefill_efficiency() > 0 ||
-         profile.decode_efficiency() > 0 || profile.step_overhead_seconds() > 0 ||
-         profile.kv_codec_bytes_per_second() > 0;
 }
 
 // Without what separates names in plans and in changes to clusters.
@@ -133,39 +128,6 @@ class ClusterGraphBuilder {
     return kind;
   }
 
-  static DeviceSpec SpecOf(const v1::DeviceKind& kind, const v1::DeviceGroup& group) {
-    DeviceSpec spec;
-    spec.kind = kind.name();
-    spec.memory_bytes =
-        static_cast<double>(group.memory_bytes() > 0 ? group.memory_bytes() : kind.memory_bytes());
-    spec.memory_bytes_per_second = kind.memory_bandwidth_bytes_per_second();
-    spec.flops_per_second = kind.dense_flops_per_second();
-    spec.compute_efficiency =
-        kind.prefill_efficiency() > 0 ? kind.prefill_efficiency() : kDefaultComputeEfficiency;
-    spec.memory_efficiency =
-        kind.decode_efficiency() > 0 ? kind.decode_efficiency() : kDefaultMemoryEfficiency;
-    spec.layer_overhead_seconds = kind.layer_overhead_seconds();
-    spec.hides_decode = IsCpuKind(kind.name());
-    spec.estimated = kind.efficiency_source().empty();
-    if (!group.has_profile()) return spec;
-    const v1::MeasuredProfile& profile = group.profile();
-    if (profile.memory_read_bytes_per_second() > 0) {
-      spec.memory_bytes_per_second = profile.memory_read_bytes_per_second();
-      spec.memory_efficiency = 1;
-    }
-    if (profile.prefill_efficiency() > 0) spec.compute_efficiency = profile.prefill_efficiency();
-    if (profile.decode_efficiency() > 0) spec.memory_efficiency = profile.decode_efficiency();
-    spec.kv_codec_bytes_per_second = profile.kv_codec_bytes_per_second();
-    if (profile.step_overhead_seconds() > 0) {
-      spec.step_overhead_seconds = profile.step_overhead_seconds();
-      spec.layer_overhead_seconds = 0;
-    }
-    const bool memory =
-        profile.memory_read_bytes_per_second() > 0 || profile.decode_efficiency() > 0;
-    if (memory && profile.prefill_efficiency() > 0) spec.estimated = false;
-    return spec;
-  }
-
   // A link of the description; the tier's latency where it has none of its own.
   LinkSpec SpecOf(const v1::Link& link, const Tier& tier) {
     LinkSpec spec = ToSpec(link);
@@ -253,8 +215,7 @@ class ClusterGraphBuilder {
       if (absl::Status s = CheckLink(machine.uplink(), key + ".uplink"); !s.ok()) return s;
       node.uplink = ToSpec(machine.uplink());
     }
-    int devices = 0;
-    const int index = static_cast<int>(graph_.machines_.size());
+    std::vector<Slot> slots;
     v1::Link inside;
     for (int i = 0; i < machine.devices_size(); ++i) {
       const v1::DeviceGroup& group = machine.devices(i);
@@ -278,7 +239,7 @@ class ClusterGraphBuilder {
            peer.bandwidth_bytes_per_second() < inside.bandwidth_bytes_per_second())) {
         inside = peer;
       }
-      if (group.count() > kMaxDevicesPerMachine - devices) {
+      if (group.count() > kMaxDevicesPerMachine - static_cast<int>(slots.size())) {
         return Error(at + ".count",
                      StrCat("a machine has at most ", kMaxDevicesPerMachine, " devices"));
       }
@@ -290,23 +251,94 @@ class ClusterGraphBuilder {
       }
       const double price =
           group.price_usd_per_hour() > 0 ? group.price_usd_per_hour() : kind->price_usd_per_hour();
-      DevicePool& pool = PoolOf(index, Intern(SpecOf(*kind, group)), price);
-      pool.count += std::max(1, group.count());
-      for (int d = 0; d < std::max(1, group.count()); ++d) pool.indices.push_back(devices++);
-    }
-    node.price_usd_per_hour = machine.price_usd_per_hour();
-    if (machine.price_usd_per_hour() > 0) {
-      for (DevicePool& pool : graph_.pools_) {
-        if (pool.machine == index) pool.price_usd_per_hour = machine.price_usd_per_hour() / devices;
-      }
+      slots.insert(slots.end(), static_cast<size_t>(std::max(1, group.count())),
+                   {Intern(DescribedDevice(*kind, group)), price});
     }
     if (cluster_.tiers().has_machine()) inside = cluster_.tiers().machine();
     if (machine.has_inside()) inside = machine.inside();
-    if (devices > 1) {
+    if (slots.size() > 1) {
       if (absl::Status s = CheckInside(machine, inside, key); !s.ok()) return s;
     }
-    node.inside = devices > 1 ? SpecOf(inside, kMachineTier) : ToSpec(inside);
-    graph_.machines_.push_back(std::move(node));
+    if (machine.price_usd_per_hour() > 0) {
+      for (Slot& slot : slots)
+        slot.price_usd_per_hour = machine.price_usd_per_hour() / static_cast<double>(slots.size());
+    }
+    node.price_usd_per_hour = machine.price_usd_per_hour();
+    node.inside = slots.size() > 1 ? SpecOf(inside, kMachineTier) : ToSpec(inside);
+    return AddNodes(machine, key, slots, node);
+  }
+
+  struct Slot {
+    const DeviceSpec* spec = nullptr;
+    double price_usd_per_hour = 0;
+  };
+
+  // One node for devices that are joined alike; of most machines all are.
+  absl::Status AddNodes(const v1::Machine& machine, const std::string& key,
+                        const std::vector<Slot>& slots, const MachineNode& node) {
+    const int first = static_cast<int>(graph_.machines_.size());
+    const absl::StatusOr<DeviceJoints> joints =
+        JointsOf(machine, key, static_cast<int>(slots.size()), node.inside);
+    if (!joints.ok()) return joints.status();
+    for (const std::vector<int>& members : joints->groups()) {
+      const int index = static_cast<int>(graph_.machines_.size());
+      for (const int device : members) {
+        const Slot& slot = slots[static_cast<size_t>(device)];
+        DevicePool& pool = PoolOf(index, slot.spec, slot.price_usd_per_hour);
+        ++pool.count;
+        pool.indices.push_back(device);
+      }
+      graph_.machines_.push_back(node);
+      graph_.machines_.back().host = first;
+      if (members.size() > 1) graph_.machines_.back().inside = joints->Slowest(members, members);
+      for (int other = first; other < index; ++other) {
+        const LinkSpec link =
+            joints->Slowest(joints->groups()[static_cast<size_t>(other - first)], members);
+        inner_links_[{other, index}] = inner_links_[{index, other}] = link;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<DeviceJoints> JointsOf(const v1::Machine& machine, const std::string& key,
+                                        int devices, const LinkSpec& inside) {
+    if (absl::Status s = CheckPairs(machine, key, devices); !s.ok()) return s;
+    std::vector<DeviceJoint> pairs;
+    for (const v1::DevicePair& pair : machine.pairs()) {
+      pairs.push_back({pair.device(), pair.has_to() ? pair.to() : kAllOthers,
+                       SpecOf(pair.link(), kMachineTier)});
+    }
+    return DeviceJoints(devices, inside, pairs);
+  }
+
+  absl::Status CheckPairs(const v1::Machine& machine, const std::string& key, int devices) const {
+    constexpr int kMaxPairedDevices = 64;
+    if (machine.pairs().empty()) return absl::OkStatus();
+    if (machine.price_usd_per_hour() > 0) {
+      return Error(key + ".pairs", StrCat("machine ", machine.name(),
+                                          " has a price as a whole; give its devices prices"));
+    }
+    if (devices > kMaxPairedDevices) {
+      return Error(key + ".pairs",
+                   StrCat("are for machines of at most ", kMaxPairedDevices, " devices"));
+    }
+    std::set<std::pair<int, int>> seen;
+    for (int i = 0; i < machine.pairs_size(); ++i) {
+      const v1::DevicePair& pair = machine.pairs(i);
+      const std::string at = StrCat(key, ".pairs[", i, "]");
+      for (const int device : {pair.device(), pair.has_to() ? pair.to() : pair.device()}) {
+        if (device < 0 || device >= devices) {
+          return Error(at, StrCat("machine ", machine.name(), " has no device ", device,
+                                  "; its devices are 0 to ", devices - 1));
+        }
+      }
+      if (pair.has_to() && pair.to() == pair.device())
+        return Error(at, "joins a device to itself; leave out `to` for its link to all others");
+      const int to = pair.has_to() ? pair.to() : -1;
+      if (!seen.insert(std::minmax(pair.device(), to)).second)
+        return Error(at, "says again what an earlier pair says; keep one");
+      if (absl::Status s = CheckLink(pair.link(), at + ".link"); !s.ok()) return s;
+    }
     return absl::OkStatus();
   }
 
@@ -462,7 +494,11 @@ class ClusterGraphBuilder {
     for (size_t m = 0; m < graph_.machines_.size(); ++m) {
       const MachineNode& machine = graph_.machines_[m];
       const LinkSpec uplink = machine.uplink.value_or(LinkSpec());
-      const std::string name = named.contains(machine.name) ? machine.name : "";
+      const bool several = inner_links_.lower_bound({static_cast<int>(m), 0}) !=
+                           inner_links_.lower_bound({static_cast<int>(m) + 1, 0});
+      const std::string name = several                        ? StrCat(machine.name, "/", m)
+                               : named.contains(machine.name) ? machine.name
+                                                              : "";
       const auto [at, fresh] =
           places.emplace(std::tuple(machine.site, machine.rack, uplink, name), members_.size());
       if (fresh) {
@@ -489,6 +525,12 @@ class ClusterGraphBuilder {
   }
 
   absl::Status LinkPlaces(size_t a, size_t b) {
+    const auto inner = inner_links_.find(
+        {static_cast<int>(members_[a].front()), static_cast<int>(members_[b].back())});
+    if (inner != inner_links_.end()) {
+      form_.links[a * members_.size() + b] = inner->second;
+      return absl::OkStatus();
+    }
     const MachineNode& from = graph_.machines_[members_[a].front()];
     const MachineNode& to = graph_.machines_[members_[b].back()];
     const v1::Link* pair = PairLinkOf(from, to);
@@ -523,6 +565,7 @@ class ClusterGraphBuilder {
   bool names_sites_ = false;                  // some machine does
   std::vector<std::vector<size_t>> members_;  // machines, by place
   PlaceLinks form_;
+  std::map<std::pair<int, int>, LinkSpec> inner_links_;  // between nodes of one machine
   std::vector<bool> far_pairs_;  // by two places: whether the latency of their pair is not known
   ClusterGraph graph_;
 };

@@ -18,6 +18,16 @@ DeviceCounts DevicesOf(const PlacementProblem& problem,
   return used;
 }
 
+namespace {
+
+// The machine that a pool stands in: of several nodes of one machine the first.
+int HostOf(const PlacementProblem& problem, int pool) {
+  const int machine = problem.graph->pools()[static_cast<size_t>(pool)].machine;
+  return problem.graph->machines()[static_cast<size_t>(machine)].host;
+}
+
+}  // namespace
+
 DeviceCounts AllDevices(const PlacementProblem& problem) {
   DeviceCounts counts;
   for (const DevicePool& pool : problem.graph->pools()) counts.push_back(pool.count);
@@ -27,7 +37,7 @@ DeviceCounts AllDevices(const PlacementProblem& problem) {
 DeviceCounts OfMachine(const PlacementProblem& problem, const DeviceCounts& wanted, int machine) {
   DeviceCounts counts = wanted;
   for (size_t p = 0; p < counts.size(); ++p) {
-    if (problem.graph->pools()[p].machine != machine) counts[p] = 0;
+    if (HostOf(problem, static_cast<int>(p)) != machine) counts[p] = 0;
   }
   return counts;
 }
@@ -35,9 +45,8 @@ DeviceCounts OfMachine(const PlacementProblem& problem, const DeviceCounts& want
 std::vector<int> MachinesOf(const PlacementProblem& problem, const PlacedReplica& replica) {
   std::vector<int> machines;
   for (const LayoutStage& stage : replica.stages) {
-    ForEachPart(stage, [&](const LayoutPart& part) {
-      machines.push_back(problem.graph->pools()[static_cast<size_t>(part.pool)].machine);
-    });
+    ForEachPart(stage,
+                [&](const LayoutPart& part) { machines.push_back(HostOf(problem, part.pool)); });
   }
   std::sort(machines.begin(), machines.end());
   machines.erase(std::unique(machines.begin(), machines.end()), machines.end());

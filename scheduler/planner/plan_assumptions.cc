@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/described_device.h"
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/planner/report/plan_attainment.h"
 #include "scheduler/search/search_options.h"
