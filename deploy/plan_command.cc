@@ -25,6 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kInt4[] = "int4";
+
 // Flags beat the objectives of the workload, not those of its classes.
 absl::Status ReadObjectives(const PlanFlags& flags, scheduler::WorkloadOptions* given,
                             v1::Workload* workload) {
@@ -141,13 +143,22 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
           StrCat("--weight-network: ", StdView(network.status().message())));
     options->move.network_bytes_per_second = *network;
   }
-  const absl::StatusOr<v1::DataType> weights = DataTypeNamed("--dtype", flags.weight_dtype);
-  if (!weights.ok()) return weights.status();
+  const bool int4 = flags.weight_dtype == kInt4;  // says the model, not the type of its weights
+  const absl::StatusOr<v1::DataType> weights =
+      DataTypeNamed("--dtype", int4 ? std::string() : flags.weight_dtype);
+  if (!weights.ok())
+    return absl::InvalidArgumentError(StrCat(StdView(weights.status().message()), ", int4"));
   const absl::StatusOr<v1::DataType> kv = DataTypeNamed("--kv-dtype", flags.kv_dtype);
   if (!kv.ok()) return kv.status();
   options->weight_dtype = *weights;
   options->kv_dtype = *kv;
   return absl::OkStatus();
+}
+
+// Plans for a checkpoint of the model whose matrices are int4, as published ones are.
+void MakeInt4(v1::Model* model) {
+  constexpr int kUsualGroup = 128;
+  if (!model->has_quantization()) model->mutable_quantization()->set_group_size(kUsualGroup);
 }
 
 // Lengths that no sequence holds would be cut to one, and the plan be for other requests.
@@ -238,6 +249,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   question.options = flags.options;
   question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
+  if (flags.weight_dtype == kInt4) MakeInt4(&input.model);
   question.options.preference = PreferenceOf(flags);
   // Whoever writes a layout names its devices.
   question.options.supported_only = !flags.include_unsupported && flags.layout.empty();

@@ -263,7 +263,9 @@ absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& mod
   } fields[] = {{"layers", LayerCount(planned), LayerCount(model)},
                 {"hidden", planned.hidden(), model.hidden()},
                 {"vocabulary", planned.vocabulary(), model.vocabulary()},
-                {"tied_embeddings", planned.tied_embeddings(), model.tied_embeddings()}};
+                {"tied_embeddings", planned.tied_embeddings(), model.tied_embeddings()},
+                {"int4 weights in groups of", planned.quantization().group_size(),
+                 model.quantization().group_size()}};
   for (const auto& field : fields) {
     if (field.planned != field.given) return differs(field.name, field.planned, field.given);
   }

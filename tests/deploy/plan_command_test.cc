@@ -74,6 +74,24 @@ TEST_CASE("--prefer says which of three plans is taken, and refuses what says so
       Catch::Contains("--prefer: is for one model"));
 }
 
+TEST_CASE("--dtype int4 plans for a quantised checkpoint, which needs a quarter of the memory") {
+  PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
+  const auto stored = PlanFromFiles(flags);
+  flags.weight_dtype = "int4";
+  const auto int4 = PlanFromFiles(flags);
+  REQUIRE(stored.status().message() == "");
+  REQUIRE(int4.status().message() == "");
+  const auto bytes = [](const v1::DeploymentPlan& plan) {
+    return static_cast<double>(plan.replicas(0).stages(0).workers(0).weight_bytes());
+  };
+  CHECK(bytes(*int4) < 0.45 * bytes(*stored));  // embedding and head keep their type
+  CHECK_THAT(std::string(scheduler::CheckPlanIsFor(*int4, stored->model()).message()),
+             Catch::Contains("int4 weights in groups of = 128"));
+  flags.weight_dtype = "int3";
+  CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
+             Catch::Contains("--dtype: \"int3\" is none of") && Catch::Contains("int4"));
+}
+
 TEST_CASE("every example is planned, and its plan survives the file") {
   int examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator("deploy/clusters")) {
