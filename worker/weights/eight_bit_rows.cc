@@ -2,11 +2,14 @@
 
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/byte_rows.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
@@ -48,14 +51,22 @@ class EightBitRows : public RowSource {
         row_scales_((matrix.columns + matrix.scaled_columns - 1) / matrix.scaled_columns) {}
 
   std::string Describe() const override { return codes_.Describe(); }
-  absl::StatusOr<RowForm> FormOf(const IndexRange& /*columns*/) const override { return RowForm{}; }
+  absl::StatusOr<RowForm> FormOf(const IndexRange& columns) const override {
+    if (!matrix_.keeps_codes) return RowForm{};
+    const bool cut = matrix_.scaled_columns < matrix_.columns;
+    const int64_t group =
+        cut ? std::gcd(std::gcd(matrix_.scaled_columns, kMaxGroup), columns.begin) : kMaxGroup;
+    if (group < kMinGroup) return RowForm{};
+    return RowForm{.dtype = kernels::DType::kF8, .group_size = group};
+  }
   int64_t code_bits() const override { return matrix_.bits; }
 
-  absl::Status Read(const IndexRange& rows, const IndexRange& columns, const RowForm& /*form*/,
+  absl::Status Read(const IndexRange& rows, const IndexRange& columns, const RowForm& form,
                     RowScratch* scratch, std::byte* out) const override {
     std::vector<std::byte>& codes = scratch->parts[0];
     absl::Status read = ReadBlock(codes_, matrix_.columns, rows, columns, 1, &codes);
     if (!read.ok()) return read;
+    if (form.is_codes()) return CopyCodes(rows, columns, form, codes.data(), out);
     auto* values = reinterpret_cast<float*>(out);
     const std::byte* code = codes.data();
     for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -71,10 +82,7 @@ class EightBitRows : public RowSource {
           sum += *values;
         }
         // One that is no number stays so in the sum.
-        if (std::isnan(sum)) {
-          return absl::InvalidArgumentError(
-              StrCat("row ", row, " has a code that is no number; ", "the checkpoint is damaged"));
-        }
+        if (std::isnan(sum)) return NoNumber(row);
         begin = end;
       }
     }
@@ -82,6 +90,34 @@ class EightBitRows : public RowSource {
   }
 
  private:
+  static constexpr int64_t kMaxGroup = 128, kMinGroup = 32;
+
+  static absl::Status NoNumber(int64_t row) {
+    return absl::InvalidArgumentError(
+        StrCat("row ", row, " has a code that is no number; the checkpoint is damaged"));
+  }
+
+  // FP8 as it is, in rows of kernels/byte_rows.h.
+  absl::Status CopyCodes(const IndexRange& rows, const IndexRange& columns, const RowForm& form,
+                         const std::byte* codes, std::byte* out) const {
+    const int64_t row_bytes = RowBytes(form, columns.size());
+    std::memset(out, 0, static_cast<size_t>(rows.size() * row_bytes));
+    for (int64_t row = rows.begin; row < rows.end; ++row, out += row_bytes) {
+      std::memcpy(out, codes, static_cast<size_t>(columns.size()));
+      for (int64_t i = 0; i < columns.size(); ++i, ++codes) {
+        const auto magnitude = std::to_integer<uint8_t>(*codes & std::byte{0x7f});
+        if (magnitude == kernels::kF8NotANumber) return NoNumber(row);
+      }
+      std::byte* scales = out + kernels::ByteCodeBytes(columns.size());
+      const int64_t first_scale = row / matrix_.scaled_rows * row_scales_;
+      for (int64_t i = 0; i < columns.size(); i += form.group_size, scales += sizeof(float)) {
+        const int64_t at = first_scale + (columns.begin + i) / matrix_.scaled_columns;
+        std::memcpy(scales, &scales_[static_cast<size_t>(at)], sizeof(float));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   const StoredMatrix matrix_;
   const CheckpointTensor codes_;
   const Values values_;

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/dtype.h"
+#include "kernels/offset_blocks.h"
 #include "worker/weights/index_range.h"
 #include "worker/weights/safetensors.h"
 
@@ -22,13 +23,16 @@ namespace tessera::worker {
 
 // What rows are read as.
 struct RowForm {
-  // kF32, kF16, kBF16: elements, dense. kI4: codes and words of kernels/int4_rows.h.
+  // kF32, kF16, kBF16: elements, dense. Else codes and what they share: kI4 of
+  // kernels/int4_rows.h, kI8 and kF8 of kernels/byte_rows.h.
   kernels::DType dtype = kernels::DType::kF32;
-  int64_t group_size = 0;  // kI4: inputs that share a scale
-  // Of elements: as int8 in groups of so many inputs they keep their values exactly; 0: they do
-  // not.
-  int64_t int8_group_size = 0;
+  int64_t group_size = 0;             // of codes: inputs that share a scale
+  kernels::OffsetBlocks blocks = {};  // kI4 with an offset
 
+  bool is_codes() const {
+    return dtype == kernels::DType::kI4 || dtype == kernels::DType::kI8 ||
+           dtype == kernels::DType::kF8;
+  }
   bool operator==(const RowForm&) const = default;
 };
 

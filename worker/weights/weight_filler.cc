@@ -142,7 +142,7 @@ absl::Status WeightFiller::Pack(const Part& part, const Staging& staging) {
     const int64_t stop = std::min(end, (row / kPanelRows + 1) * kPanelRows);
     auto* in = const_cast<std::byte*>(staging.read.data() + (row - begin) * row_bytes);
     const TensorView rows =
-        piece.form.dtype == DType::kI4
+        piece.form.is_codes()
             ? TensorView(in, DType::kI8, {stop - row, row_bytes})
             : TensorView(in, piece.form.dtype, {stop - row, piece.columns.size()});
     status = ops_->PackWeightRows(*piece.packed, row, rows);

@@ -264,28 +264,27 @@ class ModelPlanner {
     return OpenMatrix(checkpoint_, model_, part.name, OutputsOf(part), InputsOf(part));
   }
 
-  // Parts of one matrix are codes with scales for as many inputs, or none is.
+  // Parts of one matrix are codes of one type with scales for as many inputs, or none is.
   static void MakeAlike(std::vector<RowForm>* forms) {
     int64_t group = 0;
     bool all = true;
     for (const RowForm& form : *forms) {
-      all = all && KeepsCodes(form);
+      all = all && form.is_codes() && form.dtype == (*forms)[0].dtype &&
+            form.blocks == (*forms)[0].blocks;
       group = std::gcd(group, form.group_size);
     }
-    const int64_t int8_group = (*forms)[0].int8_group_size;
-    const bool all_int8 = std::all_of(forms->begin(), forms->end(), [&](const RowForm& form) {
-      return form.int8_group_size == int8_group;
-    });
     for (RowForm& form : *forms) {
-      if (!all_int8) form.int8_group_size = 0;
-      if (!KeepsCodes(form)) continue;
-      form = all ? RowForm{.dtype = form.dtype, .group_size = group} : RowForm{};
+      if (!form.is_codes()) continue;
+      if (all) {
+        form.group_size = group;
+      } else {
+        form = RowForm{};
+      }
     }
   }
 
   void NoteDecoded(const RowSlice& slice, const RowForm& form, LinearSpec spec) {
-    const bool kept = KeepsCodes(form) || form.int8_group_size > 0;
-    if (kept || slice.source->code_bits() == 0) return;
+    if (form.is_codes() || slice.source->code_bits() == 0) return;
     decoded_.stored_bytes +=
         slice.rows.size() * slice.columns.size() * slice.source->code_bits() / 8;
     spec.out_features = slice.rows.size();
@@ -293,22 +292,13 @@ class ModelPlanner {
   }
 
   LinearSpec SpecOf(const RowForm& form, int64_t in_features, int64_t out_features) const {
-    LinearSpec spec = {.in_features = in_features,
-                       .out_features = out_features,
-                       .weight_dtype = options_.weight_dtype,
-                       .group_size = options_.int8_group_size};
-    if (KeepsCodes(form)) {
-      spec.weight_dtype = form.dtype;
-      spec.group_size = form.group_size;
-    } else if (form.int8_group_size > 0) {
-      spec.weight_dtype = DType::kI8;
-      spec.group_size = form.int8_group_size;
-    }
-    return spec;
+    const bool codes = form.is_codes();  // ops multiply with them as the checkpoint has them
+    return {.in_features = in_features,
+            .out_features = out_features,
+            .weight_dtype = codes ? form.dtype : options_.weight_dtype,
+            .group_size = codes ? form.group_size : options_.int8_group_size,
+            .blocks = form.blocks};
   }
-
-  // Ops multiply with the codes as the checkpoint has them.
-  static bool KeepsCodes(const RowForm& form) { return form.dtype == DType::kI4; }
 
   // A router is small and decides a lot: f32 whatever the rest is.
   absl::Status AddRouter(const ModelTensor& tensor, kernels::PackedWeights* router) {
@@ -321,7 +311,7 @@ class ModelPlanner {
     const RowSlice slice = {*source, {0, experts}, {0, hidden}};
     auto form = slice.source->FormOf(slice.columns);
     if (!form.ok()) return form.status();
-    if (KeepsCodes(*form)) form = RowForm{};
+    if (form->is_codes()) form = RowForm{};
     plan_.AddMatrix(router, spec);
     plan_.AddRows(router, 0, slice, *form);
     return absl::OkStatus();

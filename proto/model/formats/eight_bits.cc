@@ -19,6 +19,7 @@ namespace {
 constexpr std::string_view kCodes[] = {"F8_E4M3", "I8"};
 constexpr std::string_view kZeros[] = {"I8"};
 constexpr int64_t kMaxBlock = int64_t{1} << 20;
+constexpr int64_t kMinKeptGroup = 32;
 constexpr int64_t kBlock = 128;  // where quantization_config names none
 
 bool HoldsEightBits(const TensorDirectory& tensors, const std::string& name) {
@@ -94,6 +95,9 @@ absl::StatusOr<StoredMatrix> FindEightBits(const TensorDirectory& tensors,
   } else {
     matrix.further.push_back(zeros);
   }
+  // As FP8 in groups that kernels have; int8 may have the code -128, which they do not.
+  matrix.keeps_codes = found->dtype == kCodes[0] && (matrix.scaled_columns >= matrix.columns ||
+                                                     matrix.scaled_columns % kMinKeptGroup == 0);
   // Activations keep their type.
   for (const char* other : {".input_scale", ".activation_scale", ".input_zero_point"}) {
     matrix.further.push_back(name + other);

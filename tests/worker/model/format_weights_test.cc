@@ -202,6 +202,10 @@ TEST_CASE("codes are kept where a matrix has 4 bits or fewer in order, else byte
   const auto fp8 = load("llama_fp8_blocks");
   CHECK(fp8->decoded.stored_bytes == 2 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 32 * 48));
   CHECK(fp8->decoded.held_bytes >= 4 * fp8->decoded.stored_bytes);
+  // q, k and v are FP8; of gate and up only one is, and the others are int8.
+  const auto eight = load("qwen2_eight_bits");
+  CHECK(dtype(eight->layers[0].attention.qkv) == DType::kF8);
+  CHECK(dtype(eight->layers[0].ffn.up) == DType::kF32);
   CHECK(load("llama")->decoded.stored_bytes == 0);
 }
 
