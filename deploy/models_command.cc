@@ -84,18 +84,17 @@ std::string LayersText(const v1::Model& model) {
   return text;
 }
 
-std::string MixtureText(v1::DataType dtype) {
-  return StrCat("of other or several types, counted as decoded to ", TypeName(dtype));
-}
-
 std::string WeightsText(const v1::Model& model, double bytes) {
   const v1::Quantization& quantization = model.quantization();
   if (quantization.format() == v1::WEIGHT_FORMAT_GGUF) {
-    const std::string kept = quantization.int4_part() == 1   ? std::string("kept as int4")
-                             : quantization.int8_part() == 1 ? std::string("kept as int8")
-                                                             : MixtureText(model.dtype());
-    return StrCat("weights:  ", Bytes(bytes), " as workers hold them; matrices of layers (GGUF) ",
-                  kept, "\n");
+    const std::string kept = absl::StrFormat(
+        "weights:  %s as workers hold them; matrices of layers (GGUF) kept as codes", Bytes(bytes));
+    const double decoded = quantization.decoded_part();
+    if (decoded == 0) return StrCat(kept, "\n");
+    return StrCat(kept,
+                  absl::StrFormat(", but for %.0f %% of a layer or less, counted as decoded to "
+                                  "%s\n",
+                                  100 * decoded, TypeName(model.dtype())));
   }
   const std::string_view format = FormatName(model.quantization().format());
   const std::string matrices = KeepsInt4(model) ? StrCat(", matrices of layers int4 (", format, ")")

@@ -415,6 +415,10 @@ class Ops {
   // as any of its size. CUDA's take all three; on CPUs only the reference's take f16, for tests.
   virtual bool ComputesIn(DType dtype) const { return dtype != DType::kF16; }
 
+  // Of codes (f8, i8, i4): whether linears of such groups are worth their bytes. Where they are
+  // not, linears take them too, but only the plain kernel does.
+  virtual bool ComputesCodes(const LinearSpec& /*spec*/) const { return true; }
+
   virtual absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) = 0;
   virtual absl::Status RmsNorm(const NormArgs& args, Stream& stream) = 0;
   virtual absl::Status LayerNorm(const NormArgs& args, Stream& stream) = 0;

@@ -25,9 +25,5 @@ constexpr int64_t Int4GroupInputs(int64_t stored) {
 constexpr double Int4ElementBytes(int64_t group_inputs) {
   return 0.5 + 4.0 / static_cast<double>(group_inputs);
 }
-// The same of an int8 weight.
-constexpr double Int8ElementBytes(int64_t group_inputs) {
-  return 1 + 4.0 / static_cast<double>(group_inputs);
-}
 
 }  // namespace tessera

@@ -22,7 +22,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int32_t kBlockInputs = 32;  // of Q4_0 and Q8_0
+constexpr int32_t kBlockInputs = 32;  // columns of ranks begin between so many
+
+// Types that workers on every device keep as codes, and the bytes of a weight there with its
+// scales: 4 bytes for 32 inputs; of Q4_K 2 bytes for 32 and 4 for 256. GPUs decode Q6_K, whose
+// groups of 16 they have no kernel for, so it is planned as if it were decoded everywhere.
+struct KeptType {
+  std::string_view name;
+  double element_bytes;
+};
+constexpr std::array kKeptTypes = {KeptType{"Q4_0", 0.625}, KeptType{"Q4_1", 0.625},
+                                   KeptType{"Q4_K", 0.578125}, KeptType{"Q8_0", 1.125}};
 
 bool IsPlain(std::string_view dtype) { return dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
 
@@ -154,11 +164,17 @@ absl::StatusOr<Opened> Open(const fs::path& path) {
   return opened;
 }
 
+constexpr double kDecodedBytes = 2;
+
 // How many elements the matrices of a file have.
 struct MatrixCounts {
   std::map<std::string, double> by_type;
-  double layers = 0;          // in layers, routers aside
-  double int4 = 0, int8 = 0;  // of these, kept as codes
+  // Of a layer, routers aside.
+  struct Layer {
+    double elements = 0, decoded = 0, code_bytes = 0;
+    double bytes() const { return (code_bytes + kDecodedBytes * decoded) / elements; }
+  };
+  std::map<int64_t, Layer> layers;
 };
 
 // Parts that are computed as one matrix are kept as codes where all are of one type.
@@ -182,9 +198,16 @@ MatrixCounts CountMatrices(const std::vector<SafetensorsEntry>& entries, const T
     const bool router =
         tensor.role == TensorRole::kRouter || tensor.role == TensorRole::kSharedGate;
     if (tensor.layer < 0 || router) return absl::OkStatus();
-    counts.layers += elements;
-    if (kinds == std::set<std::string_view>{"Q4_0"}) counts.int4 += elements;
-    if (kinds == std::set<std::string_view>{"Q8_0"}) counts.int8 += elements;
+    MatrixCounts::Layer& layer = counts.layers[tensor.layer];
+    layer.elements += elements;
+    const auto kept = std::find_if(kKeptTypes.begin(), kKeptTypes.end(), [&](const KeptType& type) {
+      return kinds == std::set<std::string_view>{type.name};
+    });
+    if (kept == kKeptTypes.end()) {
+      layer.decoded += elements;
+    } else {
+      layer.code_bytes += elements * kept->element_bytes;
+    }
     return absl::OkStatus();
   };
   WalkTensors(model, names, names.roots[0], count).IgnoreError();
@@ -208,9 +231,13 @@ void SetTypes(const MatrixCounts& counts, v1::Model* model) {
   v1::Quantization& quantization = *model->mutable_quantization();
   quantization.set_format(v1::WEIGHT_FORMAT_GGUF);
   quantization.set_group_size(kBlockInputs);
-  // Mixtures are planned as if all were decoded: a worker's part may be any of them.
-  if (counts.int4 == counts.layers) quantization.set_int4_part(1);
-  if (counts.int8 == counts.layers) quantization.set_int8_part(1);
+  // A worker's part may be any layers.
+  const auto most = std::max_element(
+      counts.layers.begin(), counts.layers.end(),
+      [](const auto& a, const auto& b) { return a.second.bytes() < b.second.bytes(); });
+  if (most == counts.layers.end()) return;
+  quantization.set_code_bytes(most->second.code_bytes / most->second.elements);
+  quantization.set_decoded_part(most->second.decoded / most->second.elements);
 }
 
 std::vector<SafetensorsEntry> EntriesOf(const Opened& opened) {

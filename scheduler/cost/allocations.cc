@@ -43,7 +43,7 @@ Weights WeightsOf(const ModelShape& model) {
   return model.weight_bytes_per_element >= 2 ? Weights::kHalf : Weights::kInt8;
 }
 
-// A matrix of a linear, as workers pack it; `group`: inputs of a scale.
+// A matrix of a linear, as workers pack it; `group`: inputs of an int4 scale.
 int64_t PackedBytes(Weights weights, int64_t in, int64_t out, int64_t group = kInt8GroupInputs) {
   const int64_t columns = RoundUp(out, kPanelColumns);
   switch (weights) {
@@ -51,20 +51,19 @@ int64_t PackedBytes(Weights weights, int64_t in, int64_t out, int64_t group = kI
     case Weights::kHalf: return columns * RoundUp(in, kTileInputs) * 2 + kAlignment;
     case Weights::kInt4:
       return columns * (CeilDiv(in, 2) + CeilDiv(in, group) * kFloat) + kAlignment;
-    default: return columns * (RoundUp(in, 2) + CeilDiv(in, group) * kFloat) + kAlignment;
+    default:
+      return columns * (RoundUp(in, 2) + CeilDiv(in, kInt8GroupInputs) * kFloat) + kAlignment;
   }
 }
 
-// One of a layer's matrices, of which parts may be kept as int4 and int8; `group`: inputs of an
-// int4 scale. Int8 groups of a GGUF file are not cut: where ranks begin within one, they decode it.
+// One of a layer's matrices, of which a part may be decoded; `group`: inputs that share a scale.
+// Groups that are cut have more scales.
 int64_t MatrixBytes(const ModelShape& model, int64_t in, int64_t out, int64_t group) {
   if (model.int4_group_inputs == 0) return PackedBytes(WeightsOf(model), in, out);
-  const double int8 = group == model.int4_group_inputs ? model.int8_part : 0;
-  const double rest = 1 - model.int4_part - int8;
-  double bytes = model.int4_part * static_cast<double>(PackedBytes(Weights::kInt4, in, out, group));
-  bytes += int8 * static_cast<double>(PackedBytes(Weights::kInt8, in, out, group));
-  bytes += rest * static_cast<double>(PackedBytes(WeightsOf(model), in, out));
-  return static_cast<int64_t>(bytes);
+  const double of_codes = model.code_bytes / Int4ElementBytes(model.int4_group_inputs) *
+                          static_cast<double>(PackedBytes(Weights::kInt4, in, out, group));
+  const auto decoded = static_cast<double>(PackedBytes(WeightsOf(model), in, out));
+  return static_cast<int64_t>(of_codes + model.decoded_part * decoded);
 }
 
 // Inputs of the widest linear on a rank with `share`.

@@ -102,9 +102,10 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   shape.weight_bytes_per_element = BytesPerElement(weights);
   if (KeepsInt4(model)) {
     shape.int4_group_inputs = Int4GroupInputs(model.quantization().group_size());
+    shape.code_bytes = Int4ElementBytes(shape.int4_group_inputs);
     if (model.quantization().format() == v1::WEIGHT_FORMAT_GGUF) {
-      shape.int4_part = model.quantization().int4_part();
-      shape.int8_part = model.quantization().int8_part();
+      shape.code_bytes = model.quantization().code_bytes();
+      shape.decoded_part = model.quantization().decoded_part();
     }
   }
   shape.activation_bytes_per_element = kActivationElementBytes;
@@ -174,9 +175,7 @@ double LayerParameters(const ModelShape& model, const RankShare& share, int laye
 
 double MatrixElementBytes(const ModelShape& model) {
   if (model.int4_group_inputs == 0) return model.weight_bytes_per_element;
-  return model.int4_part * Int4ElementBytes(model.int4_group_inputs) +
-         model.int8_part * Int8ElementBytes(model.int4_group_inputs) +
-         (1 - model.int4_part - model.int8_part) * model.weight_bytes_per_element;
+  return model.code_bytes + model.decoded_part * model.weight_bytes_per_element;
 }
 
 double LayerWeightBytes(const ModelShape& model, const RankShare& share, int layer) {

@@ -30,10 +30,9 @@ struct ModelShape {
   int64_t max_positions = 0;            // tokens, 0: no limit
   double weight_bytes_per_element = 2;  // B, int4 matrices aside
   int64_t int4_group_inputs = 0;        // of the layers' matrices; 0: they are not int4
-  // Of the elements of these matrices, where int4_group_inputs is not 0: kept as int4, and as int8
-  // in groups of as many; the rest as B.
-  double int4_part = 1;
-  double int8_part = 0;
+  // Of these matrices, an element: bytes of codes with scales; and the part that is held as B.
+  double code_bytes = 0;
+  double decoded_part = 0;
   double kv_bytes_per_element = 2;          // B_kv
   double activation_bytes_per_element = 4;  // in a CPU worker's buffers
   double wire_bytes_per_element = 2;        // of a hidden row between ranks and stages

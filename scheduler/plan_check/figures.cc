@@ -138,9 +138,7 @@ double MatrixElementBytes(const v1::DeploymentPlan& plan) {
   const v1::Quantization& quantization = plan.model().quantization();
   const int64_t group = Int4GroupInputs(quantization.group_size());
   if (quantization.format() != v1::WEIGHT_FORMAT_GGUF) return Int4ElementBytes(group);
-  const double int4 = quantization.int4_part(), int8 = quantization.int8_part();
-  return int4 * Int4ElementBytes(group) + int8 * Int8ElementBytes(group) +
-         (1 - int4 - int8) * WeightElementBytes(plan);
+  return quantization.code_bytes() + quantization.decoded_part() * WeightElementBytes(plan);
 }
 
 }  // namespace

@@ -246,7 +246,8 @@ TEST_CASE("a GGUF file is planned for by its name, and one that is not there is 
   const auto model = ReadPlannedModel("tests/golden/models/gguf_llama_q8_0/model.gguf");
   REQUIRE(model.status().message() == "");
   CHECK(model->architecture() == "LlamaForCausalLM");
-  CHECK(model->quantization().int8_part() == 1);
+  CHECK(model->quantization().code_bytes() == 1.125);
+  CHECK(model->quantization().decoded_part() == 0);
   CHECK_THAT(std::string(ReadPlannedModel("none.gguf").status().message()),
              Catch::Contains("'none.gguf' is no file"));
 }

@@ -49,7 +49,7 @@ def test_it_continues_a_text_and_answers_a_question_sensibly():
         assert reply["usage"]["prompt_tokens"] == 37, reply
         status, _, text = c.request("GET", "/v1/models")
         assert status == 200 and "SmolLM2-135M-Instruct.Q4_1" in text, text
-        assert "of type Q4_1 are decoded to" in c.log("w0"), c.log("w0")
+        assert "are decoded to" not in c.log("w0"), c.log("w0")  # Q4_1 is computed from its codes
 
 
 # transformers 5.24 gives these for the same file, in float32.

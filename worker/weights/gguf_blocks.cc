@@ -1,14 +1,16 @@
 #include "worker/weights/gguf_blocks.h"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #include "kernels/half_floats.h"
 
 namespace tessera::worker {
 namespace {
+
+using kernels::DType;
 
 constexpr int kSmall = 32;   // values of a block of the older types
 constexpr int kLarge = 256;  // of the K types
@@ -21,81 +23,104 @@ int SignedByte(const std::byte* data, int at) {
 // Value i of a block of 32 codes of 4 bits.
 int Nibble(const std::byte* codes, int i) { return Byte(codes, i % 16) >> (4 * (i / 16)) & 15; }
 
-void DecodeQ4Zero(const std::byte* block, float* values) {
-  const float scale = GgufHalf(block);
-  for (int i = 0; i < kSmall; ++i) values[i] = scale * static_cast<float>(Nibble(block + 2, i) - 8);
+uint16_t HalfBits(const std::byte* data) {
+  uint16_t bits;
+  std::memcpy(&bits, data, sizeof(bits));
+  return bits;
 }
 
-void DecodeQ4One(const std::byte* block, float* values) {
-  const float scale = GgufHalf(block), least = GgufHalf(block + 2);
-  for (int i = 0; i < kSmall; ++i) {
-    values[i] = scale * static_cast<float>(Nibble(block + 4, i)) + least;
-  }
+float Half(const std::byte* data) { return kernels::ToFloat(kernels::Float16{HalfBits(data)}); }
+
+void ReadNibbles(const std::byte* in, GgufCodes* out) {
+  for (int i = 0; i < kSmall; ++i) out->codes[i] = static_cast<int8_t>(Nibble(in, i));
 }
 
-void DecodeQ8Zero(const std::byte* block, float* values) {
-  const float scale = GgufHalf(block);
-  for (int i = 0; i < kSmall; ++i) {
-    values[i] = scale * static_cast<float>(SignedByte(block, 2 + i));
-  }
+void ReadQ4Zero(const std::byte* block, GgufCodes* out) {
+  out->scales[0] = Half(block);
+  ReadNibbles(block + 2, out);
+}
+
+void ReadQ4One(const std::byte* block, GgufCodes* out) {
+  out->pair = {{HalfBits(block)}, {HalfBits(block + 2)}};
+  ReadNibbles(block + 4, out);
+}
+
+void ReadQ8Zero(const std::byte* block, GgufCodes* out) {
+  out->scales[0] = Half(block);
+  std::memcpy(out->codes.data(), block + 2, kSmall);
 }
 
 // Scale and minimum of 32 values of a K block: 6 bits each, eight of them in 12 bytes.
-std::pair<int, int> SixBits(const std::byte* packed, int group) {
+kernels::Int4Steps SixBits(const std::byte* packed, int group) {
   const int k = group;
-  if (k < 4) return {Byte(packed, k) & 63, Byte(packed, k + 4) & 63};
-  return {(Byte(packed, k + 4) & 15) | (Byte(packed, k - 4) >> 6 << 4),
-          (Byte(packed, k + 4) >> 4) | (Byte(packed, k) >> 6 << 4)};
+  const int scale =
+      k < 4 ? Byte(packed, k) & 63 : (Byte(packed, k + 4) & 15) | (Byte(packed, k - 4) >> 6 << 4);
+  const int minimum =
+      k < 4 ? Byte(packed, k + 4) & 63 : (Byte(packed, k + 4) >> 4) | (Byte(packed, k) >> 6 << 4);
+  return {static_cast<int8_t>(scale), static_cast<int8_t>(minimum)};
 }
 
-void DecodeQ4K(const std::byte* block, float* values) {
-  const float scale = GgufHalf(block), least = GgufHalf(block + 2);
+void ReadQ4K(const std::byte* block, GgufCodes* out) {
+  constexpr uint16_t kSign = 0x8000;  // the minimum is taken off
+  out->pair = {{HalfBits(block)}, {static_cast<uint16_t>(HalfBits(block + 2) ^ kSign)}};
   const std::byte* const codes = block + 16;
   for (int group = 0; group < kLarge / kSmall; ++group) {
-    const auto [steps, minimum] = SixBits(block + 4, group);
-    const float d = scale * static_cast<float>(steps), m = least * static_cast<float>(minimum);
+    out->steps[group] = SixBits(block + 4, group);
     for (int i = 0; i < kSmall; ++i) {
       const int code = Byte(codes, 32 * (group / 2) + i) >> (4 * (group % 2)) & 15;
-      values[kSmall * group + i] = d * static_cast<float>(code) - m;
+      out->codes[kSmall * group + i] = static_cast<int8_t>(code);
     }
   }
 }
 
-void DecodeQ6K(const std::byte* block, float* values) {
+void ReadQ6K(const std::byte* block, GgufCodes* out) {
   const std::byte *const low = block, *const high = block + 128, *const scales = block + 192;
-  const float scale = GgufHalf(block + 208);
+  const float scale = Half(block + 208);
+  for (int group = 0; group < kLarge / 16; ++group) {
+    out->scales[group] = scale * static_cast<float>(SignedByte(scales, group));
+  }
   for (int i = 0; i < kLarge; ++i) {
     const int half = i / 128, rest = i % 128;
     const int four = Byte(low, 64 * half + rest % 64) >> (4 * (rest / 64)) & 15;
     const int two = Byte(high, 32 * half + rest % 32) >> (2 * (rest / 32)) & 3;
-    const float d = scale * static_cast<float>(SignedByte(scales, i / 16));
-    values[i] = d * static_cast<float>((four | two << 4) - 32);
+    out->codes[i] = static_cast<int8_t>((four | two << 4) - 32);
   }
 }
 
-struct NamedDecoder {
-  std::string_view type;
-  GgufDecoder decoder;
+struct NamedType {
+  std::string_view name;
+  GgufCodeType type;
 };
 
-constexpr std::array kDecoders = {NamedDecoder{"Q4_0", DecodeQ4Zero},
-                                  NamedDecoder{"Q4_1", DecodeQ4One},
-                                  NamedDecoder{"Q8_0", DecodeQ8Zero},
-                                  NamedDecoder{"Q4_K", DecodeQ4K}, NamedDecoder{"Q6_K", DecodeQ6K}};
+constexpr std::array kTypes = {
+    NamedType{"Q4_0", {.dtype = DType::kI4, .group = 32, .read = ReadQ4Zero}},
+    NamedType{"Q4_1", {.dtype = DType::kI4, .group = 32, .pair_values = 32, .read = ReadQ4One}},
+    NamedType{"Q8_0", {.dtype = DType::kI8, .group = 32, .read = ReadQ8Zero}},
+    NamedType{"Q4_K", {.dtype = DType::kI4, .group = 32, .pair_values = 256, .read = ReadQ4K}},
+    NamedType{"Q6_K", {.dtype = DType::kI8, .group = 16, .read = ReadQ6K}}};
 
 }  // namespace
 
-GgufDecoder FindGgufDecoder(std::string_view type) {
-  for (const NamedDecoder& named : kDecoders) {
-    if (named.type == type) return named.decoder;
+const GgufCodeType* FindGgufCodeType(std::string_view name) {
+  for (const NamedType& named : kTypes) {
+    if (named.name == name) return &named.type;
   }
   return nullptr;
 }
 
-float GgufHalf(const std::byte* data) {
-  uint16_t bits;
-  std::memcpy(&bits, data, sizeof(bits));
-  return kernels::ToFloat(kernels::Float16{bits});
+float GgufValue(const GgufCodeType& type, const GgufCodes& codes, int i) {
+  const int group = i / type.group;
+  if (type.pair_values > 0) {
+    return kernels::Int4Place{codes.pair, codes.steps[group]}.Weight(codes.codes[i]);
+  }
+  const int zero = type.dtype == DType::kI4 ? static_cast<int>(kGgufZero) : 0;
+  return codes.scales[group] * static_cast<float>(codes.codes[i] - zero);
+}
+
+bool HasFiniteScales(const GgufCodeType& type, const GgufCodes& codes, int group) {
+  return type.pair_values > 0 ? std::isfinite(kernels::ToFloat(codes.pair.scale)) &&
+                                    std::isfinite(kernels::ToFloat(codes.pair.offset))
+                              : std::isfinite(codes.scales[group]);
 }
 
 }  // namespace tessera::worker

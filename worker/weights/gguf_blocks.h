@@ -1,22 +1,44 @@
 // Blocks of GGUF types: consecutive values of a row, with what they share (a scale, a minimum).
+// Each type is codes that some form of kernels/int4_rows.h or kernels/byte_rows.h holds exactly.
 //
 // Source of layouts and formulas: ggml-common.h and the dequantize_row_* functions of ggml-quants.c
 // (llama.cpp). A scale is an f16; codes of 4 bits have value i of a block of 32 in the low half of
 // byte i, value i + 16 in its high half. Pure functions, thread-safe; sizes in values and bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
+
+#include "kernels/dtype.h"
+#include "kernels/int4_rows.h"
 
 namespace tessera::worker {
 
-// Writes a block's values. Each is the formula's result, rounded to f32 where its terms are.
-using GgufDecoder = void (*)(const std::byte* block, float* values);
+inline constexpr int kMaxGgufBlockValues = 256;
+inline constexpr uint32_t kGgufZero = 8;  // of codes of 4 bits without an offset
+
+// One block.
+struct GgufCodes {
+  std::array<int8_t, kMaxGgufBlockValues> codes;
+  std::array<float, 16> scales;             // of each group, unless there are pairs
+  kernels::Int4Pair pair;                   // of the block
+  std::array<kernels::Int4Steps, 8> steps;  // of each group; ones, where a block has one
+};
+
+struct GgufCodeType {
+  kernels::DType dtype;  // kI4, kI8
+  int group;             // values that share a scale
+  int pair_values = 0;   // kI4: values that share a scale and an offset in f16; 0: no offsets
+  void (*read)(const std::byte* block, GgufCodes* codes);
+};
 
 // Null for types that are not read (GgufType::name), and for those whose values stand one by one.
-GgufDecoder FindGgufDecoder(std::string_view type);
+const GgufCodeType* FindGgufCodeType(std::string_view name);
 
-// The f16 at this place.
-float GgufHalf(const std::byte* data);
+// Value i of a block: the formula's result, rounded to f32 where its terms are.
+float GgufValue(const GgufCodeType& type, const GgufCodes& codes, int i);
+bool HasFiniteScales(const GgufCodeType& type, const GgufCodes& codes, int group);
 
 }  // namespace tessera::worker

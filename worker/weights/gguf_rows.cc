@@ -1,11 +1,11 @@
 #include "worker/weights/gguf_rows.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <string>
 
+#include "kernels/byte_rows.h"
 #include "kernels/int4_rows.h"
 #include "proto/model/gguf_header.h"
 #include "third_party/absl/str_cat.h"
@@ -16,29 +16,30 @@ namespace {
 
 using kernels::DType;
 
-constexpr int64_t kMinInt4Group = 8;  // below, words weigh as much as codes
-constexpr int64_t kMaxBlockValues = 256;
-constexpr uint32_t kQ4Zero = 8;  // of Q4_0's codes
+constexpr int8_t kNoInt8 = -128;
+constexpr int64_t kMinGroup = 8;  // below, scales weigh as much as codes
 
 class GgufRows : public RowSource {
  public:
   GgufRows(const CheckpointTensor& tensor, const StoredMatrix& matrix)
       : tensor_(tensor),
         type_(*FindGgufType(tensor.entry->dtype)),
-        decoder_(FindGgufDecoder(type_.name)),
+        codes_(*FindGgufCodeType(type_.name)),
         matrix_(matrix) {}
 
   std::string Describe() const override { return tensor_.Describe(); }
 
+  // Groups are cut so that the slice begins with one; so are pairs of one group.
   absl::StatusOr<RowForm> FormOf(const IndexRange& columns) const override {
-    if (type_.name == "Q4_0") {
-      const int64_t group = std::gcd(type_.values, columns.begin);
-      if (group >= kMinInt4Group) return RowForm{.dtype = DType::kI4, .group_size = group};
+    const int64_t group = std::gcd(int64_t{codes_.group}, columns.begin);
+    if (group < kMinGroup) return RowForm{.dtype = DType::kF32};
+    RowForm form = {.dtype = codes_.dtype, .group_size = group};
+    if (codes_.pair_values == codes_.group) {
+      form.blocks.size = group;
+    } else if (codes_.pair_values > 0) {
+      form.blocks = {.size = codes_.pair_values, .skipped = columns.begin % codes_.pair_values};
     }
-    if (type_.name == "Q8_0" && columns.begin % type_.values == 0) {
-      return RowForm{.dtype = DType::kF32, .int8_group_size = type_.values};
-    }
-    return RowForm{.dtype = DType::kF32};
+    return form;
   }
 
   int64_t code_bits() const override { return matrix_.bits; }
@@ -52,67 +53,82 @@ class GgufRows : public RowSource {
         ReadBlock(tensor_, matrix_.columns / type_.values, rows, blocks, type_.bytes, &stored);
     const int64_t stored_bytes = blocks.size() * type_.bytes;
     const int64_t row_bytes = RowBytes(form, columns.size());
+    std::memset(out, 0, static_cast<size_t>(rows.size() * row_bytes));
     for (int64_t row = rows.begin; row < rows.end && read.ok(); ++row) {
-      const std::byte* in = stored.data() + (row - rows.begin) * stored_bytes;
-      std::byte* to = out + (row - rows.begin) * row_bytes;
-      read = form.dtype == DType::kI4 ? WriteCodes(row, columns, blocks, form, in, to)
-                                      : WriteValues(row, columns, blocks, in, to);
+      read = WriteRow(row, columns, form, stored.data() + (row - rows.begin) * stored_bytes,
+                      out + (row - rows.begin) * row_bytes);
     }
     return read;
   }
 
  private:
-  // Values of a row's slice that lie in a block, counted from the block's first.
-  IndexRange Within(const IndexRange& columns, int64_t block) const {
-    const int64_t first = block * type_.values;
-    return {std::max(columns.begin, first) - first,
-            std::min(columns.end, first + type_.values) - first};
-  }
-
-  static absl::Status NotFinite(int64_t row) {
-    return absl::InvalidArgumentError(
-        StrCat("a scale of output ", row, " is not finite; the file is damaged"));
-  }
-
-  absl::Status WriteValues(int64_t row, const IndexRange& columns, const IndexRange& blocks,
-                           const std::byte* in, std::byte* out) const {
-    float values[kMaxBlockValues];
-    for (int64_t block = blocks.begin; block < blocks.end; ++block, in += type_.bytes) {
-      decoder_(in, values);
-      const IndexRange within = Within(columns, block);
-      const bool finite = std::all_of(values + within.begin, values + within.end,
-                                      [](float value) { return std::isfinite(value); });
-      if (!finite) return NotFinite(row);
-      std::memcpy(out, values + within.begin, static_cast<size_t>(within.size()) * sizeof(float));
-      out += within.size() * static_cast<int64_t>(sizeof(float));
-    }
-    return absl::OkStatus();
-  }
-
-  // Q4_0's, in kernels/int4_rows.h.
-  absl::Status WriteCodes(int64_t row, const IndexRange& columns, const IndexRange& blocks,
-                          const RowForm& form, const std::byte* in, std::byte* out) const {
-    std::memset(out, 0, static_cast<size_t>(RowBytes(form, columns.size())));
-    std::byte* words = out + kernels::Int4CodeBytes(columns.size());
-    int64_t input = 0;  // of the slice
-    for (int64_t block = blocks.begin; block < blocks.end; ++block, in += type_.bytes) {
-      const float scale = GgufHalf(in);
-      if (!std::isfinite(scale)) return NotFinite(row);
-      const IndexRange within = Within(columns, block);
-      for (int64_t i = within.begin; i < within.end; ++i, ++input) {
-        const auto code = std::to_integer<uint32_t>(in[2 + i % 16]) >> (4 * (i / 16)) & 0xfu;
-        out[input / 2] |= static_cast<std::byte>(code << (4 * (input % 2)));
-        if (input % form.group_size != 0) continue;
-        const uint32_t word = kernels::Int4Word(scale, kQ4Zero);
-        std::memcpy(words + input / form.group_size * 4, &word, sizeof(word));
+  // `in`: the first block that the slice has a part of; `out`: zeros.
+  absl::Status WriteRow(int64_t row, const IndexRange& columns, const RowForm& form,
+                        const std::byte* in, std::byte* out) const {
+    GgufCodes block;
+    int64_t next = columns.begin / type_.values * type_.values;  // the block's first column
+    for (; next < columns.end; next += type_.values, in += type_.bytes) {
+      codes_.read(in, &block);
+      const int64_t begin = std::max(columns.begin, next), end = next + type_.values;
+      for (int64_t column = begin; column < std::min(columns.end, end); ++column) {
+        const auto i = static_cast<int>(column - next);
+        const int64_t input = column - columns.begin;  // of the slice
+        const int group = i / codes_.group;
+        const bool first = column == begin || i % codes_.group == 0;
+        if (first && !HasFiniteScales(codes_, block, group)) {
+          return absl::InvalidArgumentError(
+              StrCat("a scale of output ", row, " is not finite; the file is damaged"));
+        }
+        if (!form.is_codes()) {
+          const float value = GgufValue(codes_, block, i);
+          std::memcpy(out + input * static_cast<int64_t>(sizeof(value)), &value, sizeof(value));
+          continue;
+        }
+        if (block.codes[i] == kNoInt8) {
+          return absl::InvalidArgumentError(
+              StrCat("output ", row, " has the code -128, which no quantiser writes and int8 ",
+                     "weights here do not have; the file is damaged"));
+        }
+        WriteCode(block.codes[i], input, form, out);
+        if (input % form.group_size == 0) WriteScale(block, group, input, columns, form, out);
       }
     }
     return absl::OkStatus();
   }
 
+  static void WriteCode(int8_t code, int64_t input, const RowForm& form, std::byte* out) {
+    if (form.dtype == DType::kI8) {
+      out[input] = static_cast<std::byte>(code);
+    } else {
+      out[input / 2] |= static_cast<std::byte>(code << (4 * (input % 2)));
+    }
+  }
+
+  // What the group shares that begins with `input`.
+  static void WriteScale(const GgufCodes& block, int group, int64_t input,
+                         const IndexRange& columns, const RowForm& form, std::byte* out) {
+    const int64_t number = input / form.group_size;
+    if (form.dtype == DType::kI8) {
+      std::byte* scales = out + kernels::ByteCodeBytes(columns.size());
+      std::memcpy(scales + number * 4, &block.scales[group], sizeof(float));
+      return;
+    }
+    std::byte* words = out + kernels::Int4CodeBytes(columns.size());
+    if (form.blocks.size == 0) {
+      const uint32_t word = kernels::Int4Word(block.scales[group], kGgufZero);
+      std::memcpy(words + number * 4, &word, sizeof(word));
+      return;
+    }
+    const int64_t pair = (form.blocks.skipped + input) / form.blocks.size;
+    std::memcpy(words + pair * 4, &block.pair, sizeof(block.pair));
+    if (!kernels::HasSteps(form.group_size, form.blocks)) return;
+    std::byte* steps = words + kernels::Int4Words(columns.size(), form.group_size, form.blocks) * 4;
+    std::memcpy(steps + number * 2, &block.steps[group], sizeof(kernels::Int4Steps));
+  }
+
   const CheckpointTensor tensor_;
   const GgufType& type_;
-  const GgufDecoder decoder_;
+  const GgufCodeType& codes_;
   const StoredMatrix matrix_;
 };
 

@@ -230,6 +230,7 @@ class ModelPlanner {
   absl::Status AddMatrix(const ModelTensor& tensor, const v1::LayerShare* held,
                          kernels::PackedWeights* matrix) {
     std::vector<RowSlice> slices;
+    std::vector<RowForm> forms;
     int64_t out_features = 0;
     for (const TensorPart& part : tensor.parts) {
       const IndexRange taken = TakenOf(part, share_, held);
@@ -244,7 +245,13 @@ class ModelPlanner {
       out_features += slices.back().rows.size();
     }
     MakeAlike(&forms);
-    const LinearSpec spec = SpecOf(forms[0], slices[0].columns.size(), out_features);
+    LinearSpec spec = SpecOf(forms[0], slices[0].columns.size(), out_features);
+    // Such groups of int8 weigh half of what elements do; where nothing fast computes them, these
+    // are better.
+    if (forms[0].dtype == DType::kI8 && !ops_.ComputesCodes(spec)) {
+      std::fill(forms.begin(), forms.end(), RowForm{});
+      spec = SpecOf(forms[0], spec.in_features, out_features);
+    }
     plan_.AddMatrix(matrix, spec);
     int64_t row = 0;
     for (size_t i = 0; i < slices.size(); ++i) {

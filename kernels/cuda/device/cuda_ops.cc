@@ -4,6 +4,7 @@
 #include "kernels/cuda/device/attention_choice.h"
 #include "kernels/cuda/device/weight_rows.h"
 #include "kernels/cuda/kv/kv_kernels.h"
+#include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/plain/logits_kernels.h"
 #include "kernels/cuda/plain/moe_kernels.h"
@@ -68,6 +69,10 @@ absl::Status CudaOps::Enqueue(const char* op, cudaError_t (*launch)(const Params
   absl::Status status;
   if (CudaStream* own = OwnStream(stream, status)) own->Enqueue(op, launch, params);
   return status;
+}
+
+bool CudaOps::ComputesCodes(const LinearSpec& spec) const {
+  return spec.group_size % kGemmWindow == 0;
 }
 
 absl::Status CudaOps::Embedding(const EmbeddingArgs& args, Stream& stream) {

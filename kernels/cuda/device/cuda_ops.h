@@ -41,6 +41,7 @@ class CudaOps final : public Ops {
   std::string name() const override { return std::string(kPlatformName); }
   // Turing has no arithmetic in bf16.
   bool ComputesIn(DType dtype) const override { return dtype != DType::kBF16 || capability_ >= 80; }
+  bool ComputesCodes(const LinearSpec& spec) const override;
 
   absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) override;
   absl::Status RmsNorm(const NormArgs& args, Stream& stream) override;

@@ -14,10 +14,9 @@ struct BlockType {
   std::string_view name;  // GgufType::name
   int64_t bits = 0;       // of a value, rounded up
   int64_t inputs = 0;     // of a block
-  bool keeps_codes = false;
 };
 
-constexpr std::array kBlockTypes = {BlockType{"Q4_0", 5, 32, true}, BlockType{"Q8_0", 9, 32, true},
+constexpr std::array kBlockTypes = {BlockType{"Q4_0", 5, 32}, BlockType{"Q8_0", 9, 32},
                                     BlockType{"Q4_1", 5, 32}, BlockType{"Q4_K", 5, 256},
                                     BlockType{"Q6_K", 7, 256}};
 
@@ -49,12 +48,11 @@ absl::StatusOr<StoredMatrix> FindGguf(const TensorDirectory& tensors,
                "BF16, as in files named Q8_0, Q4_0, Q4_1, Q6_K or Q4_K_S"));
   }
   const std::string_view types[] = {type->name};
-  const auto found =
-      ExpectTensor(tensors, matrix.codes, {matrix.rows, matrix.columns}, types, "");
+  const auto found = ExpectTensor(tensors, matrix.codes, {matrix.rows, matrix.columns}, types, "");
   if (!found.ok()) return found.status();
   matrix.bits = type->bits;
   matrix.scaled_columns = type->inputs;
-  matrix.keeps_codes = type->keeps_codes;
+  matrix.keeps_codes = true;
   return matrix;
 }
 

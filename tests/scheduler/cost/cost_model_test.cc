@@ -72,6 +72,15 @@ TEST_CASE("int4 checkpoints: layers take half a byte and a word a group, tables 
   CHECK(MatrixElementBytes(*MakeModelShape(model)) == 0.625);
   model.mutable_quantization()->set_group_size(0);  // workers cut what is wider than 128
   CHECK(MatrixElementBytes(*MakeModelShape(model)) == 0.53125);
+  // A GGUF file, a quarter of whose weights is decoded to 16 bits.
+  v1::Quantization& gguf = *model.mutable_quantization();
+  gguf.set_format(v1::WEIGHT_FORMAT_GGUF);
+  gguf.set_group_size(32);
+  gguf.set_code_bytes(0.45);
+  gguf.set_decoded_part(0.25);
+  const ModelShape mixed = *MakeModelShape(model);
+  CHECK(MatrixElementBytes(mixed) == Approx(0.45 + 0.25 * 2));
+  CHECK(StageWeightBytes(mixed, stage) == Approx(TotalWeightBytes(mixed)));
   const auto int8 = MakeModelShape(model, v1::DATA_TYPE_INT8);
   CHECK_THAT(std::string(int8.status().message()),
              Catch::Contains("a-7B-AWQ: its weights are quantised already"));

@@ -1,7 +1,5 @@
 // Blocks of GGUF files against the values that the gguf package decodes, bit for bit, whole and cut
 // at any column, as values and as the codes that ops multiply with.
-#include "worker/weights/gguf_rows.h"
-
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <fstream>
@@ -9,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "kernels/byte_rows.h"
 #include "kernels/int4_rows.h"
 #include "proto/model/gguf_header.h"
 #include "tests/fakes/gguf_file.h"
 #include "tests/temporary_folder.h"
 #include "worker/weights/safetensors.h"
+#include "worker/weights/weight_formats.h"
 
 namespace tessera::worker {
 namespace {
@@ -61,14 +61,15 @@ class GgufFile {
   }
 
   std::shared_ptr<const RowSource> Open() const {
-    const v1::Model model;
-    REQUIRE(HoldsGguf(*checkpoint_, model, kName));
-    auto source = OpenGguf(*checkpoint_, model, kName, kRows, kColumns);
+    auto source = OpenColumns(kColumns);
     REQUIRE(source.ok());
     return *source;
   }
-  const Checkpoint& checkpoint() const { return *checkpoint_; }
-  static constexpr const char* kName = "model.embed_tokens";
+  absl::StatusOr<std::shared_ptr<const RowSource>> OpenColumns(int64_t columns) const {
+    v1::Model model;
+    model.mutable_quantization()->set_format(v1::WEIGHT_FORMAT_GGUF);
+    return OpenMatrix(*checkpoint_, model, "model.embed_tokens", kRows, columns);
+  }
 
  private:
   const tests::TemporaryFolder folder_;
@@ -88,14 +89,11 @@ TEST_CASE("blocks decode to the values of the gguf package, bit for bit, at any 
     CAPTURE(type);
     const std::vector<float> values = Golden<float>(type + ".values");
     const GgufFile file(type, Golden<uint8_t>(type + ".blocks"));
-    const auto source = file.Open()->Elements();
+    const auto source = file.Open();
     for (const IndexRange columns :
          {IndexRange{0, kColumns}, {0, 1}, {31, 33}, {100, 437}, {256, 512}, {511, 512}}) {
       CAPTURE(columns.begin, columns.end);
-      const auto form = source->FormOf(columns);
-      REQUIRE(form.ok());
-      CHECK(*form == RowForm{.dtype = DType::kF32});
-      const std::vector<std::byte> read = ReadRows(*source, columns, *form);
+      const std::vector<std::byte> read = ReadRows(*source, columns, {});
       for (int64_t row = 0; row < kRows; ++row) {
         CHECK(std::memcmp(read.data() + row * columns.size() * 4,
                           values.data() + row * kColumns + columns.begin,
@@ -105,38 +103,89 @@ TEST_CASE("blocks decode to the values of the gguf package, bit for bit, at any 
   }
 }
 
-TEST_CASE("Q4_0 is kept as codes of the same values, wherever a slice begins at 8 inputs") {
-  const std::vector<float> values = Golden<float>("Q4_0.values");
-  const GgufFile file("Q4_0", Golden<uint8_t>("Q4_0.blocks"));
-  const auto source = file.Open();
-  const std::pair<IndexRange, int64_t> slices[] = {
-      {{0, kColumns}, 32}, {{64, 100}, 32}, {{16, 320}, 16}, {{40, 41}, 8}};
-  for (const auto& [columns, group] : slices) {
-    CAPTURE(columns.begin, columns.end);
-    const auto form = source->FormOf(columns);
-    REQUIRE(form.ok());
-    CHECK(*form == RowForm{.dtype = DType::kI4, .group_size = group});
-    const std::vector<std::byte> read = ReadRows(*source, columns, *form);
-    const int64_t row_bytes = RowBytes(*form, columns.size());
-    for (int64_t row = 0; row < kRows; ++row) {
-      const std::byte* codes = read.data() + row * row_bytes;
-      const std::byte* words = codes + kernels::Int4CodeBytes(columns.size());
-      for (int64_t i = 0; i < columns.size(); ++i) {
-        const float value =
-            kernels::Int4Weight(kernels::Int4Code(codes, i), kernels::Int4WordAt(words, i / group));
-        REQUIRE(value == values[row * kColumns + columns.begin + i]);
-      }
+// The golden blocks of a type, random bytes, without Q8_0's code -128: -127 is in its place.
+struct Blocks {
+  explicit Blocks(const std::string& type)
+      : bytes(Golden<uint8_t>(type + ".blocks")), values(Golden<float>(type + ".values")) {
+    constexpr size_t kBlockBytes = 34, kBlockValues = 32;
+    for (size_t i = 0; type == "Q8_0" && i < values.size(); ++i) {
+      uint8_t& code = bytes[i / kBlockValues * kBlockBytes + 2 + i % kBlockValues];
+      if (code != 0x80) continue;
+      code = 0x81;
+      values[i] = values[i] / 128 * 127;
     }
   }
-  CHECK(source->FormOf({4, 64})->dtype == DType::kF32);
+  std::vector<uint8_t> bytes;
+  std::vector<float> values;
+};
+
+// Of a row that is read as codes.
+float WeightOf(const std::byte* row, const RowForm& form, int64_t columns, int64_t i) {
+  if (form.dtype == DType::kI4) {
+    return kernels::Int4WeightAt(row + kernels::Int4CodeBytes(columns), kernels::Int4Code(row, i),
+                                 columns, form.group_size, form.blocks, i);
+  }
+  REQUIRE(form.dtype == DType::kI8);
+  return static_cast<float>(static_cast<int8_t>(row[i])) *
+         kernels::ByteScaleAt(row + kernels::ByteCodeBytes(columns), i / form.group_size);
 }
 
-TEST_CASE("Q8_0 says that int8 keeps its values, where a slice begins with a block") {
-  const GgufFile file("Q8_0", Golden<uint8_t>("Q8_0.blocks"));
-  CHECK(file.Open()->FormOf({32, 128})->int8_group_size == 32);
-  CHECK(file.Open()->FormOf({8, 128})->int8_group_size == 0);
-  CHECK(file.Open()->Elements()->FormOf({0, 128})->int8_group_size == 0);
-  CHECK(file.Open()->decoded_from() == "Q8_0");
+TEST_CASE("every type is kept as codes of the same values, wherever a slice begins at 8 inputs") {
+  for (const std::string type : kTypes) {
+    const Blocks blocks(type);
+    const std::vector<float>& values = blocks.values;
+    const GgufFile file(type, blocks.bytes);
+    const auto source = file.Open();
+    for (const IndexRange columns :
+         {IndexRange{0, kColumns}, {64, 100}, {16, 320}, {40, 41}, {288, 512}, {248, 507}}) {
+      CAPTURE(type, columns.begin, columns.end);
+      const auto form = source->FormOf(columns);
+      REQUIRE(form.ok());
+      const std::vector<std::byte> read = ReadRows(*source, columns, *form);
+      const int64_t row_bytes = RowBytes(*form, columns.size());
+      for (int64_t row = 0; row < kRows; ++row) {
+        for (int64_t i = 0; i < columns.size(); ++i) {
+          REQUIRE(WeightOf(read.data() + row * row_bytes, *form, columns.size(), i) ==
+                  values[row * kColumns + columns.begin + i]);
+        }
+      }
+    }
+    CHECK(source->FormOf({4, 64})->dtype == DType::kF32);
+    CHECK(source->code_bits() > 0);
+  }
+}
+
+TEST_CASE("the code -128 of Q8_0 is refused where codes are kept, and decoded where they are not") {
+  Blocks blocks("Q8_0");
+  blocks.bytes[2] = 0x80;
+  const GgufFile file("Q8_0", blocks.bytes);
+  const auto source = file.Open();
+  const auto form = source->FormOf({0, kColumns});
+  std::vector<std::byte> out(kRows * RowBytes(*form, kColumns));
+  RowScratch scratch;
+  const absl::Status read = source->Read({0, kRows}, {0, kColumns}, *form, &scratch, out.data());
+  CHECK_THAT(std::string(read.message()), Contains("output 0 has the code -128"));
+  const std::vector<std::byte> values = ReadRows(*source, {0, 1}, {});
+  float first = 0, second = 0;  // the first value, and what a step of it is
+  std::memcpy(&first, values.data(), sizeof(first));
+  std::memcpy(&second, ReadRows(*source, {1, 2}, {}).data(), sizeof(second));
+  CHECK(first / -128 == second / static_cast<int8_t>(blocks.bytes[3]));
+}
+
+TEST_CASE("forms of codes: groups and pairs are as small as the slice's begin makes them") {
+  const auto form = [](const std::string& type, int64_t begin) {
+    const GgufFile file(type, Golden<uint8_t>(type + ".blocks"));
+    return *file.Open()->FormOf({begin, kColumns});
+  };
+  CHECK(form("Q4_0", 16) == RowForm{.dtype = DType::kI4, .group_size = 16});
+  CHECK(form("Q4_1", 0) == RowForm{.dtype = DType::kI4, .group_size = 32, .blocks = {.size = 32}});
+  CHECK(form("Q4_1", 48) == RowForm{.dtype = DType::kI4, .group_size = 16, .blocks = {.size = 16}});
+  CHECK(form("Q4_K", 256) ==
+        RowForm{.dtype = DType::kI4, .group_size = 32, .blocks = {.size = 256}});
+  CHECK(form("Q4_K", 352) ==
+        RowForm{.dtype = DType::kI4, .group_size = 32, .blocks = {.size = 256, .skipped = 96}});
+  CHECK(form("Q8_0", 64) == RowForm{.dtype = DType::kI8, .group_size = 32});
+  CHECK(form("Q6_K", 64) == RowForm{.dtype = DType::kI8, .group_size = 16});
 }
 
 TEST_CASE("a scale that is not finite, and another shape, are refused by name") {
@@ -153,7 +202,7 @@ TEST_CASE("a scale that is not finite, and another shape, are refused by name") 
     RowScratch scratch;
     const absl::Status read = source->Read({0, kRows}, {0, kColumns}, *form, &scratch, out.data());
     CHECK_THAT(std::string(read.message()), Contains("output 0 is not finite"));
-    const auto other = OpenGguf(file.checkpoint(), {}, GgufFile::kName, kRows, kColumns / 2);
+    const auto other = file.OpenColumns(kColumns / 2);
     CHECK_THAT(std::string(other.status().message()), Contains("model.embed_tokens.weight"));
   }
 }
