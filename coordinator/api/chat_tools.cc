@@ -37,8 +37,13 @@ absl::Status CheckTool(const Ordered& tool, size_t index, ChatTools& read) {
   const Ordered& parameters = Member(function, "parameters");
   if (!parameters.is_null() && !parameters.is_object())
     return error("function.parameters: an object is expected");
-  if (Member(function, "strict") == true)
-    read.not_enforced.push_back(absl::StrCat(where, ".function.strict"));
+  const Ordered& description = Member(function, "description");
+  if (!description.is_null() && !description.is_string())
+    return error("function.description: a string is expected");
+  const Ordered& strict = Member(function, "strict");
+  if (!strict.is_null() && !strict.is_boolean())
+    return error("function.strict: true or false is expected");
+  if (strict == true) read.not_enforced.push_back(absl::StrCat(where, ".function.strict"));
   return absl::OkStatus();
 }
 

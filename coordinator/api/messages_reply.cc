@@ -50,10 +50,14 @@ Json Text(const std::string& text) { return {{"type", "text"}, {"text", text}}; 
 }  // namespace
 
 std::string MessagesError(const absl::Status& status) {
+  const std::string field = FieldOf(status);
+  const std::string code = ErrorCodeOf(status);
   return Dump({{"type", "error"},
                {"error",
                 {{"type", std::string(ErrorType(ToHttpError(status.code()).status))},
-                 {"message", std::string(status.message())}}}});
+                 {"message", std::string(status.message())},
+                 {"param", field.empty() ? Json(nullptr) : Json(field)},
+                 {"code", code.empty() ? Json(nullptr) : Json(code)}}}});
 }
 
 MessagesReply::MessagesReply(const ServedModel& model, const OpenAiCall& call)

@@ -16,7 +16,8 @@
 
 namespace tessera::coordinator {
 
-// {"type": "error", "error": {...}}, as its clients read it.
+// {"type": "error", "error": {...}}, as its clients read it; with the param and the code that
+// errors of the other endpoints have.
 std::string MessagesError(const absl::Status& status);
 
 class MessagesReply final : public AnswerWriter {

@@ -327,15 +327,13 @@ class Api final : public OpenAiApi {
         ReadChatPromptOptions(reader.Bool("add_generation_prompt"),
                               reader.Bool("continue_final_message"), add_special_tokens);
     reader.Object("chat_template_kwargs");
-    if (const nlohmann::json* tools = reader.Find("tools"); tools != nullptr && !tools->is_array())
-      reader.Fail("tools", "an array of functions is expected");
+    const absl::StatusOr<ChatTools> tools = ReadChatTools(*model_, conversation, std::nullopt);
+    if (!tools.ok() && reader.status().ok()) return tools.status();
     const std::optional<std::string> prompt = reader.String("prompt");
     if (reader.Find("messages") != nullptr) {
       if (prompt.has_value()) reader.Fail("prompt", "give it or messages, not both");
       if (!reader.status().ok()) return reader.status();
       if (!how.ok()) return how.status();
-      absl::StatusOr<ChatTools> tools = ReadChatTools(*model_, conversation, std::nullopt);
-      if (!tools.ok()) return tools.status();
       how->show_tools = tools->offered;
       absl::StatusOr<ChatPrompt> chat =
           EncodeChat(*model_, conversation, *how, options_.now_unix_seconds());

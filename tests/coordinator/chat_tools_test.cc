@@ -191,6 +191,11 @@ TEST_CASE("tools that cannot be taken are refused by name") {
         "400 tools tools[0]: only {\"type\": \"function\"} is supported yet");
   CHECK(error({{"tools", {{{"type", "function"}, {"function", {{"name", 3}}}}}}}) ==
         "400 tools tools[0]: function.name: a string is expected");
+  CHECK(error({{"tools",
+                {{{"type", "function"}, {"function", {{"name", "f"}, {"strict", "yes"}}}}}}}) ==
+        "400 tools tools[0]: function.strict: true or false is expected");
+  CHECK(door.Error("/tokenize", {{"prompt", "x"}, {"tools", {5}}}) ==
+        "400 tools tools[0]: an object is expected");
   CHECK(error({{"tool_choice", {{"type", "function"}, {"function", {{"name", "f"}}}}}}) ==
         "400 tool_choice tool_choice: there is no function \"f\" among the tools");
   CHECK(error({{"tools", Json::array()}, {"tool_choice", "required"}}) ==

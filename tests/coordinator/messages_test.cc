@@ -210,6 +210,8 @@ TEST_CASE("errors have Anthropic's form, and a key may be an x-api-key") {
     const HttpReply reply = door.Post(kMessages, body.dump(), headers);
     const Json json = Json::parse(reply.body);
     CHECK(json.value("type", "") == "error");
+    CHECK(json["error"].contains("param"));
+    CHECK(json["error"].contains("code"));
     return std::to_string(reply.status) + " " + json["error"]["type"].get<std::string>() + " " +
            json["error"]["message"].get<std::string>();
   };
