@@ -3,15 +3,12 @@
 #include <algorithm>
 #include <mutex>
 #include <random>
-#include <set>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "coordinator/answer/call_formats.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -44,25 +41,6 @@ void AddSequence(std::vector<int32_t> ids, std::vector<std::vector<int32_t>>& se
 }
 
 }  // namespace
-
-absl::Status FindAnswerFormats(std::string_view parser, ServedModel& model) {
-  if (!parser.empty()) {
-    model.call_format = FindCallFormat(parser);
-    if (model.call_format == nullptr) {
-      std::set<std::string> names;
-      for (const CallFormat& format : CallFormats()) names.insert(std::string(format.name));
-      return absl::InvalidArgumentError(absl::StrCat("--tool-call-parser: there is no '",
-                                                     std::string(parser), "'; there are ",
-                                                     absl::StrJoin(names, ", ")));
-    }
-  }
-  if (!model.chat_template.has_value()) return absl::OkStatus();
-  const ChatTemplate& chat_template = model.chat_template->chat_template;
-  const auto names = [&](std::string_view word) { return chat_template.NamesForTools(word); };
-  if (model.call_format == nullptr) model.call_format = RecognizeCallFormat(names);
-  model.thinking = RecognizeThinking(names);
-  return absl::OkStatus();
-}
 
 absl::Status FieldError(std::string_view field, std::string_view message) {
   absl::Status status = absl::InvalidArgumentError(std::string(message));

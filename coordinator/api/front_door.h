@@ -51,10 +51,6 @@ struct ServedModel {
   GenerationDefaults defaults;  // generation_config.json's: what holds where a client says nothing
 };
 
-// Finds call_format and thinking from the chat template; `parser` names the former, "" does not.
-// InvalidArgument where there is no format of that name.
-absl::Status FindAnswerFormats(std::string_view parser, ServedModel& model);
-
 // Limits that hold at both doors.
 inline constexpr int32_t kMaxChoices = 128;
 inline constexpr int32_t kMaxTopLogprobs = 20;

@@ -213,6 +213,23 @@ TEST_CASE("tools that cannot be taken are refused by name") {
         std::string::npos);
 }
 
+TEST_CASE("a format that does not read what the template writes is none") {
+  const auto recognized = [](const std::string& call) {
+    const auto model = ToolModel(("{{ tools }}{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+                                  "{% for c in m.tool_calls or [] %}" +
+                                  call + "{% endfor %}{% endfor %}")
+                                     .c_str());
+    return model->call_format == nullptr ? "" : std::string(model->call_format->name);
+  };
+  CHECK(recognized("<tool_call>{{ c.function | tojson }}</tool_call>") == "hermes");
+  CHECK(recognized("<tool_call>{\"name\": {{ c.function.name | tojson }}, \"arguments\": { "
+                   "{% for k, v in c.function.arguments | dictsort %}{{ ', ' if not loop.first }}"
+                   "{{ k | tojson }}: {{ v | tojson }}{% endfor %}}}</tool_call>") == "hermes");
+  CHECK(recognized("]x[<tool_call>]x[<invoke name={{ c.function.name }}>") == "");
+  // It writes no name: nothing can be said.
+  CHECK(recognized("<tool_call>") == "hermes");
+}
+
 TEST_CASE("strict functions are taken, and the answer says that nothing holds them") {
   Door door({}, {}, ToolModel());
   Json tool = Tool("weather");

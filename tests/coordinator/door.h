@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coordinator/api/answer_formats.h"
 #include "coordinator/api/openai_api.h"
 #include "coordinator/http/http_server.h"
 #include "tests/coordinator/http_client.h"

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/api/answer_formats.h"
 #include "coordinator/api/openai_api.h"
 #include "coordinator/http/http_server.h"
 #include "tests/fakes/fake_generation_service.h"
