@@ -37,6 +37,7 @@ import torch
 import transformers
 
 import dense_variants
+import expert_variants
 import formats
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -84,9 +85,6 @@ QWEN3 = dict(head_dim=16)
 MOE = dict(head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24)
 HEADS_64 = dict(head_dim=64, num_attention_heads=4, num_key_value_heads=2)
 HEADS_128 = dict(head_dim=128, num_attention_heads=2, num_key_value_heads=1)
-# Small, in float16, which float32 holds exactly: experts take room.
-TINY = dict(rope_parameters=PLAIN, intermediate_size=24, num_key_value_heads=2)
-TINY_FILES = dict(dtype=torch.float16, prompts=(20, 8))
 OPT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=48,
            vocab_size=VOCABULARY, max_position_embeddings=96, bos_token_id=0, eos_token_id=1,
            pad_token_id=None, dropout=0.0, tie_word_embeddings=True)
@@ -252,64 +250,6 @@ VARIANTS = {
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2,
         **{**INT4_SIZES, "intermediate_size": 32}), [dict(num_experts_per_tok=1)],
         dtype=torch.bfloat16, int4="awq", group=32),
-    "qwen2_moe": Variant("Qwen2Moe", dict(
-        **TINY, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
-        shared_expert_intermediate_size=16, mlp_only_layers=[1], norm_topk_prob=False,
-        use_sliding_window=True, sliding_window=16, max_window_layers=1),
-        [dict(norm_topk_prob=True), dict(sliding_window=17), dict(num_experts_per_tok=1)],
-        **TINY_FILES),
-    "glm4_moe": Variant("Glm4Moe", dict(
-        **{**TINY, "rope_parameters": rope("default", partial_rotary_factor=0.5)}, head_dim=8,
-        n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=8, n_shared_experts=2,
-        n_group=4, topk_group=2, routed_scaling_factor=2.5, first_k_dense_replace=1,
-        norm_topk_prob=True, use_qk_norm=True, attention_bias=False),
-        [dict(norm_topk_prob=False), dict(routed_scaling_factor=1.0), dict(topk_group=3),
-         dict(n_group=1, topk_group=1), dict(num_experts_per_tok=2)], **TINY_FILES),
-    "glm4_moe_raw_weights": Variant("Glm4Moe", dict(
-        **{**TINY, "rope_parameters": rope("default", partial_rotary_factor=0.25)}, head_dim=8,
-        n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, n_shared_experts=1,
-        n_group=1, topk_group=1, first_k_dense_replace=0, norm_topk_prob=False, use_qk_norm=False,
-        attention_bias=True), [dict(norm_topk_prob=True)], **TINY_FILES),
-    "ernie4_5_moe": Variant("Ernie4_5_Moe", dict(
-        **TINY, moe_num_experts=4, moe_k=2, moe_intermediate_size=8, moe_num_shared_experts=2,
-        moe_layer_start_index=1, moe_layer_end_index=-1, use_bias=False,
-        tie_word_embeddings=True), [dict(moe_k=1), dict(rope_parameters=NO_THETA)], **TINY_FILES),
-    "mixtral_stacked": Variant("Mixtral", dict(
-        **{**TINY, "intermediate_size": 8}, num_local_experts=4, num_experts_per_tok=2,
-        tie_word_embeddings=True), [dict(num_experts_per_tok=1)], stacked=True, **TINY_FILES),
-    "gpt_oss": Variant("GptOss", dict(
-        **{**TINY, "intermediate_size": 16, "rope_parameters": rope(
-            "yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=16,
-            beta_fast=2.0, truncate=False)}, head_dim=8, num_local_experts=4,
-        num_experts_per_tok=2, sliding_window=16, swiglu_limit=1.0, swiglu_alpha=1.5),
-        [dict(sliding_window=17), dict(swiglu_limit=7.0), dict(swiglu_alpha=1.702),
-         dict(num_experts_per_tok=1), dict(layer_types=["full_attention"] * 2)], **TINY_FILES),
-    # Both experts are used by every token.
-    "gpt_oss_bf16_heads_64": Variant("GptOss", dict(
-        **{**TINY, "intermediate_size": 16, "num_key_value_heads": 1}, head_dim=64,
-        num_attention_heads=2, num_local_experts=2, num_experts_per_tok=2, sliding_window=16,
-        swiglu_limit=2.0), [dict(sliding_window=17), dict(swiglu_limit=7.0)],
-        dtype=torch.bfloat16, prompts=(20, 8), sharpness=1.2),
-    "olmoe": Variant("Olmoe", dict(
-        **{**TINY, "intermediate_size": 8}, num_experts=4, num_experts_per_tok=2,
-        norm_topk_prob=False, eos_token_id=1, pad_token_id=None),
-        [dict(norm_topk_prob=True), dict(rms_norm_eps=0.0)], **TINY_FILES),
-    "minimax_m2": Variant("MiniMaxM2", dict(
-        **{**TINY, "intermediate_size": 8, "rope_parameters": rope(
-            "default", partial_rotary_factor=0.5)}, head_dim=8, num_local_experts=4,
-        num_experts_per_tok=2, tie_word_embeddings=True),
-        [dict(num_experts_per_tok=1), dict(rope_parameters=PLAIN)], **TINY_FILES),
-    "hunyuan_moe": Variant("HunYuanMoEV1", dict(
-        **{**TINY, "intermediate_size": 8}, num_experts=4, moe_topk=2, head_dim=8,
-        tie_word_embeddings=True), [dict(moe_topk=1), dict(rope_parameters=NO_THETA)],
-        **TINY_FILES),
-    "granite_moe": Variant("GraniteMoe", dict(
-        **{**TINY, "intermediate_size": 8}, num_local_experts=4, num_experts_per_tok=2,
-        embedding_multiplier=1.5, attention_multiplier=0.4, residual_multiplier=0.7,
-        logits_scaling=2.0),
-        [dict(embedding_multiplier=1.0), dict(attention_multiplier=1.0),
-         dict(residual_multiplier=1.0), dict(logits_scaling=1.0), dict(num_experts_per_tok=1)],
-        **TINY_FILES),
     "llama_fp8_blocks": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
                                 format="fp8_blocks", prompts=SHORT),
     "qwen2_eight_bits": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False), [],
@@ -324,6 +264,7 @@ VARIANTS = {
                          format="bitsandbytes", prompts=SHORT),
 }
 VARIANTS.update(dense_variants.variants(Variant, rope))
+VARIANTS.update(expert_variants.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
 
 
