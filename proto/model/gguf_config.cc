@@ -189,7 +189,6 @@ class ConfigWriter {
     if (count == nullptr || *count <= 0) return;
     if (used == nullptr) return Fail(StrCat(prefix_, "expert_used_count"), "is missing");
     config_["num_experts"] = *count;
-    config_["num_local_experts"] = *count;
     config_["num_experts_per_tok"] = *used;
     if (width != nullptr) config_["moe_intermediate_size"] = *width;
   }
