@@ -26,6 +26,7 @@ using tests::GgufListKey;
 using tests::GgufNumber;
 using tests::GgufText;
 using tests::GgufTextKey;
+using tests::kGgufBool;
 using tests::kGgufF32;
 using tests::kGgufI32;
 using tests::kGgufString;
@@ -92,12 +93,18 @@ std::string ErrorOf(const std::vector<std::string>& keys) {
   return std::string(Load(keys).status().message());
 }
 
-void CheckSameIds(const Tokenizer& gguf, const Tokenizer& folder) {
+// Of texts without `left_out`.
+void CheckSameIds(const Tokenizer& gguf, const Tokenizer& folder,
+                  const std::vector<std::string>& left_out = {}) {
   const json texts = json::parse(Bytes(kGolden / "texts.json"));
   REQUIRE(texts.size() > 100);
   const EncodeOptions plain = {.add_special_tokens = false, .parse_special_tokens = true};
   for (const json& text : texts) {
     CAPTURE(text.get<std::string>());
+    const auto has = [&](const std::string& part) {
+      return text.get<std::string>().find(part) != std::string::npos;
+    };
+    if (std::any_of(left_out.begin(), left_out.end(), has)) continue;
     const auto ids = gguf.Encode(text.get<std::string>(), plain);
     REQUIRE(ids.ok());
     CHECK(*ids == *folder.Encode(text.get<std::string>(), plain));
@@ -112,10 +119,18 @@ TEST_CASE("byte-level BPE: a name of tokenizer.ggml.pre splits as the model's to
   for (const auto& [family, pre] : kFamilies) {
     CAPTURE(family);
     const json document = json::parse(Bytes(kGolden / family / "tokenizer.json"));
-    const auto gguf = Load(BpeKeys(document, pre));
+    std::vector<std::string> keys = BpeKeys(document, pre);
+    // The vocabularies have no token of the begin, which llama-bpe adds unless a file says no.
+    keys.push_back(GgufKey("tokenizer.ggml.add_bos_token", kGgufBool, GgufNumber(0, 1)));
+    const auto gguf = Load(keys);
     INFO(gguf.status().ToString());
     REQUIRE(gguf.ok());
-    CheckSameIds(**gguf, **Tokenizer::Load(kGolden / family));
+    // GGUF does not say whether a token takes the spaces beside it.
+    std::vector<std::string> strips;
+    for (const json& added : document["added_tokens"]) {
+      if (added["lstrip"] || added["rstrip"]) strips.push_back(added["content"]);
+    }
+    CheckSameIds(**gguf, **Tokenizer::Load(kGolden / family), strips);
   }
 }
 

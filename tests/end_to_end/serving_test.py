@@ -378,7 +378,8 @@ def test_command_lines_that_cannot_work_say_why(tmp):
     text = refused(coordinator, cluster.MODEL, *local, "--chat-template", str(tmp / "bad.jinja"))
     assert f"--chat-template {tmp}/bad.jinja: chat template line 2" in text, text
     (tmp / "model.gguf").write_bytes(b"GGUF")
-    assert "GGUF" in refused(coordinator, str(tmp / "model.gguf"), *local)
+    text = refused(coordinator, str(tmp / "model.gguf"), *local)
+    assert "model.gguf: the file ends within the header" in text, text
     text = refused(coordinator, cluster.MODEL, *local, "--host", "0.0.0.0")
     assert "--cluster-token-file" in text, text
     (tmp / "config.yaml").write_text("log-level: loud\n")

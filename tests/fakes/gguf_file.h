@@ -9,7 +9,8 @@
 namespace tessera::tests {
 
 // Types of values.
-inline constexpr uint32_t kGgufU32 = 4, kGgufI32 = 5, kGgufF32 = 6, kGgufString = 8, kGgufArray = 9;
+inline constexpr uint32_t kGgufU32 = 4, kGgufI32 = 5, kGgufF32 = 6, kGgufBool = 7, kGgufString = 8,
+                          kGgufArray = 9;
 
 inline std::string GgufNumber(uint64_t value, int bytes) {
   std::string text;

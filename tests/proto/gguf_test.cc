@@ -11,6 +11,7 @@
 #include "proto/model/gguf_header.h"
 #include "proto/model/gguf_model.h"
 #include "proto/model/model_folder.h"
+#include "proto/model/model_tensors.h"
 #include "tests/fakes/gguf_file.h"
 #include "tests/temporary_folder.h"
 
