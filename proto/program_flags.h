@@ -11,6 +11,7 @@ namespace tessera {
 // Flags of tessera-coordinator that `tessera up` hands on as they are, by long name.
 inline constexpr std::string_view kHandedOnFlags[] = {
     "chat-template",
+    "tool-call-parser",
     "plan",
     "cluster",
     "workload",
