@@ -155,6 +155,10 @@ bool KeepsInt4(const v1::Model& model) {
   return model.has_quantization() && !model.quantization().decoded();
 }
 
+bool IsMixed(const v1::Quantization& quantization) {
+  return quantization.code_bytes() > 0 || quantization.decoded_part() > 0;
+}
+
 bool HasExperts(const v1::Model& model) { return MaxExperts(model) > 0; }
 
 int64_t MaxExperts(const v1::Model& model) {

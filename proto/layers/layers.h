@@ -53,6 +53,8 @@ bool SameLayers(const v1::Model& a, const v1::Model& b);
 
 // Whether workers compute with the layers' matrices as the int4 codes that the checkpoint has.
 bool KeepsInt4(const v1::Model& model);
+// Whether they are of several types: code_bytes and decoded_part say what an element takes.
+bool IsMixed(const v1::Quantization& quantization);
 
 // Any kind with routed experts; the most of one layer, and the most that a token uses in one.
 bool HasExperts(const v1::Model& model);

@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "proto/activations.h"
+#include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
 #include "proto/model/formats/stored_matrix.h"
 #include "proto/model/gguf_header.h"
@@ -126,14 +128,41 @@ class ReadTensorsCheck {
       if (tensor.bias) status.Update(CheckPlain(part.name + ".bias", {part.shape[0]}));
     }
     NoteRead(matrices, is_table);
+    CountElements(tensor, matrices);
     return status;
   }
 
   // Names of what was checked, and of what belongs to it and changes nothing.
   const std::set<std::string>& read() const { return read_; }
   const QuantisedMatrices& quantised() const { return quantised_; }
+  // Of the elements of a layer's matrices those that are not kept as codes, where it is most.
+  double decoded_part() const {
+    double most = 0;
+    for (const auto& [layer, elements] : layers_) {
+      most = std::max(most, elements.decoded / (elements.kept + elements.decoded));
+    }
+    return most;
+  }
 
  private:
+  struct LayerElements {
+    double kept = 0, decoded = 0;
+  };
+
+  // Routers and the gates of shared experts are small, and f32 always.
+  void CountElements(const ModelTensor& tensor, const std::vector<StoredMatrix>& matrices) {
+    const bool small = tensor.role == TensorRole::kRouter || tensor.role == TensorRole::kSharedGate;
+    if (tensor.layer < 0 || small || !IsMatrix(tensor.role)) return;
+    const bool kept = matrices.size() == tensor.parts.size() &&
+                      std::all_of(matrices.begin(), matrices.end(),
+                                  [](const StoredMatrix& matrix) { return matrix.keeps_codes; });
+    LayerElements& layer = layers_[tensor.layer];
+    for (const TensorPart& part : tensor.parts) {
+      const double elements = static_cast<double>(part.rows) * static_cast<double>(InputsOf(part));
+      (kept ? layer.kept : layer.decoded) += elements;
+    }
+  }
+
   absl::Status CheckPlain(const std::string& name, const std::vector<int64_t>& shape) {
     const auto found = ExpectFloat(tensors_, name, shape, quantization_ != nullptr);
     if (found.ok()) read_.insert(name);
@@ -163,6 +192,7 @@ class ReadTensorsCheck {
   const Directory& tensors_;
   QuantisedMatrices quantised_;
   std::set<std::string> read_;
+  std::map<int64_t, LayerElements> layers_;
 };
 
 // "model.layers.*.mlp.up_proj.bias": one name for the tensors of all layers.
@@ -296,6 +326,13 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
                   [&check](const ModelTensor& tensor) { return check.Check(tensor); });
   if (!status.ok()) return status;
   checked.quantised = check.quantised();
+  const bool is_gguf = HasGgufName(folder->string());  // its header said so already
+  if (KeepsInt4(checked.model) && !is_gguf && check.decoded_part() > 0) {
+    v1::Quantization& quantization = *checked.model.mutable_quantization();
+    const int64_t group = Int4GroupInputs(quantization.group_size());
+    quantization.set_decoded_part(check.decoded_part());
+    quantization.set_code_bytes((1 - check.decoded_part()) * Int4ElementBytes(group));
+  }
   for (const std::string& name : check.read()) tensors->erase(name);
   std::string unread = NameUnread(*folder, *tensors);
   if (!unread.empty()) checked.warnings.push_back(std::move(unread));

@@ -103,7 +103,7 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   if (KeepsInt4(model)) {
     shape.int4_group_inputs = Int4GroupInputs(model.quantization().group_size());
     shape.code_bytes = Int4ElementBytes(shape.int4_group_inputs);
-    if (model.quantization().format() == v1::WEIGHT_FORMAT_GGUF) {
+    if (IsMixed(model.quantization())) {
       shape.code_bytes = model.quantization().code_bytes();
       shape.decoded_part = model.quantization().decoded_part();
     }

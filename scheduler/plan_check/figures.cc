@@ -131,13 +131,13 @@ absl::Status CheckLoad(const std::string& where, const v1::DeploymentPlan& plan,
       absl::StrFormat("%s is sent %.3f requests/s, but serves %.3f at most", where, gets, can));
 }
 
-// Of a layer's matrices: int4 has half a byte and a word for each group. Those of GGUF are of
-// several types.
+// Of a layer's matrices: int4 has half a byte and a word for each group. Some may be of other
+// types.
 double MatrixElementBytes(const v1::DeploymentPlan& plan) {
   if (!KeepsInt4(plan.model())) return WeightElementBytes(plan);
   const v1::Quantization& quantization = plan.model().quantization();
   const int64_t group = Int4GroupInputs(quantization.group_size());
-  if (quantization.format() != v1::WEIGHT_FORMAT_GGUF) return Int4ElementBytes(group);
+  if (!IsMixed(quantization)) return Int4ElementBytes(group);
   return quantization.code_bytes() + quantization.decoded_part() * WeightElementBytes(plan);
 }
 

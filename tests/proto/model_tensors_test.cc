@@ -9,6 +9,8 @@
 #include <tuple>
 #include <vector>
 
+#include "proto/activations.h"
+#include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
 #include "tests/temporary_folder.h"
 
@@ -349,6 +351,33 @@ TEST_CASE("the tensors of a model are those of its files") {
     }
   }
   CHECK(models > 10);
+}
+
+TEST_CASE("a checkpoint of int4 codes says how much of its fullest layer is held otherwise") {
+  const auto quantization = [](const char* name) {
+    const auto checked = ReadCheckedModel(std::string("tests/golden/models/") + name);
+    INFO(checked.status().ToString());
+    REQUIRE(checked.ok());
+    return checked->model;
+  };
+  // In layer 0 keys are in no group, with which queries and values are computed, and down has 8
+  // bits.
+  const v1::Model mixed = quantization("llama_pack_quantized");
+  const v1::Attention& attention = mixed.kinds(0).attention();
+  const double hidden = mixed.hidden(), ffn = mixed.kinds(0).ffn().width();
+  const double q = attention.heads() * attention.head_dim(),
+               kv = attention.kv_heads() * attention.head_dim();
+  const double decoded = (q + 2 * kv) * hidden + ffn * hidden;
+  const double all = decoded + q * hidden + 2 * ffn * hidden;
+  CHECK(mixed.quantization().decoded_part() == Approx(decoded / all));
+  CHECK(mixed.quantization().code_bytes() ==
+        Approx((1 - decoded / all) *
+               Int4ElementBytes(Int4GroupInputs(mixed.quantization().group_size()))));
+  CHECK(IsMixed(mixed.quantization()));
+  for (const char* name : {"llama_gptq", "qwen2_awq", "mixtral_awq_bf16"}) {
+    CHECK(!IsMixed(quantization(name).quantization()));
+  }
+  CHECK(IsMixed(quantization("llama_auto_round").quantization()));
 }
 
 }  // namespace tessera
