@@ -25,7 +25,7 @@ class AnswerWriter {
 
   // Server-sent events. Before any token:
   virtual std::string OpeningChunks() = 0;
-  // Of one event, with what the choice has not been told yet before it; "": nothing to say yet.
+  // Chunks for one event; the first of a choice begin with its role and echo. "": none yet.
   virtual std::string Chunk(int prompt, const ChoiceEvent& event) = 0;
   virtual std::string ClosingChunks() = 0;
   virtual std::string ErrorChunk(const absl::Status& status) const = 0;

@@ -14,7 +14,7 @@ namespace tessera::coordinator {
 struct GgufWords {
   nlohmann::json normalizer;  // as tokenizer.json has them
   nlohmann::json pre_tokenizer;
-  bool whole_words_first = false;  // a word that is a token is not merged anew (ignore_merges)
+  bool whole_words_first = false;  // a word that is a token is not merged (ignore_merges)
   bool adds_bos = false;           // where the file does not say
 };
 

@@ -97,7 +97,7 @@ void AddPipelines(const NotedPlan& plan, std::vector<v1::Note>* notes) {
 void AddMixedStages(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   const ModelShape& model = *plan.problem->model;
   const StepWork work = DecodeWork(1, MomentsOf(plan.problem->samples).mean_decode_context());
-  std::set<std::string> told;  // alike ones once
+  std::set<std::string> noted;  // alike ones once
   for (size_t i = 0; i < plan.placement->replicas.size(); ++i) {
     const PlacedReplica& replica = plan.placement->replicas[i];
     const ReplicaSpec spec = SpecOf(*plan.problem, replica);
@@ -105,7 +105,7 @@ void AddMixedStages(const NotedPlan& plan, std::vector<v1::Note>* notes) {
     for (size_t j = 0; j < spec.stages.size(); ++j) {
       if (replica.stages[j].mix != nullptr) sums += StageSumSeconds(model, spec.stages[j], work);
     }
-    if (sums <= 0 || !told.insert(AlikeKey(spec)).second) continue;
+    if (sums <= 0 || !noted.insert(AlikeKey(spec)).second) continue;
     v1::MixedStage& mixed = *notes->emplace_back().mutable_mixed_stage();
     mixed.set_replica(StrCat("r", i));
     mixed.set_sum_seconds(sums);

@@ -63,7 +63,7 @@ int64_t RequestsFor(const SimulatedQuestion& question, const v1::DeploymentPlan&
       plan.prediction().time_to_first_token_seconds() +
       plan.prediction().time_per_output_token_seconds() * plan.basis().output_tokens();
   double in_system = rate * stay;
-  // At capacity replicas fill up, whatever is there at the rate that latencies are told for.
+  // At capacity replicas fill up, however few requests the predicted rate keeps in them.
   if (seen == Seen::kServed) {
     double sequences = 0;
     for (const v1::Replica& replica : plan.replicas()) {

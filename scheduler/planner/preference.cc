@@ -20,7 +20,7 @@ double FactorOf(double full_seconds, double seconds) {
   return full_seconds > 0 && seconds > full_seconds ? full_seconds / seconds : 1;
 }
 
-// Mean time of an answer at the rate that latencies are told for.
+// Mean time of an answer at the rate that the plan predicts latencies for.
 double AnswerOf(const PlanFigures& figures, const Preference& preference) {
   return figures.ttft_seconds + preference.decode_steps * figures.tpot_seconds;
 }

@@ -2,7 +2,7 @@
 // has the next step planned and built (step_builder.h), runs it on the replica's workers, and says
 // what happened to every choice.
 //
-// A step: idle lane -> planned -> in flight -> ended (its tokens are told), or failed (its
+// A step: idle lane -> planned -> in flight -> ended (its tokens are sent), or failed (its
 // sequences end). The states of sequences: sequence_table.h; of KV between replicas: hand_over.h.
 // Each call leaves no block with a sequence that ended. The tokens of a choice depend on its
 // submission alone: not on what else runs, on chunks, preemption, the prefix cache, or on where an

@@ -1,4 +1,4 @@
-// One step of a lane, from its plan until its outcome is told: the rows of each sequence, the
+// One step of a lane, from its plan to its outcome: the rows of each sequence, the
 // tokens drawn and scored, and what the executor borrows meanwhile. Reused.
 //
 // Thread rule: plain data of one thread (the engine's).

@@ -262,7 +262,7 @@ class ModelPlanner {
     return absl::OkStatus();
   }
 
-  // Whose rows are the outputs.
+  // Its rows are the outputs.
   absl::StatusOr<std::shared_ptr<const RowSource>> Open(const TensorPart& part) const {
     if (part.whole_name && checkpoint_.Has(part.name)) {
       return part.inputs_first ? OpenTurned(checkpoint_, part.name, part.shape)
