@@ -7,6 +7,7 @@
 #include "worker/weights/awq_gptq_rows.h"
 #include "worker/weights/eight_bit_rows.h"
 #include "worker/weights/gguf_rows.h"
+#include "worker/weights/mxfp4_rows.h"
 #include "worker/weights/packed_rows.h"
 #include "worker/weights/plain_rows.h"
 #include "worker/weights/table_rows.h"
@@ -27,6 +28,7 @@ constexpr std::array kFormats = {WeightFormat{.as = StoredAs::kAwq, .open = Open
                                  WeightFormat{.as = StoredAs::kPacked, .open = OpenPacked},
                                  WeightFormat{.as = StoredAs::kEightBits, .open = OpenEightBits},
                                  WeightFormat{.as = StoredAs::kGguf, .open = OpenGguf},
+                                 WeightFormat{.as = StoredAs::kMxfp4, .open = OpenMxfp4},
                                  WeightFormat{.as = StoredAs::kTable, .open = OpenTable}};
 
 }  // namespace

@@ -14,6 +14,7 @@ namespace tessera {
 extern const MatrixFormat kBitsAndBytesFormat;
 extern const MatrixFormat kEightBitsFormat;
 extern const MatrixFormat kGgufFormat;
+extern const MatrixFormat kMxfp4Format;
 extern const MatrixFormat kPackedWordsFormat;
 extern const MatrixFormat kPackQuantizedFormat;
 
@@ -34,10 +35,12 @@ constexpr std::array kMethods = {
                        .read = ReadCompressedTensors},
     QuantizationMethod{.name = "bitsandbytes",
                        .text = "bitsandbytes, 4 bits (NF4, FP4)",
-                       .read = ReadBitsAndBytes}};
+                       .read = ReadBitsAndBytes},
+    QuantizationMethod{.name = "mxfp4", .text = "MXFP4 of gpt-oss", .read = ReadMxfp4}};
 
 constexpr std::array kMatrixFormats = {&kPackedWordsFormat, &kPackQuantizedFormat,
-                                       &kEightBitsFormat, &kBitsAndBytesFormat, &kGgufFormat};
+                                       &kEightBitsFormat,   &kBitsAndBytesFormat,
+                                       &kGgufFormat,        &kMxfp4Format};
 
 // Some tools leave the method out.
 std::string MethodOf(JsonReader& reader) {
@@ -63,6 +66,7 @@ std::string_view FormatName(v1::WeightFormat format) {
     case v1::WEIGHT_FORMAT_FP8: return "FP8";
     case v1::WEIGHT_FORMAT_COMPRESSED_TENSORS: return "compressed-tensors";
     case v1::WEIGHT_FORMAT_BITSANDBYTES: return "bitsandbytes";
+    case v1::WEIGHT_FORMAT_MXFP4: return "MXFP4";
     case v1::WEIGHT_FORMAT_GGUF: return "GGUF";
     default: return "plain";
   }

@@ -14,5 +14,6 @@ void ReadFp8(JsonReader& reader, v1::Quantization* quantization);
 void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization);
 void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization);
 void ReadBitsAndBytes(JsonReader& reader, v1::Quantization* quantization);
+void ReadMxfp4(JsonReader& reader, v1::Quantization* quantization);
 
 }  // namespace tessera

@@ -42,6 +42,7 @@ enum class StoredAs {
   kPacked,     // packed codes, neighbouring inputs of an output in a word, a row after the other
   kEightBits,  // codes of a byte: FP8 (e4m3), or int8
   kTable,      // codes of four bits that are places in a table: NF4, FP4
+  kMxfp4,      // codes of four bits with scales that are powers of two
   kGguf,       // blocks of inputs of a row, of the type that the tensor names
 };
 

@@ -41,6 +41,13 @@ def variants(Variant, rope):
             num_experts_per_tok=2, sliding_window=16, swiglu_limit=1.0, swiglu_alpha=1.5),
             [dict(sliding_window=17), dict(swiglu_limit=7.0), dict(swiglu_alpha=1.702),
              dict(num_experts_per_tok=1), dict(layer_types=["full_attention"] * 2)], **files),
+        "gpt_oss_mxfp4": Variant("GptOss", dict(
+            **{**tiny, "intermediate_size": 32, "rope_parameters": rope(
+                "yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=16,
+                beta_fast=2.0, truncate=False)}, head_dim=8, num_local_experts=4,
+            num_experts_per_tok=2, sliding_window=16),
+            [dict(num_experts_per_tok=1), dict(swiglu_limit=1.0)], format="mxfp4",
+            dtype=torch.bfloat16, prompts=(20, 8)),
         # Both experts are used by every token.
         "gpt_oss_bf16_heads_64": Variant("GptOss", dict(
             **{**tiny, "intermediate_size": 16, "num_key_value_heads": 1}, head_dim=64,

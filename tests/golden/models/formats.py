@@ -13,21 +13,35 @@ import types
 import zlib
 
 import torch
-from transformers.integrations import finegrained_fp8
+from transformers.integrations import finegrained_fp8, mxfp4
 
 E4M3 = torch.float8_e4m3fn
 
 
+def checksum(parts):
+    """CRC-32 of float32 values, rows below rows."""
+    values = torch.cat(parts).float() + 0.0  # a zero without its sign
+    return zlib.crc32(values.contiguous().numpy().tobytes())
+
+
 def checksums(state):
-    """CRC-32 of the float32 values of the matrices that are multiplied as one, rows below rows."""
+    """Of the matrices that are multiplied as one; of a layer with stacked experts, of theirs."""
     sums = {}
     for layer in range(len({name.split(".")[2] for name in state if ".layers." in name})):
+        prefix = f"model.layers.{layer}."
+        stacked = state.get(prefix + "mlp.experts.gate_up_proj")
+        if stacked is not None:  # [experts, in, out], gate and up by turns
+            for expert, (up, down) in enumerate(zip(
+                    stacked.transpose(1, 2),
+                    state[prefix + "mlp.experts.down_proj"].transpose(1, 2))):
+                sums[f"{layer}.up.{expert}"] = checksum([up[0::2], up[1::2]])
+                sums[f"{layer}.down.{expert}"] = checksum([down])
+            continue
         for name, parts in (("qkv", ["self_attn." + p for p in ("q", "k", "v")]),
                             ("output", ["self_attn.o"]), ("up", ["mlp.gate", "mlp.up"]),
                             ("down", ["mlp.down"])):
-            values = torch.cat([state[f"model.layers.{layer}.{part}_proj.weight"] for part in parts])
-            values = values.float() + 0.0  # a zero without its sign
-            sums[f"{layer}.{name}"] = zlib.crc32(values.numpy().tobytes())
+            sums[f"{layer}.{name}"] = checksum([state[f"{prefix}{part}_proj.weight"]
+                                                for part in parts])
     return sums
 
 
@@ -181,6 +195,27 @@ class BitsAndBytes:
                                         for key, tensor in state.as_dict(packed=True).items()}}
 
 
+class Mxfp4:
+    """gpt-oss's experts, stacked as [experts, in, out], in the order that transformers reads."""
+    config = {"quant_method": "mxfp4",
+              "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+
+    def quantise(self, name, experts):
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            return None
+        blocks = experts.float().transpose(1, 2).unflatten(-1, (-1, 32))
+        exponents = (blocks.abs().amax(-1) / 6).log2().ceil()
+        values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+        values = torch.cat([values, -values])
+        scaled = blocks / exponents.exp2()[..., None]
+        codes = (scaled[..., None] - values).abs().argmin(-1).to(torch.uint8)
+        tensors = {name + "_blocks": (codes[..., 0::2] | codes[..., 1::2] << 4).contiguous(),
+                   name + "_scales": (exponents + 127).to(torch.uint8).contiguous()}
+        rounded = mxfp4.convert_moe_packed_tensors(
+            tensors[name + "_blocks"], tensors[name + "_scales"], dtype=torch.float32)
+        return rounded, tensors
+
+
 def integers(bits, strategy, **more):
     return {"num_bits": bits, "type": "int", "strategy": strategy, "symmetric": True, **more}
 
@@ -214,4 +249,5 @@ FORMATS = {
         {"q_proj": 4, "k_proj": 4, "v_proj": 4, "o_proj": 4, "up_proj": 4, "down_proj": 4},
         less_one=False, signed=True),
     "bitsandbytes": BitsAndBytes(),
+    "mxfp4": Mxfp4(),
 }

@@ -341,7 +341,9 @@ def to_format(name, weight, variant):
     """What a matrix is worth when it was quantised, and the tensors that stand for it; None: it stays."""
     if variant.int4:
         return to_int4(weight, name, variant) if is_int4(name) else None
-    return formats.FORMATS[variant.format].quantise(name, weight) if is_int4(name) else None
+    if not is_int4(name) and ".experts." not in name:
+        return None
+    return formats.FORMATS[variant.format].quantise(name, weight)
 
 
 def quantised(model, variant):

@@ -12,6 +12,7 @@
 #include "tests/fakes/uniform_model.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/model/tiny_model.h"
+#include "third_party/absl/str_cat.h"
 #include "worker/weights/safetensors.h"
 #include "worker/weights/weights.h"
 
@@ -90,6 +91,24 @@ uint32_t Crc32(const Rows& rows) {
   return ~sum;
 }
 
+// A golden model's values.json: checksums of what its matrices are worth.
+class SumsCheck {
+ public:
+  SumsCheck(const std::string& name, kernels::Device& device) : device_(device) {
+    std::ifstream file(GoldenFolder(name) / "values.json");
+    sums_ = nlohmann::json::parse(file);
+  }
+  size_t size() const { return sums_.size(); }
+  void Check(const std::string& matrix, const PackedWeights& packed) const {
+    INFO(matrix);
+    CHECK(Crc32(RowsOf(device_, packed)) == sums_.at(matrix).get<uint32_t>());
+  }
+
+ private:
+  kernels::Device& device_;
+  nlohmann::json sums_;
+};
+
 // The golden model as it is, but for `change` of the bytes of its weight file.
 std::string ErrorAfter(const std::string& name, const std::function<void(std::string&)>& change) {
   const tests::TemporaryFolder folder;
@@ -124,20 +143,33 @@ TEST_CASE("weights of a format are exactly what its own package reads") {
     const auto weights = Load(GoldenFolder(name), *device);
     INFO(name << ": " << weights.status().ToString());
     REQUIRE(weights.ok());
-    std::ifstream file(GoldenFolder(name) / "values.json");
-    const auto sums = nlohmann::json::parse(file);
+    const SumsCheck sums(name, *device);
     REQUIRE(sums.size() == 4 * (*weights)->layers.size());
     for (size_t i = 0; i < (*weights)->layers.size(); ++i) {
       const LayerWeights& layer = (*weights)->layers[i];
-      const auto check = [&](const std::string& matrix, const PackedWeights& packed) {
-        INFO("layer " << i << ", " << matrix);
-        CHECK(Crc32(RowsOf(*device, packed)) ==
-              sums.at(std::to_string(i) + "." + matrix).get<uint32_t>());
-      };
-      check("qkv", layer.attention.qkv.matrix);
-      check("output", layer.attention.output.matrix);
-      check("up", layer.ffn.up.matrix);
-      check("down", layer.ffn.down.matrix);
+      sums.Check(StrCat(i, ".qkv"), layer.attention.qkv.matrix);
+      sums.Check(StrCat(i, ".output"), layer.attention.output.matrix);
+      sums.Check(StrCat(i, ".up"), layer.ffn.up.matrix);
+      sums.Check(StrCat(i, ".down"), layer.ffn.down.matrix);
+    }
+  }
+}
+
+TEST_CASE("experts of MXFP4 are exactly what transformers decodes") {
+  const char* name = "gpt_oss_mxfp4";
+  const auto device = Device();
+  const auto weights = Load(GoldenFolder(name), *device);
+  INFO(weights.status().ToString());
+  REQUIRE(weights.ok());
+  const SumsCheck sums(name, *device);
+  const size_t experts = (*weights)->layers[0].ffn.expert_up.size();
+  REQUIRE(experts >= 2);
+  REQUIRE(sums.size() == 2 * experts * (*weights)->layers.size());
+  for (size_t i = 0; i < (*weights)->layers.size(); ++i) {
+    const FfnWeights& ffn = (*weights)->layers[i].ffn;
+    for (size_t e = 0; e < experts; ++e) {
+      sums.Check(StrCat(i, ".up.", e), ffn.expert_up[e]);
+      sums.Check(StrCat(i, ".down.", e), ffn.expert_down[e]);
     }
   }
 }
