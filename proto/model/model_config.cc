@@ -113,12 +113,14 @@ absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_vi
     RefuseClass(config, names[0], known);
     return config.status();
   }
-  if (!family->wrapped) {
+  constexpr const char* kText = "text_config";
+  const bool beside = family->text_beside_towers && !config.Has(kText);
+  if (!family->wrapped || beside) {
+    if (beside) config.Pass("vision_config");
     v1::Model model = ReadFamily(config, config, *family, notes);
     if (!config.ok()) return config.status();
     return model;
   }
-  constexpr const char* kText = "text_config";
   if (!config.Has(kText) || !config.At(kText).is_object()) {
     config.Fail(kText, "must be an object: the configuration of the model's text part");
     return config.status();

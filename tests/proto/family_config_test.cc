@@ -159,6 +159,26 @@ TEST_CASE("mistral3: a text part of Mistral or of Ministral, tied where the wrap
   CHECK_THAT(ErrorOf(wrapped(R"("model_type": "mistral")")), Contains("sliding_window"));
 }
 
+TEST_CASE("qwen2.5-vl: the text part, in text_config or beside the towers as published") {
+  const std::string outer = R"({"architectures": ["Qwen2_5_VLForConditionalGeneration"], )";
+  const std::string text = std::string(kSizes) + R"(, "num_key_value_heads": 2,
+      "use_sliding_window": false, "sliding_window": 32768, "max_window_layers": 28,
+      "rope_theta": 1000000.0, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]})";
+  const std::string towers = R"("vision_config": {"depth": 32}, "vision_start_token_id": 3)";
+  std::vector<std::string> notes;
+  const auto beside = ParseModelConfig(outer + text + ", " + towers + "}", "config.json", &notes);
+  INFO(beside.status().ToString());
+  REQUIRE(beside.ok());
+  CHECK(notes.empty());
+  const v1::Attention& attention = beside->kinds(0).attention();
+  CHECK(attention.qkv_bias());
+  CHECK_FALSE(attention.output_bias());
+  CHECK(attention.window() == 0);
+  CHECK(attention.rope().theta() == 1e6);
+  const v1::Model inside = ReadText(outer + towers + R"(, "text_config": {)" + text + "}}");
+  CHECK(inside.SerializeAsString() == beside->SerializeAsString());
+}
+
 TEST_CASE("granite multiplies embeddings, scores and blocks, and divides logits") {
   const v1::Model model = Read("GraniteForCausalLM", R"("embedding_multiplier": 12.0,
       "attention_multiplier": 0.015625, "residual_multiplier": 0.22, "logits_scaling": 8.0)");

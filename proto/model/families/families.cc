@@ -35,6 +35,7 @@ extern const Family kOlmoe;
 extern const Family kOpt;
 extern const Family kPhi3;
 extern const Family kQwen2;
+extern const Family kQwen25VlWrapped;
 extern const Family kQwen2Moe;
 extern const Family kQwen3;
 extern const Family kQwen3Moe;
@@ -47,13 +48,13 @@ extern const Family kStarcoder2;
 namespace {
 
 constexpr std::array kFamilies = {
-    &kCohere2,   &kCohere,     &kErnie45,         &kErnie45Moe,     &kExaone4,    &kGptNeoX,
-    &kGemma2,    &kGemma3,     &kGemma3Wrapped,   &kGemma,          &kGlm4,       &kGlm4Moe,
-    &kGptOss,    &kGranite,    &kGraniteMoe,      &kHunyuanDense,   &kHunyuanMoe, &kLlama,
-    &kMiniMaxM2, &kMinistral3, &kMistral3Wrapped, &kMistral,        &kMixtral,    &kNemotron,
-    &kOpt,       &kOlmo2,      &kOlmo3,           &kOlmoe,          &kPhi3,       &kQwen2,
-    &kQwen2Moe,  &kQwen3,      &kQwen3Moe,        &kQwen3VlWrapped, &kSeedOss,    &kSmolLm3,
-    &kStableLm,  &kStarcoder2};
+    &kCohere2,   &kCohere,          &kErnie45,         &kErnie45Moe,   &kExaone4,        &kGptNeoX,
+    &kGemma2,    &kGemma3,          &kGemma3Wrapped,   &kGemma,        &kGlm4,           &kGlm4Moe,
+    &kGptOss,    &kGranite,         &kGraniteMoe,      &kHunyuanDense, &kHunyuanMoe,     &kLlama,
+    &kMiniMaxM2, &kMinistral3,      &kMistral3Wrapped, &kMistral,      &kMixtral,        &kNemotron,
+    &kOpt,       &kOlmo2,           &kOlmo3,           &kOlmoe,        &kPhi3,           &kQwen2,
+    &kQwen2Moe,  &kQwen25VlWrapped, &kQwen3,           &kQwen3Moe,     &kQwen3VlWrapped, &kSeedOss,
+    &kSmolLm3,   &kStableLm,        &kStarcoder2};
 
 }  // namespace
 

@@ -20,7 +20,7 @@ struct Family;
 // A config.json that is being read. The model has what all families share (ReadCommon in
 // model_config.cc); the family adds its layers and what is special to it. Failures go to `config`.
 struct ConfigDraft {
-  JsonReader& config;  // of a wrapped family text_config
+  JsonReader& config;  // of a wrapped family text_config, where there is one
   JsonReader& outer;   // the whole file; else the same
   const Family& family;
   int64_t layers = 0;  // num_hidden_layers
@@ -56,6 +56,8 @@ struct Family {
   // The configuration is text_config of a model that takes images or sound as well, whose towers
   // are left out.
   bool wrapped = false;
+  // Published files have the text part's keys beside vision_config, without text_config.
+  bool text_beside_towers = false;
 
   // What the family's configuration class in transformers assumes for absent keys.
   double rope_theta = 10000.0;

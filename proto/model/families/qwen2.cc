@@ -1,4 +1,5 @@
-// Qwen2 and 2.5: Llama with biases on q, k and v; some layers may have a window.
+// Qwen2 and 2.5, alone and as the text part of Qwen2.5-VL: Llama with biases on q, k and v; some
+// layers may have a window. Rotations for images (mrope) are plain ones for text.
 #include "proto/model/families/config_parts.h"
 
 namespace tessera {
@@ -20,5 +21,18 @@ extern const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
                               .tensors = kLlamaTensors,
                               .max_positions = 32768,
                               .gguf = {.architecture = "qwen2"}};
+
+extern const Family kQwen25VlWrapped = {.architecture = "Qwen2_5_VLForConditionalGeneration",
+                                        .name = "Qwen2.5-VL (its text part)",
+                                        .read = Read,
+                                        .tensors = Wrapped(kLlamaTensors),
+                                        .wrapped = true,
+                                        .text_beside_towers = true,
+                                        .rope_theta = 1e6,
+                                        .norm_epsilon = 1e-5,
+                                        .vocabulary = 152064,
+                                        .heads = 64,
+                                        .kv_heads = 8,
+                                        .max_positions = 32768};
 
 }  // namespace tessera

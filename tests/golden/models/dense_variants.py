@@ -80,6 +80,16 @@ def variants(Variant, rope):
                 hidden_size=8, intermediate_size=8, depth=1, num_heads=1, patch_size=2,
                 out_hidden_size=32, num_position_embeddings=4, deepstack_visual_indexes=[0],
                 spatial_merge_size=1, temporal_patch_size=1)), **small_files),
+        "qwen2_5_vl": Variant("Qwen2_5_VL", dict(
+            intermediate_size=20, use_sliding_window=True, sliding_window=8, max_window_layers=1,
+            rope_parameters=rope("default", rope_theta=100.0, mrope_section=[2, 1, 1])),
+            [dict(rope_parameters=rope("default", rope_theta=1000.0, mrope_section=[2, 1, 1])),
+             dict(sliding_window=9), dict(layer_types=["sliding_attention"] * 2)],
+            model_class="Qwen2_5_VLForConditionalGeneration",
+            outer=dict(tie_word_embeddings=False, vision_config=dict(
+                hidden_size=8, intermediate_size=8, depth=1, num_heads=1, patch_size=2,
+                out_hidden_size=32, spatial_merge_size=1, temporal_patch_size=1,
+                fullatt_block_indexes=[0])), **small_files),
         "nemotron": Variant("Nemotron", dict(
             small, rope_parameters=rope("default", partial_rotary_factor=0.5), norm_eps=0.05,
             attention_bias=True, mlp_bias=True, intermediate_size=36),

@@ -28,7 +28,8 @@ READS = (r"\bconfig\.(\w+)", r"getattr\((?:self\.)?config, \"(\w+)\"",
 def architectures():
     names = set()
     for path in (ROOT / "proto/model/families").glob("*.cc"):
-        names.update(re.findall(r"\.architecture = \"(\w+)\"", path.read_text()))
+        names.update(re.findall(r"const Family \w+ = {\s*\.architecture = \"(\w+)\"",
+                                path.read_text()))
     return sorted(names)
 
 
