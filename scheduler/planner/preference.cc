@@ -15,6 +15,9 @@ constexpr double kServesOn = 0.01;  // of the rate: less is no service
 constexpr double kRounding = 1 - 1e-9;
 constexpr double kNoise = 5e-4;   // of what a loss leaves
 constexpr double kAsSoon = 1.01;  // of the time of an answer: then the rate counts
+// Where a rate is asked for, of the best value, what is given for serving on after a loss: without
+// it a second card that is a tenth slower would stand idle.
+constexpr double kServesOnWithin = 0.2;
 
 double FactorOf(double full_seconds, double seconds) {
   return full_seconds > 0 && seconds > full_seconds ? full_seconds / seconds : 1;
@@ -102,12 +105,17 @@ Choice Choose(const std::vector<Choosable>& plans, const Preference& preference)
   choice.chosen = choice.best;
   if (preference.simpler_within <= 0) return choice;
   const Choosable& best = plans[choice.best];
-  const double enough =
-      ValueOf(best.figures, preference) * (1 - preference.simpler_within) * kRounding;
+  const bool survives = preference.prefer == v1::PLAN_PREFERENCE_BALANCED &&
+                        preference.asked_requests_per_second > 0 &&
+                        Sustains(best.figures, preference) && !ServesOn(best);
+  const double value = ValueOf(best.figures, preference) * kRounding;
   for (size_t i = 0; i < plans.size(); ++i) {
+    const double within = survives && ServesOn(plans[i])
+                              ? std::max(kServesOnWithin, preference.simpler_within)
+                              : preference.simpler_within;
     if (plans[i].figures.missed.empty() != best.figures.missed.empty() ||
         Sustains(plans[i].figures, preference) != Sustains(best.figures, preference) ||
-        ValueOf(plans[i].figures, preference) < enough)
+        ValueOf(plans[i].figures, preference) < value * (1 - within))
       continue;
     const Choosable& chosen = plans[choice.chosen];
     const bool as_simple = !Simpler(chosen, plans[i]);

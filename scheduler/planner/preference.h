@@ -10,7 +10,8 @@
 // machine come first, then those whose longest pipeline has the fewest stages, then those that lose
 // least with a machine. Where a rate is asked for, plans that serve it at no more than kUsualLoad
 // of what they sustain come next after those that keep limits, and of these the value of a balanced
-// one is 1 / the time of a mean answer at that rate. For latency the value is 1 / the time of an
+// one is 1 / the time of a mean answer at that rate; one that serves on after the loss of any
+// machine may have a fifth less of it. For latency the value is 1 / the time of an
 // answer that has the deployment for itself, for throughput the rate alone. Thread rule: pure
 // functions. Units: seconds, requests per second.
 #pragma once

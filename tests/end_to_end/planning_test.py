@@ -20,7 +20,8 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
 kinds:
 - {name: mycpu, memory: 4 GiB, memory_bandwidth: 10 GB/s, dense_flops_per_second: 0.2 TFLOPS}
 """
-WORKLOAD = "requests_per_second: 1\nclasses: [{lengths: [{prompt_tokens: 60, output_tokens: 8}]}]\n"
+# No rate: however unlike the measured speeds of busy cores are, both workers serve more than one.
+WORKLOAD = "classes: [{lengths: [{prompt_tokens: 60, output_tokens: 8}]}]\n"
 
 
 def written(name, text):

@@ -269,6 +269,33 @@ TEST_CASE("values weigh rates by latencies; misses of limits come after all that
   CHECK(Choose(plans, preference).chosen == 1);
 }
 
+TEST_CASE("where a rate is asked for, a second machine that is a little slower is a plan's too") {
+  Preference preference = UsualPreference();
+  preference.asked_requests_per_second = 1;
+  preference.decode_steps = 100;
+  const auto at = [](double rate, double tpot) {
+    PlanFigures figures;
+    figures.requests_per_second = rate;
+    figures.tpot_seconds = tpot;
+    return figures;
+  };
+  std::vector<Choosable> plans = {{at(2, 0.05), 1, 0}, {at(4, 0.06), 1, 2}};
+  CHECK(Choose(plans, preference).chosen == 1);
+  plans[1].figures.tpot_seconds = 0.07;  // too slow
+  CHECK(Choose(plans, preference).chosen == 0);
+  plans[1] = {at(4, 0.06), 1, 0};  // with nothing for it
+  CHECK(Choose(plans, preference).chosen == 0);
+  plans[1] = {at(1.1, 0.06), 1, 1};  // it does not sustain the rate
+  CHECK(Choose(plans, preference).chosen == 0);
+  const auto plan = PlanOf(
+      "machines:\n- {name: a, devices: [{kind: RTX4090}]}\n- {name: b, devices: [{kind: slower}]}\n"
+      "kinds: [{name: slower, memory: 24 GiB, memory_bandwidth: 700 GB/s,"
+      " dense_flops_per_second: 150 TFLOPS}]\n"
+      "tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}\n",
+      "Llama-2-7B", UsualPreference(), std::string("requests_per_second: 0.2\n") + kWork, true);
+  CHECK(plan.replicas_size() == 2);
+}
+
 TEST_CASE("of plans of as few stages the one that loses least with a machine is taken") {
   // Two replicas over both machines, or one in each: the same stages, the same rate.
   const auto plan = Usual(
