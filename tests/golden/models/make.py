@@ -91,6 +91,8 @@ OPT = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, ffn_dim=4
 # Without rotation a key's bias adds the same to all scores of a query, which softmax ignores.
 OPT_NO_EFFECT = ("self_attn.k_proj.bias",)
 
+# Most variants: float16, which float32 holds exactly, and prompts little longer than a window.
+SMALL = dict(dtype=torch.float16, prompts=(24, 10))
 SHORT = (24, 7)  # prompts of variants that differ from others in how weights are stored
 WORD_SIZES = dict(num_key_value_heads=4, intermediate_size=64)  # whole words of any bits
 INT4_SIZES = dict(hidden_size=64, intermediate_size=96)
@@ -101,59 +103,69 @@ VARIANTS = {
         generation=dict(eos_token_id=[1, 2, 3], do_sample=True, temperature=0.6, top_p=0.9)),
     "llama_tied_v4": Variant("Llama", dict(
         rope_parameters=rope("default", rope_theta=500.0), tie_word_embeddings=True,
-        num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4),
+        num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4, prompts=SHORT),
     "llama_bias_wide_heads": Variant("Llama", dict(
         rope_parameters=PLAIN, attention_bias=True, mlp_bias=True, head_dim=16,
-        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)]),
+        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)], prompts=SHORT),
     "llama3_scaled": Variant("Llama", dict(rope_parameters=rope(
         "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
-        original_max_position_embeddings=32)), [dict(rope_parameters=PLAIN)]),
+        original_max_position_embeddings=32)), [dict(rope_parameters=PLAIN)], **SMALL),
     "llama_linear_v4": Variant("Llama", dict(rope_parameters=rope("linear", factor=4.0),
                                              max_position_embeddings=32),
-                               [dict(rope_parameters=PLAIN)], form=4),
+                               [dict(rope_parameters=PLAIN)], form=4, **SMALL),
     # 64 starts beyond the original length; 20 and 16 steps cross it while decoding.
     "llama_dynamic": Variant("Llama", dict(rope_parameters=rope("dynamic", factor=4.0),
                                            max_position_embeddings=32),
-                             [dict(rope_parameters=PLAIN)]),
+                             [dict(rope_parameters=PLAIN)],
+        dtype=torch.float16),
     "llama_bf16": Variant("Llama", dict(
         rope_parameters=PLAIN, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
         head_dim=32, num_attention_heads=2, num_key_value_heads=1),
-        [dict(rope_parameters=NO_THETA)], dtype=torch.bfloat16, form=4),
+        [dict(rope_parameters=NO_THETA)], dtype=torch.bfloat16, form=4, prompts=SHORT),
     "llama_fp16_sharded": Variant("Llama", dict(rope_parameters=PLAIN),
                                   [dict(rope_parameters=NO_THETA)], dtype=torch.float16,
                                   shard_bytes=20000, rename=("model.", "")),
     "mistral_window": Variant("Mistral", dict(rope_parameters=PLAIN, sliding_window=16),
-                              [dict(sliding_window=None), dict(sliding_window=17)], form=4),
+                              [dict(sliding_window=None), dict(sliding_window=17)], form=4,
+        dtype=torch.float16),
     "qwen2": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False,
                                    sliding_window=16, max_window_layers=0),
                      [dict(use_sliding_window=True, layer_types=["sliding_attention"] * 2)],
-                     form=4),
+                     form=4,
+        **SMALL),
     "qwen2_window": Variant("Qwen2", dict(
         rope_parameters=PLAIN, use_sliding_window=True, sliding_window=16, max_window_layers=1),
         [dict(use_sliding_window=False, layer_types=["full_attention"] * 2),
          dict(layer_types=["sliding_attention"] * 2),
-         dict(layer_types=["sliding_attention", "full_attention"])], form=4),
+         dict(layer_types=["sliding_attention", "full_attention"])], form=4,
+        dtype=torch.float16),
     "qwen3": Variant("Qwen3", dict(rope_parameters=PLAIN, tie_word_embeddings=True, **QWEN3),
-                     [dict(rope_parameters=NO_THETA), dict(rms_norm_eps=0.0)]),
-    "opt": Variant("OPT", OPT, [dict(activation_function="gelu")], without_effect=OPT_NO_EFFECT),
+                     [dict(rope_parameters=NO_THETA), dict(rms_norm_eps=0.0)], **SMALL),
+    "opt": Variant("OPT", OPT, [dict(activation_function="gelu")], without_effect=OPT_NO_EFFECT,
+                   **SMALL),
     "opt_projected_post_norm": Variant(
         "OPT", dict(OPT, word_embed_proj_dim=16, do_layer_norm_before=False),
         [dict(activation_function="gelu")], form=4, without_effect=OPT_NO_EFFECT,
-        rename=("model.", "")),
+        rename=("model.", ""),
+        **SMALL),
     "mixtral": Variant("Mixtral", dict(
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2, intermediate_size=24),
-        [dict(num_experts_per_tok=1), dict(rope_parameters=NO_THETA)]),
+        [dict(num_experts_per_tok=1), dict(rope_parameters=NO_THETA)],
+        **SMALL),
     "qwen3_moe": Variant("Qwen3Moe", dict(
         rope_parameters=PLAIN, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[1],
         norm_topk_prob=True, **MOE), [dict(norm_topk_prob=False), dict(num_experts_per_tok=1)]),
     "qwen3_moe_raw_weights": Variant("Qwen3Moe", dict(
-        rope_parameters=PLAIN, norm_topk_prob=False, **MOE), [dict(norm_topk_prob=True)], form=4),
+        rope_parameters=PLAIN, norm_topk_prob=False, **MOE), [dict(norm_topk_prob=True)], form=4,
+        **SMALL),
     "llama_bf16_heads_64": Variant(
         "Llama", dict(rope_parameters=PLAIN, **HEADS_64), [dict(rope_parameters=NO_THETA)],
-        dtype=torch.bfloat16, sharpness=1.2),
+        dtype=torch.bfloat16, sharpness=1.2,
+        prompts=SHORT),
     "mistral_fp16_heads_128": Variant(
         "Mistral", dict(rope_parameters=PLAIN, sliding_window=16, **HEADS_128),
-        [dict(sliding_window=None), dict(sliding_window=17)], dtype=torch.float16, sharpness=1.2),
+        [dict(sliding_window=None), dict(sliding_window=17)], dtype=torch.float16, sharpness=1.2,
+        prompts=SHORT),
     "mixtral_fp16_heads_64": Variant("Mixtral", dict(
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2, intermediate_size=24,
         **HEADS_64), [dict(num_experts_per_tok=1)], dtype=torch.float16, prompts=(32, 12),
@@ -165,91 +177,98 @@ VARIANTS = {
     "qwen2_awq": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False,
                                        sliding_window=16, max_window_layers=0, **INT4_SIZES),
                          [dict(rope_parameters=NO_THETA)], form=4, dtype=torch.float16,
-                         int4="awq", group=32),
+                         int4="awq", group=32,
+        prompts=SHORT),
     "llama_gptq": Variant("Llama", dict(rope_parameters=PLAIN, **INT4_SIZES),
                           [dict(rope_parameters=NO_THETA)], form=4, dtype=torch.float16,
-                          int4="gptq", group=16),
+                          int4="gptq", group=16,
+        prompts=SHORT),
     "llama_yarn": Variant("Llama", dict(head_dim=16, rope_parameters=rope(
         "yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=32, beta_fast=2.0)),
         [dict(rope_parameters=NO_THETA),
          dict(rope_parameters=rope("yarn", rope_theta=100.0, factor=4.0,
                                    original_max_position_embeddings=32)),
          dict(rope_parameters=rope("yarn", rope_theta=100.0, factor=4.0, attention_factor=1.0,
-                                   original_max_position_embeddings=32, beta_fast=2.0))]),
+                                   original_max_position_embeddings=32, beta_fast=2.0))], **SMALL),
     "qwen3_yarn_v4": Variant("Qwen3", dict(rope_parameters=rope(
         "yarn", rope_theta=100.0, factor=2.0, original_max_position_embeddings=32,
         attention_factor=0.9), max_position_embeddings=32, **QWEN3),
-        [dict(rope_parameters=NO_THETA)], form=4),
+        [dict(rope_parameters=NO_THETA)], form=4, **SMALL),
     "glm4": Variant("Glm4", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=16,
         attention_bias=True, attention_dropout=0.0),
         [dict(rope_parameters=rope("default", partial_rotary_factor=1.0)),
-         dict(rope_parameters=rope("default", rope_theta=100.0, partial_rotary_factor=0.5))]),
+         dict(rope_parameters=rope("default", rope_theta=100.0, partial_rotary_factor=0.5))],
+        **SMALL),
     "glm4_no_bias": Variant("Glm4", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=8,
-        attention_bias=False, num_key_value_heads=4), [dict(hidden_act="gelu")]),
+        attention_bias=False, num_key_value_heads=4), [dict(hidden_act="gelu")], **SMALL),
     "ernie4_5": Variant("Ernie4_5", dict(rope_parameters=PLAIN, head_dim=16, use_bias=True),
-                        [dict(rope_parameters=NO_THETA)]),
+                        [dict(rope_parameters=NO_THETA)], **SMALL),
     "ernie4_5_tied": Variant("Ernie4_5", dict(
         rope_parameters=PLAIN, head_dim=8, use_bias=False, tie_word_embeddings=True,
-        num_key_value_heads=1), [dict(rope_parameters=NO_THETA)]),
+        num_key_value_heads=1), [dict(rope_parameters=NO_THETA)], **SMALL),
     "exaone4": Variant("Exaone4", dict(
         rope_parameters=PLAIN, sliding_window=16, sliding_window_pattern=3, num_hidden_layers=4),
-        [dict(sliding_window=17), dict(sliding_window_pattern=2), dict(rope_parameters=NO_THETA)]),
+        [dict(sliding_window=17), dict(sliding_window_pattern=2), dict(rope_parameters=NO_THETA)],
+        **SMALL),
     "exaone4_full": Variant("Exaone4", dict(
         rope_parameters=PLAIN, sliding_window=None, tie_word_embeddings=True,
-        layer_types=["full_attention"] * 2), [dict(rope_parameters=NO_THETA)]),
+        layer_types=["full_attention"] * 2), [dict(rope_parameters=NO_THETA)], **SMALL),
     "stablelm": Variant("StableLm", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.5), use_qkv_bias=True,
-        layer_norm_eps=0.05), [dict(layer_norm_eps=0.0)]),
+        layer_norm_eps=0.05), [dict(layer_norm_eps=0.0)], **SMALL),
     "stablelm_parallel": Variant("StableLm", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.25), use_parallel_residual=True,
         layer_norm_eps=0.05), [dict(layer_norm_eps=0.0), dict(
-            rope_parameters=rope("default", partial_rotary_factor=0.5))]),
+            rope_parameters=rope("default", partial_rotary_factor=0.5))], **SMALL),
     "gpt_neox": Variant("GPTNeoX", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.25), layer_norm_eps=0.05,
         num_key_value_heads=4), [dict(use_parallel_residual=False), dict(layer_norm_eps=0.0),
                                  dict(hidden_act="relu")],
-        rename=("lm_head.", "embed_out.")),
+        rename=("lm_head.", "embed_out."), **SMALL),
     "gpt_neox_serial": Variant("GPTNeoX", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.5), use_parallel_residual=False,
         layer_norm_eps=0.05, attention_bias=False, num_key_value_heads=4),
-        [dict(rope_parameters=rope("default", partial_rotary_factor=0.25))]),
+        [dict(rope_parameters=rope("default", partial_rotary_factor=0.25))], **SMALL),
     "phi3": Variant("Phi3", dict(rope_parameters=rope("default", partial_rotary_factor=1.0),
                                  sliding_window=16, num_key_value_heads=2),
-                    [dict(sliding_window=17), dict(sliding_window=None)]),
+                    [dict(sliding_window=17), dict(sliding_window=None)], **SMALL),
     # Prompts are longer than the original length, where the oracle takes the long list too.
     "phi3_longrope": Variant("Phi3", dict(
         rope_parameters=rope("longrope", partial_rotary_factor=0.5, short_factor=[1.0, 1.2],
                              long_factor=[1.5, 4.0]), original_max_position_embeddings=16),
         [dict(rope_parameters=rope("longrope", partial_rotary_factor=0.5, short_factor=[1.0, 1.2],
-                                   long_factor=[1.0, 1.2]))]),
+                                   long_factor=[1.0, 1.2]))], **{**SMALL, "prompts": (24, 20)}),
     "smollm3": Variant("SmolLM3", dict(
         rope_parameters=PLAIN, no_rope_layers=[1, 0], tie_word_embeddings=True, pad_token_id=None),
-        [dict(no_rope_layers=[1, 1]), dict(no_rope_layers=[0, 0]), dict(no_rope_layers=[0, 1])]),
+        [dict(no_rope_layers=[1, 1]), dict(no_rope_layers=[0, 0]), dict(no_rope_layers=[0, 1])],
+        **SMALL),
     "smollm3_window": Variant("SmolLM3", dict(
         rope_parameters=PLAIN, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=16,
         tie_word_embeddings=False, num_hidden_layers=3, pad_token_id=None),
-        [dict(use_sliding_window=False), dict(no_rope_layer_interval=3), dict(sliding_window=17)]),
+        [dict(use_sliding_window=False), dict(no_rope_layer_interval=3), dict(sliding_window=17)],
+        **SMALL),
     "seed_oss": Variant("SeedOss", dict(
         rope_parameters=PLAIN, head_dim=16, attention_bias=True, attention_out_bias=False,
         attention_dropout=0.0, residual_dropout=0.0, num_key_value_heads=1, pad_token_id=None),
-        [dict(rope_parameters=NO_THETA)]),
+        [dict(rope_parameters=NO_THETA)], **SMALL),
     "seed_oss_out_bias": Variant("SeedOss", dict(
         rope_parameters=PLAIN, head_dim=16, attention_bias=False, attention_out_bias=True,
         mlp_bias=True, attention_dropout=0.0, residual_dropout=0.0, pad_token_id=None),
-        [dict(rope_parameters=NO_THETA)]),
+        [dict(rope_parameters=NO_THETA)], **SMALL),
     "starcoder2": Variant("Starcoder2", dict(
         rope_parameters=PLAIN, norm_epsilon=0.05, sliding_window=16, tie_word_embeddings=True),
         [dict(rope_parameters=NO_THETA), dict(norm_epsilon=0.0), dict(sliding_window=None),
-         dict(hidden_act="relu")]),
+         dict(hidden_act="relu")], **SMALL),
     "starcoder2_no_bias": Variant("Starcoder2", dict(
         rope_parameters=PLAIN, norm_epsilon=0.05, use_bias=False, tie_word_embeddings=False),
-        [dict(rope_parameters=NO_THETA)]),
+        [dict(rope_parameters=NO_THETA)], **SMALL),
     "mixtral_awq_bf16": Variant("Mixtral", dict(
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2,
         **{**INT4_SIZES, "intermediate_size": 32}), [dict(num_experts_per_tok=1)],
-        dtype=torch.bfloat16, int4="awq", group=32),
+        dtype=torch.bfloat16, int4="awq", group=32,
+        prompts=SHORT),
     "llama_fp8_blocks": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
                                 format="fp8_blocks", prompts=SHORT),
     "qwen2_eight_bits": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False), [],

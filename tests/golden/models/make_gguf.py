@@ -47,7 +47,8 @@ QUANTISED = {
         **{**NARROW, "intermediate_size": 32}), {"": Q.Q4_0, "ffn_down_exps": Q.Q8_0}),
     "gguf_qwen3_moe": ("Qwen3Moe", "qwen3moe", dict(
         rope_parameters=make.PLAIN, head_dim=16, num_experts=4, num_experts_per_tok=2,
-        moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[], **NARROW),
+        moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[],
+        **{**NARROW, "hidden_size": 32}),
         {"": Q.Q8_0}),
 }
 
@@ -230,7 +231,7 @@ def hub_state(model, folder):
 
 def quantise(family, arch, config, types, seed, folder):
     """A model of random blocks: the model with their values, and what the file has."""
-    variant = make.Variant(family, config, [])
+    variant = make.Variant(family, config, [], prompts=make.SHORT)
     model = make.build(variant)
     make.randomise(model, torch.float32, 2.5 if types[""] != Q.Q4_K else 1.5, seed)
     state = hub_state(model, folder)
@@ -304,7 +305,13 @@ def make_of_folder(name):
     folder, arch = HERE / name, FOLDERS[name]
     config = json.loads((folder / "config.json").read_text())
     state = safetensors.torch.load_file(folder / "model.safetensors")
-    write(folder / "model.gguf", arch, config, gguf_tensors(arch, config, state), {})
+    tensors, kinds = gguf_tensors(arch, config, state), {}
+    half = {torch.float16: Q.F16, torch.bfloat16: Q.BF16}.get(next(iter(state.values())).dtype)
+    for key, values in tensors.items():
+        matrix = values.ndim >= 2 and not key.endswith("ffn_gate_inp.weight")
+        if half is not None and matrix:
+            kinds[key] = (half, gguf.quants.quantize(values, half))
+    write(folder / "model.gguf", arch, config, tensors, kinds)
     print(f"{name}: {(folder / 'model.gguf').stat().st_size} bytes")
 
 

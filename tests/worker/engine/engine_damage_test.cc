@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 
 #include "kernels/cpu/isa.h"
 #include "proto/model/model_folder.h"
@@ -32,20 +31,20 @@ class DamagedFolder {
     }
     const fs::path weights = path_ / "model.safetensors";
     fs::permissions(weights, fs::perms::owner_write, fs::perm_options::add);
-    int64_t begin = -1;
+    int64_t begin = -1, size = 0;
     const auto file = SafetensorsFile::Open(weights);
     REQUIRE(file.ok());
     for (const SafetensorsEntry& entry : (*file)->entries()) {
       if (entry.name != tensor) continue;
-      REQUIRE(entry.dtype == "F32");
+      size = entry.dtype == "F16" ? 2 : 4;
       begin = entry.begin;
     }
     REQUIRE(begin >= 0);
     std::fstream out(weights, std::ios::binary | std::ios::in | std::ios::out);
-    out.seekp(begin + first * static_cast<int64_t>(sizeof(float)));
-    const std::vector<float> nan(count, std::numeric_limits<float>::quiet_NaN());
-    out.write(reinterpret_cast<const char*>(nan.data()),
-              static_cast<std::streamsize>(count * sizeof(float)));
+    out.seekp(begin + first * size);
+    // All bits are 1, in F16 as in F32.
+    const std::string nan(static_cast<size_t>(count * size), '\xff');
+    out.write(nan.data(), static_cast<std::streamsize>(nan.size()));
     REQUIRE(out.flush());
   }
 

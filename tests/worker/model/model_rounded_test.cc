@@ -4,9 +4,8 @@
 #include <stdlib.h>
 
 #include <catch2/catch.hpp>
-#include <cstring>
 #include <fstream>
-#include <span>
+#include <nlohmann/json.hpp>
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/half_floats.h"
@@ -48,7 +47,7 @@ void Quantise(kernels::Device& device, float* values, int64_t rows, int64_t colu
   REQUIRE(device.ops().UnpackWeightRows(packed, 0, view).ok());
 }
 
-// A copy of a float32 checkpoint with every matrix rounded as `dtype` stores it; removed at the
+// A copy of a checkpoint in float32 with every matrix rounded as `dtype` stores it; removed at the
 // end.
 class RoundedCopy {
  public:
@@ -58,23 +57,29 @@ class RoundedCopy {
     REQUIRE(file.ok());
     auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 24, .cores_shared = true});
     REQUIRE(device.ok());
-    const auto size = static_cast<size_t>((*file)->entries().back().end);
-    std::vector<char> bytes(size);
-    REQUIRE((*file)->Read(0, std::as_writable_bytes(std::span(bytes))).ok());
+    nlohmann::json header;
+    std::string data;
     for (const SafetensorsEntry& entry : (*file)->entries()) {
-      REQUIRE(entry.dtype == "F32");
-      if (entry.shape.size() != 2 || IsRouter(entry.name)) continue;
-      std::vector<float> values((entry.end - entry.begin) / sizeof(float));
-      std::memcpy(values.data(), bytes.data() + entry.begin, values.size() * sizeof(float));
-      if (dtype == DType::kI8 && !IsTable(entry.name)) {
+      std::vector<float> values = FloatsOf(**file, entry);
+      // Tables of 16 bits stay as they are.
+      const bool stays = IsRouter(entry.name) || (IsTable(entry.name) && entry.dtype == "F16");
+      const bool rounded = entry.shape.size() == 2 && !stays;
+      if (rounded && dtype == DType::kI8 && !IsTable(entry.name)) {
         Quantise(**device, values.data(), entry.shape[0], entry.shape[1]);
-      } else {
+      } else if (rounded) {
         RoundToBf16(values.data(), static_cast<int64_t>(values.size()));
       }
-      std::memcpy(bytes.data() + entry.begin, values.data(), values.size() * sizeof(float));
+      const size_t begin = data.size();
+      data.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+      header[entry.name] = {
+          {"dtype", "F32"}, {"shape", entry.shape}, {"data_offsets", {begin, data.size()}}};
     }
+    const std::string text = header.dump();
+    const uint64_t size = text.size();
     std::ofstream(folder_ / "model.safetensors", std::ios::binary)
-        .write(bytes.data(), static_cast<std::streamsize>(size));
+        .write(reinterpret_cast<const char*>(&size), sizeof(size))
+        .write(text.data(), static_cast<std::streamsize>(text.size()))
+        .write(data.data(), static_cast<std::streamsize>(data.size()));
   }
   const fs::path& folder() const { return folder_; }
 
@@ -97,7 +102,7 @@ double LargestError(const std::string& name, const TinyOptions& packed, const fs
   return error;
 }
 
-// Single-file float32 checkpoints whose head is a tensor of its own (a tied one is rounded as a
+// Single-file checkpoints whose head is a tensor of its own (a tied one is rounded as a
 // head, but not as a table).
 const std::vector<std::string> kModels = {"llama",          "llama_bias_wide_heads",
                                           "llama3_scaled",  "llama_linear_v4",

@@ -9,10 +9,10 @@
 #include <string_view>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/half_floats.h"
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
-#include "worker/weights/safetensors.h"
 
 namespace tessera::worker {
 namespace {
@@ -110,6 +110,22 @@ std::vector<GoldenRun> ReadGolden(const std::string& name) {
     runs.push_back(std::move(run));
   }
   return runs;
+}
+
+std::vector<float> FloatsOf(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+  std::vector<std::byte> bytes(static_cast<size_t>(entry.end - entry.begin));
+  REQUIRE(file.Read(entry.begin, bytes).ok());
+  const bool half = entry.dtype == "F16";
+  REQUIRE((half || entry.dtype == "F32"));
+  const size_t size = half ? 2 : 4;
+  std::vector<float> values(bytes.size() / size);
+  for (size_t i = 0; i < values.size(); ++i) {
+    uint32_t bits = 0;
+    std::memcpy(&bits, bytes.data() + i * size, size);
+    values[i] = half ? kernels::ToFloat(kernels::Float16{static_cast<uint16_t>(bits)})
+                     : kernels::FloatFromBits(bits);
+  }
+  return values;
 }
 
 v1::WorkerShare WholeShare(const v1::Model& model) {

@@ -13,6 +13,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/device.h"
 #include "worker/model/model.h"
+#include "worker/weights/safetensors.h"
 
 namespace tessera::worker {
 
@@ -32,6 +33,9 @@ struct GoldenRun {
   std::vector<std::vector<float>> step_logits;    // behind each appended token
 };
 std::vector<GoldenRun> ReadGolden(const std::string& name);
+
+// The elements of a tensor of F32 or F16.
+std::vector<float> FloatsOf(const SafetensorsFile& file, const SafetensorsEntry& entry);
 
 // Everything that the model has.
 v1::WorkerShare WholeShare(const v1::Model& model);

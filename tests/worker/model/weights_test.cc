@@ -6,7 +6,6 @@
 
 #include <catch2/catch.hpp>
 #include <fstream>
-#include <span>
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/model/model_folder.h"
@@ -28,13 +27,11 @@ Matrix Tensor(const std::string& model, const std::string& name) {
   REQUIRE(file.ok());
   for (const SafetensorsEntry& entry : (*file)->entries()) {
     if (entry.name != name) continue;
-    REQUIRE(entry.dtype == "F32");
-    const int64_t rows = entry.shape.size() == 1 ? 1 : entry.shape[0];
+    const std::vector<float> values = FloatsOf(**file, entry);
     const int64_t columns = entry.shape.back();
-    Matrix matrix(rows, std::vector<float>(columns));
-    for (int64_t i = 0; i < rows; ++i) {
-      const auto row = std::as_writable_bytes(std::span(matrix[i]));
-      REQUIRE((*file)->Read(entry.begin + i * columns * 4, row).ok());
+    Matrix matrix;
+    for (auto row = values.begin(); row != values.end(); row += columns) {
+      matrix.emplace_back(row, row + columns);
     }
     return matrix;
   }
