@@ -1,6 +1,6 @@
 """The recipes of README.md stay as narrow as they say: a model family is one product file and its
 place in the list, and a weight format is a file where it is described, one where it is read, and a
-line in the table of either. Golden files, which a recipe may add to, stay small."""
+line in the table of either. Golden models, which a recipe adds to, stay small."""
 
 import json
 import pathlib
@@ -78,10 +78,10 @@ def test_a_method_is_read_in_the_file_of_its_format():
         assert len(own) == 1 and own.pop().startswith(FORMATS), reader
 
 
-def test_golden_files_stay_small():
+def test_golden_models_stay_small():
     """Each checkout has all of them: a model as small as shows its part, in 16 bits, with short prompts."""
     most = 10_000_000
-    sizes = {path: path.stat().st_size for path in (ROOT / "tests/golden").rglob("*")
+    sizes = {path: path.stat().st_size for path in (ROOT / "tests/golden/models").rglob("*")
              if path.is_file() and "__pycache__" not in path.parts}
     assert len(sizes) > 100
     largest = sorted(sizes, key=sizes.get)[-5:]
