@@ -20,7 +20,8 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 
 struct Url {
-  std::string host, port;
+  std::string host, port;  // an IPv6 address without its brackets
+  std::string authority;   // as it was written
 };
 
 absl::StatusOr<Url> ParseUrl(std::string url) {
@@ -30,9 +31,21 @@ absl::StatusOr<Url> ParseUrl(std::string url) {
         absl::StrCat("--url \"", url, "\": http://HOST:PORT is expected (there is no TLS)"));
   url.erase(0, kScheme.size());
   url = url.substr(0, url.find('/'));
-  const size_t colon = url.rfind(':');
-  if (colon == std::string::npos) return Url{url, "80"};
-  return Url{url.substr(0, colon), url.substr(colon + 1)};
+  Url parsed = {url, "80", url};
+  std::string_view rest = url;
+  if (url.starts_with("[")) {
+    const size_t end = url.find(']');
+    if (end == std::string::npos)
+      return absl::InvalidArgumentError(
+          absl::StrCat("--url names \"", url, "\": \"]\" is missing"));
+    parsed.host = url.substr(1, end - 1);
+    rest.remove_prefix(end + 1);
+  } else {
+    parsed.host = url.substr(0, url.rfind(':'));
+    rest.remove_prefix(parsed.host.size());
+  }
+  if (rest.starts_with(":")) parsed.port = rest.substr(1);
+  return parsed;
 }
 
 std::string Body(const CompleteOptions& options) {
@@ -196,7 +209,7 @@ class Exchange {
           absl::StrCat("no server answers at ", options_.url, ": ", error.message()));
     http::request<http::string_body> request(
         http::verb::post, options_.chat ? "/v1/chat/completions" : "/v1/completions", 11);
-    request.set(http::field::host, url_.host);
+    request.set(http::field::host, url_.authority);
     request.set(http::field::content_type, "application/json");
     request.set(http::field::connection, "close");
     if (!options_.api_key.empty())

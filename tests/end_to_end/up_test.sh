@@ -51,6 +51,11 @@ check "the plan is shown" grep -q "^r-local/0 *both *0 *0-5 *1 *local/0$" "$out"
 check "the answer is shown" grep -q "answer:   142" "$out"
 check "who answered is named" grep -q "^decode: .*(local/" "$out"
 
+if python3 -c 'import socket; socket.socket(socket.AF_INET6).bind(("::1", 0))' 2> /dev/null; then
+  up --host ::1 --workers 1 --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+  check "an IPv6 address is served and asked at" [ $? -eq 0 ]
+fi
+
 up --workers 1 --once --ask "What is 57 + 85?" --expect 143 > "$out" 2>&1
 check "a wrong answer ends with 1" [ $? -eq 1 ]
 
