@@ -40,8 +40,8 @@ void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder,
   if (coder.stages()) setup->kv_staging_bytes = StagedKvCoder::kStagingBytes;
   setup->join = [links, maker = kernels::GroupMakerOf(*setup->device)](
                     const v1::ConfigureRequest& request, int32_t kv_blocks,
-                    const FormationTimes& times, const std::function<bool()>& cancelled) {
-    return links->Join(request, kv_blocks, times, cancelled, maker);
+                    const FormationTimes& times, const JoinWatch& watch) {
+    return links->Join(request, kv_blocks, times, watch, maker);
   };
 }
 

@@ -4,18 +4,28 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace tessera::coordinator {
 namespace {
 
 // What holds up a replica; the smallest is named first.
-enum Rank { kAbsent, kFailed, kLoading, kWaiting, kReady };
+enum Rank { kAbsent, kFailed, kBlocked, kLoading, kJoining, kWaiting, kReady };
+
+// The phase of a worker that has loaded and waits for the others; behind ": " whom it does not
+// reach.
+constexpr char kJoin[] = "join";
 
 struct Hindrance {
   Rank rank = kReady;
   std::string why;
 };
+
+Rank LoadingRank(const std::string& phase) {
+  if (phase == kJoin) return kJoining;
+  return absl::StartsWith(phase, absl::StrCat(kJoin, ": ")) ? kBlocked : kLoading;
+}
 
 Hindrance Of(const std::string& device, bool alone,
              const std::map<std::string, WorkerRecord>& workers) {
@@ -28,7 +38,8 @@ Hindrance Of(const std::string& device, bool alone,
       return {kFailed,
               absl::StrCat("worker ", device, " could not be configured: ", worker.detail)};
     case v1::WORKER_STATE_CONFIGURING:
-      return {kLoading, absl::StrCat("worker ", device, " is being configured: ", worker.detail)};
+      return {LoadingRank(worker.detail),
+              absl::StrCat("worker ", device, " is being configured: ", worker.detail)};
     default:
       if (!alone && !worker.detail.empty())
         return {kWaiting, absl::StrCat("worker ", device, " waits: ", worker.detail)};

@@ -46,6 +46,12 @@ TEST_CASE("of several devices the one that holds up the others is named") {
   CHECK(why() == "worker a/0 waits: replica r0: why");
   workers["b/0"].state = v1::WORKER_STATE_CONFIGURING;
   CHECK(why() == "worker b/0 is being configured: replica r0: why");
+  workers["a/0"].state = workers["c/0"].state = v1::WORKER_STATE_CONFIGURING;
+  workers["a/0"].detail = workers["c/0"].detail = "join";
+  CHECK(why() == "worker b/0 is being configured: replica r0: why");
+  workers["c/0"].detail = "join: cannot reach a/0";
+  CHECK(why() == "worker c/0 is being configured: join: cannot reach a/0");
+  workers["c/0"].detail = "replica r0: why";
   workers["c/0"].state = v1::WORKER_STATE_FAILED;
   CHECK(why() == "worker c/0 could not be configured: replica r0: why");
   workers["b/0"].state = v1::WORKER_STATE_LOST;

@@ -84,13 +84,20 @@ class Machines:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def serve(tmp, address, delay_seconds=0):
+def wait_for_line(machines, url, text, deadline):
+    while text not in machines.ask(0, url):
+        assert time.monotonic() < deadline, machines.logs()
+        time.sleep(0.2)
+
+
+def serve(tmp, address, delay_seconds=0, blocked=False):
     """`address(i)`: of machine i, as it stands before a port. With a delay, links to the first workers' machine go through
-    proxies that hand each byte on so much later."""
+    proxies that hand each byte on so much later; `blocked`: these begin only once somebody says what is missing."""
     plan = staged_plan(tmp / "plan.json")
     token = tmp / "token"
     token.write_text(secrets.token_hex(16))
     machines = Machines(3)
+    proxies = []
     try:
         machines.start(0, "coordinator.log", "coordinator/tessera-coordinator", cluster.MODEL, "--plan", str(plan),
                        "--host", address(0).strip("[]"), "--port", "8000", "--grpc-port", "8001",
@@ -101,17 +108,24 @@ def serve(tmp, address, delay_seconds=0):
             through = []
             if delay_seconds and machine == 1:
                 through = ["--advertise-link", f"{address(1)}:{9200 + i}"]
-                machines.start(1, f"proxy{i}.log", sys.executable, str(pathlib.Path(__file__).parent / "delaying_proxy.py"),
-                               address(1), str(9200 + i), address(1), str(9100 + i), str(delay_seconds))
+                proxies.append((f"proxy{i}.log", sys.executable,
+                                str(pathlib.Path(__file__).parent / "delaying_proxy.py"), address(1), str(9200 + i),
+                                address(1), str(9100 + i), str(delay_seconds)))
+                if not blocked:
+                    machines.start(1, *proxies[-1])
             machines.start(machine, f"{name}.log", "worker/tessera-worker", "--coordinator", address(0) + ":8001",
                            "--listen", f"{address(machine)}:{9000 + i}", "--link-port", str(9100 + i),
                            "--cluster-token-file", str(token), "--name", name + "/0", "--cpus",
                            str(cores[i % len(cores)]), "--kv-cache-memory-bytes", "16MiB", *through)
         url = f"http://{address(0)}:8000"
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while '"status":"ready"' not in machines.ask(0, url + "/ready"):
-            assert time.monotonic() < deadline, machines.logs()
-            time.sleep(0.2)
+        if blocked:
+            unreached = f": link at {address(1)}:9200: "
+            wait_for_line(machines, url + "/ready", unreached, deadline)
+            assert "cannot reach" in (machines.folder / "w1.log").read_text(), machines.logs()
+            for proxy in proxies:
+                machines.start(1, *proxy)
+        wait_for_line(machines, url + "/ready", '"status":"ready"', deadline)
         answer = machines.ask(0, url + "/v1/chat/completions", {
             "messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0})
         assert '"content":"142"' in answer, answer + machines.logs()
@@ -132,6 +146,10 @@ def test_a_replica_over_two_machines_and_its_coordinator_on_a_third(tmp):
 
 def test_the_same_over_a_line_with_a_long_delay(tmp):
     serve(tmp, lambda i: f"10.77.0.{i + 1}", delay_seconds=0.03)
+
+
+def test_a_link_that_nothing_answers_is_named_and_made_once_it_does(tmp):
+    serve(tmp, lambda i: f"10.77.0.{i + 1}", delay_seconds=0.001, blocked=True)
 
 
 def test_the_same_over_ipv6(tmp):

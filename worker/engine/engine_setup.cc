@@ -440,9 +440,13 @@ class Setup {
 
   absl::Status SetUpMember() {
     timer_.Begin("join");
-    const auto cancelled = [this] { return call_.cancelled && call_.cancelled(); };
+    JoinWatch watch;
+    watch.cancelled = [this] { return call_.cancelled && call_.cancelled(); };
+    watch.blocked = [this](const std::string& reason) {
+      call_.progress(reason.empty() ? "join" : StrCat("join: ", reason), 0, 0);
+    };
     auto formation = setup_.join(request_, static_cast<int32_t>(options_.limits.total_blocks),
-                                 setup_.formation_times, cancelled);
+                                 setup_.formation_times, watch);
     if (absl::IsUnavailable(formation.status())) {  // another member ended; it says why itself
       return absl::AbortedError(formation.status().message());
     }

@@ -53,7 +53,7 @@ struct SetupOptions {
   // Null: a replica of several workers is refused.
   std::function<absl::StatusOr<std::unique_ptr<Formation>>(
       const v1::ConfigureRequest& request, int32_t kv_blocks, const FormationTimes& times,
-      const std::function<bool()>& cancelled)>
+      const JoinWatch& watch)>
       join;
   FormationTimes formation_times;
   KvPortOpener open_kv_port;  // null: KV goes to no other replica, and comes from none

@@ -54,6 +54,16 @@ struct FormationTimes {
   // Without a heartbeat; several ping intervals.
   double silence_seconds = 5;
   double ping_interval_seconds = 0.5;
+  // Of trying to reach another member, before JoinWatch hears of it.
+  double blocked_after_seconds = 5;
+};
+
+// Who waits for a formation. Called on the thread that joins.
+struct JoinWatch {
+  std::function<bool()> cancelled;  // asked about every second; true ends the wait
+  // Hears which member no link reaches, at which addresses, why, and what to do; empty: one does
+  // now. May be null.
+  std::function<void(const std::string&)> blocked = nullptr;
 };
 
 class Formation {

@@ -35,6 +35,43 @@ bool Contains(const std::vector<int>& members, int member) {
   return std::find(members.begin(), members.end(), member) != members.end();
 }
 
+// Another member that no link reaches: said once it has lasted, and again when it is over.
+class Unreached {
+ public:
+  Unreached(std::string member, double after_seconds,
+            const std::function<void(const std::string&)>& blocked)
+      : member_(std::move(member)), after_seconds_(after_seconds), blocked_(blocked) {}
+  ~Unreached() { Say(""); }
+  Unreached(const Unreached&) = delete;
+  Unreached& operator=(const Unreached&) = delete;
+
+  // `failures` of all its addresses; empty: it answers.
+  void Note(const std::string& failures) {
+    if (failures.empty()) {
+      since_ = Clock::now();
+      return Say("");
+    }
+    if (Clock::now() - since_ < std::chrono::duration<double>(after_seconds_)) return;
+    Say(StrCat("cannot reach ", member_, ": ", failures,
+               ": let this machine through to its --link-port (a firewall?), or name an address "
+               "that it answers at with --advertise-link there"));
+  }
+
+ private:
+  void Say(std::string text) {
+    if (text == said_) return;
+    said_ = std::move(text);
+    if (!said_.empty()) Logger("worker").warn("{}", said_);
+    if (blocked_) blocked_(said_);
+  }
+
+  const std::string member_;
+  const double after_seconds_;
+  const std::function<void(const std::string&)> blocked_;
+  Clock::time_point since_ = Clock::now();
+  std::string said_;
+};
+
 absl::Status CheckVersion(const v1::LinkIdentity& peer) {
   if (peer.protocol_version() == kProtocolVersion) return absl::OkStatus();
   return absl::FailedPreconditionError(StrCat("the link's other end speaks protocol version ",
@@ -207,7 +244,7 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
 absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequest& request,
                                                          int32_t kv_blocks,
                                                          const FormationTimes& times,
-                                                         const std::function<bool()>& cancelled,
+                                                         const JoinWatch& watch,
                                                          kernels::GroupMaker* maker) {
   auto place = PlaceOf(request);
   if (!place.ok()) return place.status();
@@ -218,10 +255,10 @@ absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequ
   }
   const int self = joining.place.self;
   const auto open = [&](int member, v1::LinkKind kind) {
-    return member > self ? Await(member, kind, times.join_seconds, cancelled)
-                         : Dial(request, self, member, kind, times.join_seconds, cancelled);
+    return member > self ? Await(member, kind, times.join_seconds, watch.cancelled)
+                         : Dial(request, self, member, kind, times, watch);
   };
-  auto formation = Formation::Join(request, kv_blocks, open, times, cancelled, maker);
+  auto formation = Formation::Join(request, kv_blocks, open, times, watch.cancelled, maker);
   std::lock_guard lock(mutex_);
   joining_ = nullptr;
   return formation;
@@ -275,9 +312,11 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(const std::stri
   return link;
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
-    const v1::ConfigureRequest& request, int self, int member, v1::LinkKind kind,
-    double wait_seconds, const std::function<bool()>& cancelled) {
+absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(const v1::ConfigureRequest& request,
+                                                             int self, int member,
+                                                             v1::LinkKind kind,
+                                                             const FormationTimes& times,
+                                                             const JoinWatch& watch) {
   const v1::Peer& peer = request.peers(member);
   v1::LinkIdentity identity;
   identity.set_protocol_version(kProtocolVersion);
@@ -289,8 +328,10 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
   identity.set_peer_incarnation(peer.worker_incarnation());
   identity.set_kind(kind);
   absl::Status last = absl::UnavailableError("the worker has registered no address for links");
-  const auto deadline = Clock::now() + std::chrono::duration<double>(wait_seconds);
+  Unreached unreached(MemberName(request, member), times.blocked_after_seconds, watch.blocked);
+  const auto deadline = Clock::now() + std::chrono::duration<double>(times.join_seconds);
   while (Clock::now() < deadline) {
+    std::string failures;
     for (const std::string& address : peer.link_addresses()) {
       auto link = DialOnce(address, identity, kHandshakeSeconds);
       if (link.ok()) {
@@ -303,11 +344,15 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::Dial(
       last = link.status();
       // It is the right worker, which is not that far yet: a worse address would be no way around.
       if (absl::IsAborted(last)) break;
+      // A Unix socket is on the other's machine, which need not be this one.
+      if (!address.starts_with("unix:") || peer.link_addresses_size() == 1)
+        failures += StrCat(failures.empty() ? "" : "; ", Text(last));
     }
+    unreached.Note(absl::IsAborted(last) ? "" : failures);
     if (!absl::IsAborted(last) && !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) {
       break;
     }
-    if (cancelled()) return absl::CancelledError("the Configure call was cancelled");
+    if (watch.cancelled()) return absl::CancelledError("the Configure call was cancelled");
     std::this_thread::sleep_for(kRedial);
   }
   return absl::Status(last.code(),

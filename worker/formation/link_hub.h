@@ -57,7 +57,7 @@ class LinkHub {
   // worker's.
   absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
                                                   int32_t kv_blocks, const FormationTimes& times,
-                                                  const std::function<bool()>& cancelled,
+                                                  const JoinWatch& watch,
                                                   kernels::GroupMaker* maker = nullptr);
 
   // Measures the way to the worker that the request names; blocks for up to kProbeSeconds. ABORTED:
@@ -92,8 +92,8 @@ class LinkHub {
                                                        const std::function<bool()>& cancelled);
   absl::StatusOr<std::unique_ptr<kernels::Link>> Dial(const v1::ConfigureRequest& request, int self,
                                                       int member, v1::LinkKind kind,
-                                                      double wait_seconds,
-                                                      const std::function<bool()>& cancelled);
+                                                      const FormationTimes& times,
+                                                      const JoinWatch& watch);
   absl::StatusOr<std::unique_ptr<kernels::Link>> DialOnce(const std::string& address,
                                                           const v1::LinkIdentity& identity,
                                                           double timeout_seconds) const;

@@ -5,7 +5,9 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "kernels/links/handshake.h"
 #include "kernels/links/link_address.h"
@@ -49,7 +51,7 @@ struct Hubs {
       threads[i] = std::thread([&, i] {
         v1::ConfigureRequest mine = request;
         mine.set_stage(i);
-        auto formation = hubs[i]->Join(mine, 5, times, [] { return false; });
+        auto formation = hubs[i]->Join(mine, 5, times, {[] { return false; }});
         statuses[i] = formation.status();
         if (formation.ok()) formations[i] = *std::move(formation);
       });
@@ -164,12 +166,12 @@ TEST_CASE(
   absl::Status early;
   std::unique_ptr<Formation> formation;
   std::thread dialer([&] {
-    auto joined = two.hubs[1]->Join(second, 5, times, [] { return false; });
+    auto joined = two.hubs[1]->Join(second, 5, times, {[] { return false; }});
     early = joined.status();
     if (joined.ok()) formation = *std::move(joined);
   });
   const auto strayed = (*other)->Accept(0.3);
-  auto joined = two.hubs[0]->Join(first, 5, times, [] { return false; });
+  auto joined = two.hubs[0]->Join(first, 5, times, {[] { return false; }});
   dialer.join();
   CHECK(absl::IsDeadlineExceeded(strayed.status()));
   REQUIRE(joined.ok());
@@ -303,10 +305,10 @@ TEST_CASE("no probe begins while either worker joins a replica; the join goes on
   std::atomic<bool> cancelled = false;
   absl::Status joined;
   std::thread joiner([&] {
-    joined =
-        two.hubs[1]
-            ->Join(second, 5, {.join_seconds = kPatienceSeconds}, [&] { return cancelled.load(); })
-            .status();
+    joined = two.hubs[1]
+                 ->Join(second, 5, {.join_seconds = kPatienceSeconds},
+                        {[&] { return cancelled.load(); }})
+                 .status();
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   const absl::Status of_it = two.hubs[0]->Probe(ProbeOf(two.hubs[1]->addresses()[0])).status();
@@ -320,6 +322,42 @@ TEST_CASE("no probe begins while either worker joins a replica; the join goes on
   cancelled = true;
   joiner.join();
   CHECK(absl::IsCancelled(joined));
+}
+
+TEST_CASE("a member that no link reaches is named with its address while the other one waits") {
+  Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
+  two.request.mutable_peers(0)->set_link_addresses(0, "127.0.0.1:1");  // nobody listens there
+  v1::ConfigureRequest second = two.request;
+  second.set_stage(1);
+  std::vector<std::string> blocked;
+  const absl::Status joined =
+      two.hubs[1]
+          ->Join(second, 5, {.join_seconds = kPatienceSeconds, .blocked_after_seconds = 0.2},
+                 {[&] { return !blocked.empty(); },
+                  [&](const std::string& reason) { blocked.push_back(reason); }})
+          .status();
+  CHECK(absl::IsCancelled(joined));
+  REQUIRE(blocked.size() == 2);
+  INFO(blocked[0]);
+  CHECK_THAT(blocked[0], Catch::StartsWith("cannot reach r0 stage 0 rank 0 (box/0): link at 127.0.0.1:1: "));
+  CHECK_THAT(blocked[0], Catch::Contains("--link-port") && Catch::Contains("--advertise-link"));
+  CHECK(blocked[1].empty());
+}
+
+TEST_CASE("a member that is not that far yet is not called unreachable") {
+  Hubs two({"127.0.0.1:0", "127.0.0.1:0"});
+  v1::ConfigureRequest second = two.request;
+  second.set_stage(1);
+  int asked = 0;
+  std::vector<std::string> blocked;
+  const absl::Status joined =
+      two.hubs[1]
+          ->Join(second, 5, {.join_seconds = kPatienceSeconds, .blocked_after_seconds = 0},
+                 {[&] { return ++asked == 5; },
+                  [&](const std::string& reason) { blocked.push_back(reason); }})
+          .status();
+  CHECK(absl::IsCancelled(joined));
+  CHECK(blocked.empty());
 }
 
 }  // namespace tessera::worker

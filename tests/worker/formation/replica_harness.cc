@@ -278,13 +278,13 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
   setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("same"); };
   setup.clock = NowSeconds;
   setup.join = [&](const v1::ConfigureRequest& request, int32_t kv_blocks,
-                   const FormationTimes& times, const std::function<bool()>& ended) {
+                   const FormationTimes& times, const JoinWatch& watch) {
     const auto open = [&](int peer, v1::LinkKind kind) {
       auto link = pairs.Open(member, peer, kind);
       if (link.ok() && kind == v1::LINK_KIND_BULK) (*link)->CountInto(worker.bulk);
       return link;
     };
-    return Formation::Join(request, kv_blocks, open, times, ended,
+    return Formation::Join(request, kv_blocks, open, times, watch.cancelled,
                            kernels::GroupMakerOf(*worker.device));
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;
