@@ -308,6 +308,8 @@ class Coordinator {
     };
     deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
     model_shape_ = deployment.configure.model();
+    model_folder_ = deployment.configure.model_folder();
+    model_fingerprint_ = deployment.configure.model_fingerprint();
     deployment.cluster_token = keys_->token();
     deployment.now_seconds = MonotonicSeconds;
     auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
@@ -325,6 +327,9 @@ class Coordinator {
     cluster.token_advice = [this] { return keys_->token_advice(); };
     cluster.admin = keys_->admin();
     cluster.served_model = served_->name;
+    cluster.build_version = std::string(BuildVersion());
+    cluster.model_folder = model_folder_;
+    cluster.model_fingerprint = model_fingerprint_;
     cluster.now_seconds = MonotonicSeconds;
     cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
     StartPlanning();
@@ -503,6 +508,7 @@ class Coordinator {
   std::unique_ptr<ClusterService> cluster_;
   MeasuredRates measured_;
   v1::Model model_shape_;
+  std::string model_folder_, model_fingerprint_;  // that workers are told
   std::unique_ptr<PlanningDesk> desk_;
   std::unique_ptr<grpc::Service> planning_;
   std::unique_ptr<grpc::Service> inference_;

@@ -221,6 +221,25 @@ absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& addres
   return FromGrpc(status);
 }
 
+absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const std::string& address,
+                                                const std::string& cluster_token,
+                                                const v1::CheckWorkerRequest& request,
+                                                double timeout_seconds) {
+  auto stub =
+      v1::Coordinator::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  Prepare("", timeout_seconds, &context);
+  if (!cluster_token.empty()) context.AddMetadata(std::string(kClusterTokenKey), cluster_token);
+  v1::CheckWorkerReply reply;
+  const grpc::Status status = stub->CheckWorker(&context, request, &reply);
+  if (status.ok()) return reply;
+  if (const std::string why = WhyNot(*stub); !why.empty()) {
+    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", address, why,
+                                               " (its --grpc-port, default 8001)"));
+  }
+  return FromGrpc(status);
+}
+
 absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const std::string& address,
                                              const std::string& admin_key, v1::DeploymentPlan plan,
                                              double timeout_seconds) {

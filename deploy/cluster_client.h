@@ -1,6 +1,6 @@
 // Asks a coordinator what its cluster looks like, and shows it to people.
-// Thread rule: pure functions but for FetchCluster, MeasureCluster and ApplyPlan, which block up to
-// their timeout.
+// Thread rule: pure functions but for FetchCluster, MeasureCluster, AskToCheck and ApplyPlan, which
+// block up to their timeout.
 #pragma once
 
 #include <string>
@@ -26,6 +26,13 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
 absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& address,
                                                        const std::string& admin_key,
                                                        bool while_serving, double timeout_seconds);
+
+// What a worker that has not been started would meet. UNAUTHENTICATED: the token is missing or
+// wrong; RESOURCE_EXHAUSTED: another one is being checked; UNIMPLEMENTED: it is of an older build.
+absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const std::string& address,
+                                                const std::string& cluster_token,
+                                                const v1::CheckWorkerRequest& request,
+                                                double timeout_seconds);
 
 // Has the coordinator put a plan in force, and waits until it serves. Errors are the coordinator's.
 // For a coordinator that FetchCluster reached.

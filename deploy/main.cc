@@ -1,4 +1,4 @@
-// The `tessera` command: up, status, profile, complete, models, plan, simulate.
+// The `tessera` command: up, check, status, profile, complete, models, plan, simulate.
 
 #include <iostream>
 #include <span>
@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "deploy/check_command.h"
 #include "deploy/cluster_client.h"
 #include "deploy/complete.h"
 #include "deploy/failure.h"
@@ -221,11 +222,13 @@ int Main(int argc, char** argv) {
   app.AddVersion(std::string(BuildVersion()));
   app.RequireSubcommands(1, 1);
   UpFlags up;
+  CheckFlags check;
   StatusFlags status;
   ProfileFlags profile;
   CompleteFlags complete;
   ModelsFlags models;
   const Command up_app = AddUp(app, up);
+  AddCheck(app, check);
   AddStatus(app, status);
   AddProfile(app, profile);
   AddComplete(app, complete);
@@ -246,6 +249,7 @@ int Main(int argc, char** argv) {
   if (!outcome.ok()) return FailParse(NamedCommands(app, arguments).back(), outcome.status());
   if (*outcome == ParseOutcome::kPrinted) return 0;
   HideKeys(argc, argv);
+  if (app.Named("check")) return RunCheck(check);
   if (app.Named("status")) return RunStatus(status);
   if (app.Named("profile")) return RunProfile(profile);
   if (app.Named("complete")) return RunComplete(complete);

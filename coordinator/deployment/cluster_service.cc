@@ -2,23 +2,32 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "coordinator/deployment/cluster_profile.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/worker_figures.h"
 #include "coordinator/flow/token_rates.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/protocol.h"
+#include "proto/reach.h"
 #include "proto/status_wire.h"
 
 namespace tessera::coordinator {
 namespace {
+
+constexpr int kMaxCheckedAddresses = 8;
+constexpr double kDialBackSeconds = 2;
 
 std::string Metadata(const grpc::CallbackServerContext& context, std::string_view key) {
   const auto& all = context.client_metadata();
@@ -31,6 +40,36 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   reactor->Finish(ToGrpc(status));
   return reactor;
 }
+
+// Runs one thing at a time, on a thread of its own.
+class OneAtATime {
+ public:
+  ~OneAtATime() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // What `work` returns runs when the next one may start. False: the one before still runs.
+  bool Start(std::function<std::function<void()>()> work) {
+    std::lock_guard lock(mutex_);
+    if (running_) return false;
+    if (thread_.joinable()) thread_.join();  // it has ended
+    running_ = true;
+    thread_ = std::thread([this, work = std::move(work)] {
+      const std::function<void()> finish = work();
+      {
+        std::lock_guard ended(mutex_);
+        running_ = false;
+      }
+      finish();
+    });
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;  // guards running_
+  bool running_ = false;
+  std::thread thread_;
+};
 
 // One ProfileCluster call; deletes itself when gRPC is done with it.
 class ProfileCall final : public grpc::ServerUnaryReactor {
@@ -51,10 +90,6 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   ClusterServiceImpl(ClusterServiceOptions options, WorkerPool& pool, const Deployment& deployment,
                      const RequestFlow& flow)
       : options_(std::move(options)), pool_(pool), deployment_(deployment), flow_(flow) {}
-
-  ~ClusterServiceImpl() override {
-    if (profile_thread_.joinable()) profile_thread_.join();
-  }
 
   grpc::Service* service() override { return this; }
 
@@ -135,28 +170,80 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     const bool while_serving = request->while_serving();
     if (allowed.ok()) allowed = MayMeasure(while_serving);
     if (!allowed.ok()) return Finish(context, allowed);
-    std::lock_guard lock(profile_mutex_);
-    if (profiling_) {
-      return Finish(context, absl::ResourceExhaustedError(
-                                 "the cluster is being measured already: wait for its end"));
-    }
-    if (profile_thread_.joinable()) profile_thread_.join();  // it has ended
     auto* call = new ProfileCall(options_.cluster_token);
-    profiling_ = true;
-    profile_thread_ = std::thread([this, call, profile = call->profile(), while_serving, reply] {
-      absl::StatusOr<v1::ProfileClusterReply> measured =
-          profile->Measure(pool_.Snapshot(), [&] { return MayMeasure(while_serving); });
-      if (measured.ok()) *reply = *std::move(measured);
-      {
-        std::lock_guard lock(profile_mutex_);
-        profiling_ = false;
-      }
-      call->Finish(ToGrpc(measured.status()));
-    });
+    const bool started =
+        profile_.Start([this, call, profile = call->profile(), while_serving, reply] {
+          absl::StatusOr<v1::ProfileClusterReply> measured =
+              profile->Measure(pool_.Snapshot(), [&] { return MayMeasure(while_serving); });
+          if (measured.ok()) *reply = *std::move(measured);
+          return [call, status = measured.status()] { call->Finish(ToGrpc(status)); };
+        });
+    if (!started) {
+      call->Finish(ToGrpc(
+          absl::ResourceExhaustedError("the cluster is being measured already: wait for its end")));
+    }
     return call;
   }
 
+  grpc::ServerUnaryReactor* CheckWorker(grpc::CallbackServerContext* context,
+                                        const v1::CheckWorkerRequest* request,
+                                        v1::CheckWorkerReply* reply) override {
+    absl::Status allowed = CheckToken(*context);
+    if (allowed.ok() && request->addresses_size() > kMaxCheckedAddresses) {
+      allowed = absl::InvalidArgumentError(
+          absl::StrCat("at most ", kMaxCheckedAddresses, " addresses are checked at once"));
+    }
+    if (!allowed.ok()) return Finish(context, allowed);
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    const bool started = check_.Start([this, reactor, request, reply] {
+      *reply = Check(*request);
+      return [reactor] { reactor->Finish(grpc::Status::OK); };
+    });
+    if (!started) {
+      reactor->Finish(ToGrpc(
+          absl::ResourceExhaustedError("another worker is being checked: ask again in a second")));
+    }
+    return reactor;
+  }
+
  private:
+  v1::CheckWorkerReply Check(const v1::CheckWorkerRequest& request) const {
+    v1::CheckWorkerReply reply;
+    reply.set_build_problem(
+        std::string(CheckVersions(absl::StrCat("worker ", request.name()), request.build_version(),
+                                  request.protocol_version(), options_.build_version)
+                        .message()));
+    reply.set_name_problem(NameProblem(request.name()));
+    reply.set_model(options_.served_model);
+    reply.set_model_folder(options_.model_folder);
+    reply.set_model_fingerprint(options_.model_fingerprint);
+    reply.set_unix_seconds(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
+    for (const std::string& address : request.addresses())
+      reply.add_address_problems(std::string(Reach(address, kDialBackSeconds).message()));
+    return reply;
+  }
+
+  std::string NameProblem(const std::string& name) const {
+    const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
+    const auto taken = workers.find(name);
+    if (taken != workers.end() && taken->second.state != v1::WORKER_STATE_LOST) {
+      return absl::StrCat("a worker named ", name, " is alive at ",
+                          taken->second.registration.address(), ": take another --name");
+    }
+    if (!deployment_.names_devices()) return "";
+    std::set<std::string> planned;
+    const v1::DeploymentPlan plan = deployment_.plan().first;
+    for (const v1::Replica& replica : plan.replicas()) {
+      for (const v1::Stage& stage : replica.stages()) {
+        for (const v1::PlannedWorker& worker : stage.workers()) planned.insert(worker.device());
+      }
+    }
+    if (planned.count(name) > 0) return "";
+    return absl::StrCat("the plan in force has no device ", name, ", it has ",
+                        absl::StrJoin(planned, ", "),
+                        ": take one of these as --name, or apply a plan with this one");
+  }
+
   absl::Status MayMeasure(bool while_serving) const {
     const int64_t requests = flow_.requests_in_flight();
     if (while_serving || requests == 0) return absl::OkStatus();
@@ -239,9 +326,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   const RequestFlow& flow_;
   std::mutex mutex_;  // guards rates_
   TokenRates rates_;
-  std::mutex profile_mutex_;  // guards the two below
-  bool profiling_ = false;
-  std::thread profile_thread_;
+  OneAtATime profile_, check_;
 };
 
 }  // namespace

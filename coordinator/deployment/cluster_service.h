@@ -1,10 +1,10 @@
 // The gRPC edge of membership (proto/coordinator.proto): Register and Heartbeat for workers,
-// GetCluster and ProfileCluster for people.
+// CheckWorker before there is one, GetCluster and ProfileCluster for people.
 //
 // Closed by default: with a cluster token set, workers must carry it on every call; GetCluster and
 // ProfileCluster need the admin key (admin_access.h). Thread rule: thread-safe. Never blocks:
-// ProfileCluster measures on a thread of its own, one call at a time; a client that goes away ends
-// it.
+// ProfileCluster and CheckWorker run on a thread each, one call at a time; a client of the first
+// that goes away ends it.
 #pragma once
 
 #include <functional>
@@ -27,6 +27,9 @@ struct ClusterServiceOptions {
   std::function<std::string()> token_advice;  // what a worker without it does
   AdminAccess admin;
   std::string served_model;
+  std::string build_version;            // of this process
+  std::string model_folder;             // that workers are told
+  std::string model_fingerprint;        // likewise
   std::function<double()> now_seconds;  // monotonic
 };
 

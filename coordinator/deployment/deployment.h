@@ -77,6 +77,9 @@ class Deployment {
 
   // The plan in force and its epoch.
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
+  // The plan in force is somebody's, so that a device that it does not name has nothing to do; else
+  // each worker that registers is a replica.
+  bool names_devices() const { return made_; }
   // Why the planner's plan is not in force; empty: it is, or no planner is asked.
   std::string why_no_plan() const;
   using Applied = std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>;
@@ -160,9 +163,8 @@ class Deployment {
   absl::Status abandoned_;                   // not OK: AbandonApply was called
   std::string applying_;                     // as applying() says
   std::optional<Changeover> change_;         // of our thread
-  // Of our thread: the plan is somebody's, not one replica per worker; and so was the one before
-  // the change.
-  bool made_ = false, was_made_ = false;
+  std::atomic<bool> made_ = false;           // the plan is somebody's, not one replica per worker
+  bool was_made_ = false;                    // of our thread: so was the one before the change
   std::atomic<bool> change_under_way_ = false;
   std::atomic<double> progressed_seconds_ = -std::numeric_limits<double>::infinity();
   std::map<std::string, Carried> carried_;  // by replica; of our thread, and of Stop after it
