@@ -386,7 +386,8 @@ inline constexpr float kLeastTemperature = 1e-6f;
 // ties to the lower id), temperature, min_p, top_k, top_p, inverse CDF in token-id order with the
 // uniform number Philox4x32(seed, choice, position). History and bias are sparse rows: entry e of
 // row r stands in [offsets[r], offsets[r+1]). Bias and penalties leave a logit that is not banned
-// within the finite numbers, whatever their own values.
+// within the finite numbers, whatever their own values. Masks come behind both: bit id % 32 of word
+// id / 32 says whether an id may be drawn.
 struct SampleArgs {
   TensorView token_ids;                  // out [rows] i32, or one of the two constants above
   TensorView logits;                     // [rows, vocabulary] f32; overwritten
@@ -403,6 +404,8 @@ struct SampleArgs {
   TensorView bias_offsets;    // [rows + 1] i32
   TensorView bias_ids;        // [entries] i32
   TensorView bias_values;     // [entries] f32 added to the logit; -inf bans
+  TensorView masks = {};      // [masks, ceil(vocabulary / 32)] i32; empty: every row draws from all
+  TensorView mask_rows = {};  // with masks: [rows] i32, the row's among them; -1: draws from all
   TensorView workspace = {};
 };
 

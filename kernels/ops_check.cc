@@ -443,6 +443,10 @@ absl::Status CheckSample(const SampleArgs& args, int64_t workspace_bytes) {
       .Tensor("bias_ids", args.bias_ids, {kI32}, {kAnySize})
       .Tensor("bias_values", args.bias_values, {kF32}, {args.bias_ids.shape[0]})
       .Workspace(args.workspace, workspace_bytes);
+  if (!args.masks.empty()) {
+    check.Tensor("masks", args.masks, {kI32}, {kAnySize, (args.logits.shape[1] + 31) / 32})
+        .Tensor("mask_rows", args.mask_rows, {kI32}, {rows});
+  }
   return std::move(check).status();
 }
 

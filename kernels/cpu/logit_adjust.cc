@@ -1,5 +1,6 @@
 #include "kernels/cpu/logit_adjust.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -11,6 +12,17 @@ namespace {
 float Bounded(float logit) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   return std::fmin(std::fmax(logit, -kLargest), kLargest);
+}
+
+void ApplyMask(const int32_t* mask, float* logits, int64_t vocabulary) {
+  for (int64_t first = 0; first < vocabulary; first += 32) {
+    const auto bits = static_cast<uint32_t>(mask[first / 32]);
+    if (bits == ~0u) continue;
+    const int64_t count = std::min<int64_t>(32, vocabulary - first);
+    for (int64_t i = 0; i < count; ++i) {
+      if ((bits >> i & 1) == 0) logits[first + i] = -INFINITY;
+    }
+  }
 }
 
 }  // namespace
@@ -42,6 +54,10 @@ void AdjustLogits(const SampleArgs& args, int64_t row) {
     if (count > 0) {
       logit = Bounded(logit - (presence + frequency * static_cast<float>(count)));
     }
+  }
+  const int32_t mask = args.masks.empty() ? -1 : args.mask_rows.As<int32_t>()[row];
+  if (mask >= 0 && mask < args.masks.rows()) {
+    ApplyMask(args.masks.Row<int32_t>(mask), logits, vocabulary);
   }
 }
 

@@ -9,8 +9,8 @@
 namespace tessera::kernels {
 
 // Row `row` of args.logits, which is finite: bias, then repetition, presence and frequency
-// penalties. Ids outside the vocabulary are padding. Afterwards a logit is finite, or -infinity
-// where a bias of -infinity bans it.
+// penalties, then its mask. Ids outside the vocabulary are padding. Afterwards a logit is finite,
+// or -infinity where a bias of -infinity or the mask bans it.
 void AdjustLogits(const SampleArgs& args, int64_t row);
 
 // Index of the largest value, the lowest among equals; NaN never wins; 0 where nothing does.

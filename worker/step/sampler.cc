@@ -55,15 +55,19 @@ struct Sampler::State {
   float *temperature = nullptr, *top_p = nullptr, *min_p = nullptr;
   float *repetition = nullptr, *presence = nullptr, *frequency = nullptr;
   int32_t *top_k = nullptr, *choices = nullptr, *positions = nullptr;
-  int32_t *history_offsets = nullptr, *bias_offsets = nullptr;
+  int32_t *history_offsets = nullptr, *bias_offsets = nullptr, *mask_rows = nullptr;
   std::byte* parameters_end = nullptr;
   int32_t *history_ids = nullptr, *history_counts = nullptr, *bias_ids = nullptr;
   float* bias_values = nullptr;
+  int32_t* masks = nullptr;
+  int64_t mask_count = 0;  // of the group in hand
   int32_t* token_ids = nullptr;
   float* logprobs = nullptr;
   float* top_values = nullptr;
   int32_t* top_ids = nullptr;
   kernels::Buffer workspace;
+
+  int64_t mask_words() const { return (limits.vocabulary + 31) / 32; }
 
   // Reserves `count` elements; a first pass without `host` only adds up the size.
   template <typename T>
@@ -82,11 +86,13 @@ struct Sampler::State {
     for (int32_t** array : {&top_k, &choices, &positions}) Take(array, rows);
     Take(&history_offsets, rows + 1);
     Take(&bias_offsets, rows + 1);
+    Take(&mask_rows, rows);
     Take(&parameters_end, 0);
     Take(&history_ids, history_capacity);
     Take(&history_counts, history_capacity);
     Take(&bias_ids, bias_capacity);
     Take(&bias_values, bias_capacity);
+    Take(&masks, rows * mask_words());
     Take(&token_ids, rows);
     Take(&logprobs, kLogprobRows * limits.vocabulary);
     Take(&top_values, kLogprobRows * kMaxTopLogprobs);
@@ -150,6 +156,13 @@ void Sampler::State::Stage(int64_t row, const SampleRequest& request) {
     bias_values[bias++] = -INFINITY;
   }
   bias_offsets[row + 1] = bias;
+
+  mask_rows[row] = request.mask.empty() ? -1 : static_cast<int32_t>(mask_count++);
+  if (request.mask.empty()) return;
+  int32_t* const mask = masks + mask_rows[row] * mask_words();
+  const auto given = std::min<int64_t>(std::ssize(request.mask), mask_words());
+  std::copy_n(request.mask.begin(), given, mask);
+  std::fill(mask + given, mask + mask_words(), 0);
 }
 
 kernels::SampleArgs Sampler::State::Args(const TensorView& logits, int64_t rows) const {
@@ -172,6 +185,10 @@ kernels::SampleArgs Sampler::State::Args(const TensorView& logits, int64_t rows)
   args.bias_offsets = View(bias_offsets, rows + 1);
   args.bias_ids = View(bias_ids, bias_offsets[rows]);
   args.bias_values = View(bias_values, bias_offsets[rows]);
+  if (mask_count > 0) {
+    args.masks = TensorView(OnDevice(masks), DType::kI32, {mask_count, mask_words()});
+    args.mask_rows = View(mask_rows, rows);
+  }
   args.workspace = TensorView(workspace.data(), DType::kI8, {workspace.size_bytes()});
   return args;
 }
@@ -212,6 +229,7 @@ absl::Status Sampler::DrawGroup(const TensorView& logits, std::span<const Sample
                                 kernels::Stream& stream) {
   State& s = *state_;
   s.history_offsets[0] = s.bias_offsets[0] = 0;
+  s.mask_count = 0;
   const int64_t rows = static_cast<int64_t>(group.size());
   for (int64_t row = 0; row < rows; ++row) s.Stage(row, group[row]);
   const int64_t parameter_bytes = s.parameters_end - s.host;
@@ -221,6 +239,7 @@ absl::Status Sampler::DrawGroup(const TensorView& logits, std::span<const Sample
   status.Update(s.Upload(s.history_counts, history, stream));
   status.Update(s.Upload(s.bias_ids, bias, stream));
   status.Update(s.Upload(s.bias_values, bias, stream));
+  status.Update(s.Upload(s.masks, s.mask_count * s.mask_words(), stream));
   if (!status.ok()) return status;
   status.Update(s.ops->Sample(s.Args(logits, rows), stream));
   if (status.ok()) status.Update(s.Download(s.token_ids, rows, stream));

@@ -55,6 +55,8 @@ struct SampleRequest {
   std::span<const int32_t> history_ids;     // where a penalty is on: the sequence's, each once
   std::span<const int32_t> history_counts;  // one per id: how often it is in the output
   std::span<const int32_t> banned;          // ids that cannot be drawn, each once
+  // Bit id % 32 of word id / 32: may be drawn; words that are missing are 0. Empty: every id.
+  std::span<const int32_t> mask;
   int32_t top_logprobs = -1;                // -1: none
 };
 

@@ -41,6 +41,7 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     Write(request.history_ids, row->mutable_history_ids());
     Write(request.history_counts, row->mutable_history_counts());
     Write(request.banned, row->mutable_banned_ids());
+    Write(request.mask, row->mutable_mask());
     row->set_top_logprobs(request.top_logprobs);
   }
   descriptor->clear_scores();
@@ -94,6 +95,7 @@ absl::Status ReceivedStep::Check() {
     request.history_ids = Read(row.history_ids());
     request.history_counts = Read(row.history_counts());
     request.banned = Read(row.banned_ids());
+    request.mask = Read(row.mask());
     request.top_logprobs = row.top_logprobs();
   }
   scores_.clear();

@@ -520,6 +520,7 @@ absl::Status CudaOps::TopK(const TopKArgs& args, Stream& stream) {
 
 absl::Status CudaOps::Sample(const SampleArgs& args, Stream& stream) {
   if (absl::Status check = CheckSample(args, 0); !check.ok()) return check;
+  const bool masked = !args.masks.empty();
   const SampleParams params = {.token_ids = args.token_ids.As<int32_t>(),
                                .logits = args.logits.As<float>(),
                                .temperature = args.temperature.As<float>(),
@@ -538,6 +539,10 @@ absl::Status CudaOps::Sample(const SampleArgs& args, Stream& stream) {
                                .bias_offsets = args.bias_offsets.As<int32_t>(),
                                .bias_ids = args.bias_ids.As<int32_t>(),
                                .bias_values = args.bias_values.As<float>(),
+                               .masks = masked ? args.masks.As<int32_t>() : nullptr,
+                               .mask_rows = masked ? args.mask_rows.As<int32_t>() : nullptr,
+                               .mask_count = masked ? args.masks.rows() : 0,
+                               .mask_stride = masked ? args.masks.row_stride : 0,
                                .rows = args.logits.rows(),
                                .vocabulary = args.logits.shape[1],
                                .stride = args.logits.row_stride};

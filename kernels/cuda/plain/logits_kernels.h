@@ -35,6 +35,8 @@ struct SampleParams {
   const int32_t *history_offsets = nullptr, *history_ids = nullptr, *history_counts = nullptr;
   const int32_t *bias_offsets = nullptr, *bias_ids = nullptr;
   const float* bias_values = nullptr;
+  const int32_t *masks = nullptr, *mask_rows = nullptr;  // null: none
+  int64_t mask_count = 0, mask_stride = 0;
   int64_t rows = 0, vocabulary = 0, stride = 0;
 };
 

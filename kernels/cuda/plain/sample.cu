@@ -21,7 +21,7 @@ __device__ __forceinline__ float Bounded(float logit) {
   return fminf(fmaxf(logit, -kLargestFloat), kLargestFloat);
 }
 
-// Bias, then penalties. An id may have several biases, which count in order: a thread adds all of
+// Bias, then penalties, then the mask. An id may have several biases, which count in order: a thread adds all of
 // its ids. In the history an id stands once. Returns whether there is any.
 __device__ __forceinline__ bool AdjustLogits(const SampleParams& p, int64_t row, float* logits) {
   const int bias_begin = p.bias_offsets[row], bias_end = p.bias_offsets[row + 1];
@@ -47,7 +47,16 @@ __device__ __forceinline__ bool AdjustLogits(const SampleParams& p, int64_t row,
     logits[id] = logit;
   }
   __syncthreads();
-  return bias_begin < bias_end || begin < end;
+  const int32_t mask = p.mask_rows == nullptr ? -1 : p.mask_rows[row];
+  const bool masked = mask >= 0 && mask < p.mask_count;
+  if (masked) {
+    const int32_t* bits = p.masks + mask * p.mask_stride;
+    for (int64_t id = threadIdx.x; id < p.vocabulary; id += blockDim.x) {
+      if ((static_cast<uint32_t>(bits[id / 32]) >> (id % 32) & 1) == 0) logits[id] = -INFINITY;
+    }
+    __syncthreads();
+  }
+  return bias_begin < bias_end || begin < end || masked;
 }
 
 // The least finite logit whose share of the largest one's weight is min_p or more. One thread.

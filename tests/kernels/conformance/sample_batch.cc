@@ -24,6 +24,30 @@ void Adjust(const SampleRow& row, std::vector<double>& logits) {
     logit = logit > 0 ? logit / row.repetition : logit * row.repetition;
     if (count > 0) logit -= row.presence + row.frequency * count;
   }
+  for (size_t id = 0; !row.allowed.empty() && id < logits.size(); ++id) {
+    const auto& allowed = row.allowed;
+    const bool is_allowed =
+        std::find(allowed.begin(), allowed.end(), static_cast<int32_t>(id)) != allowed.end();
+    if (!is_allowed) logits[id] = -INFINITY;
+  }
+}
+
+struct Masks {
+  std::vector<int32_t> words;
+  std::vector<int32_t> rows;  // -1: none
+};
+
+Masks MasksOf(const std::vector<SampleRow>& rows, int64_t words_each) {
+  Masks masks;
+  for (const SampleRow& row : rows) {
+    masks.rows.push_back(
+        row.allowed.empty() ? -1 : static_cast<int32_t>(masks.words.size() / words_each));
+    if (row.allowed.empty()) continue;
+    const size_t begin = masks.words.size();
+    masks.words.resize(begin + words_each);
+    for (const int32_t id : row.allowed) masks.words[begin + id / 32] |= 1 << (id % 32);
+  }
+  return masks;
 }
 
 }  // namespace
@@ -73,6 +97,12 @@ std::vector<int32_t> RunSample(Path& path, const std::vector<SampleRow>& rows) {
   const Tensor bias_starts = list(bias_offsets), biased = list(bias_ids);
   const Tensor biases(path, DType::kF32, {static_cast<int64_t>(bias_values.size())}, bias_values);
   const Tensor ids(path, {count}, std::vector<int32_t>(count, -1));
+  const int64_t words = (vocabulary + 31) / 32;
+  const Masks masks = MasksOf(rows, words);
+  const bool is_masked = !masks.words.empty();
+  const Tensor mask_words(path, {is_masked ? std::ssize(masks.words) / words : 1, words},
+                          is_masked ? masks.words : std::vector<int32_t>(words));
+  const Tensor mask_rows = list(masks.rows);
   const absl::Status status = path.ops().Sample(
       {.token_ids = ids,
        .logits = logits_tensor,
@@ -92,6 +122,8 @@ std::vector<int32_t> RunSample(Path& path, const std::vector<SampleRow>& rows) {
        .bias_offsets = bias_starts,
        .bias_ids = biased,
        .bias_values = biases,
+       .masks = is_masked ? TensorView(mask_words) : TensorView(),
+       .mask_rows = is_masked ? TensorView(mask_rows) : TensorView(),
        .workspace = path.Workspace(path.ops().SampleWorkspaceBytes(count, vocabulary))},
       path.stream());
   INFO(status.message());

@@ -18,6 +18,7 @@ struct SampleRow {
   int32_t choice = 0, position = 0;
   std::vector<std::pair<int32_t, int32_t>> history = {};  // id, how often in the output
   std::vector<std::pair<int32_t, float>> bias = {};
+  std::vector<int32_t> allowed = {};  // ids of its mask; empty: it has none
 };
 
 // The token drawn for each row. All rows have the same vocabulary.

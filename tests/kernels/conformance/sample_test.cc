@@ -241,6 +241,43 @@ TEST_CASE("a row of which every id is banned gets no token") {
     CHECK(RunSample(*path, {row}) == std::vector<int32_t>{kNothingToPick});
 }
 
+TEST_CASE("a masked row draws from its mask alone, whatever bias and penalties say") {
+  const int64_t vocabulary = GENERATE(1, 31, 32, 33, 1025);
+  const float temperature = GENERATE(0.0f, 0.9f);
+  const float top_p = GENERATE(1.0f, 0.5f);
+  CAPTURE(vocabulary, temperature, top_p);
+  const auto last = static_cast<int32_t>(vocabulary - 1);
+  std::vector<SampleRow> rows(24, {.logits = RandomFloats(vocabulary, 11)});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].temperature = temperature;
+    rows[i].top_p = top_p;
+    rows[i].seed = i;
+    if (i % 3 == 0) continue;  // without a mask
+    rows[i].allowed = i % 3 == 1 ? std::vector<int32_t>{last} : std::vector<int32_t>{0, last / 2};
+    rows[i].bias = {{last / 3, 50.0f}};
+  }
+  std::vector<SampleRow> plain;
+  for (size_t i = 0; i < rows.size(); i += 3) plain.push_back(rows[i]);
+  for (Path* path : AllPaths()) {
+    INFO("path " << path->name());
+    const std::vector<int32_t> drawn = RunSample(*path, rows);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto& allowed = rows[i].allowed;
+      CHECK((allowed.empty() || std::count(allowed.begin(), allowed.end(), drawn[i]) > 0));
+    }
+    std::vector<int32_t> unmasked;
+    for (size_t i = 0; i < rows.size(); i += 3) unmasked.push_back(drawn[i]);
+    CHECK(unmasked == RunSample(*path, plain));
+  }
+  CheckDraws(rows);
+}
+
+TEST_CASE("a mask and bans that leave nothing give no token") {
+  SampleRow row = {.logits = RandomFloats(40, 3), .bias = {{7, kBanned}}, .allowed = {7}};
+  for (Path* path : AllPaths())
+    CHECK(RunSample(*path, {row}) == std::vector<int32_t>{kNothingToPick});
+}
+
 TEST_CASE("extreme penalties, biases and temperatures never leave the finite numbers") {
   const float extreme =
       GENERATE(0.0f, 1e-40f, 1e-30f, 1e30f, std::numeric_limits<float>::infinity());

@@ -77,6 +77,26 @@ TEST_CASE("greedy rows get their largest logit, more rows than a group included"
   for (int64_t row = 0; row < 21; ++row) CHECK(bench.samples[row].token_id == Bench::Best(row));
 }
 
+TEST_CASE("a mask lets its own row draw only what it names, with logprobs of all ids") {
+  Bench bench(4);
+  const v1::SamplingParams greedy = Greedy();
+  std::vector<int32_t> mask((kVocabulary + 31) / 32);
+  mask[9] = 1 << 7;  // 295
+  std::vector<SampleRequest> requests(6, Request(greedy));
+  requests[1].mask = mask;
+  requests[3].mask = std::span(mask).first(1);  // what is missing is 0: nothing is left
+  requests[5] = Request(greedy, 1);
+  requests[5].mask = mask;
+  bench.Run(requests, {});
+  CHECK(bench.samples[0].token_id == Bench::Best(0));
+  CHECK(bench.samples[1].token_id == 295);
+  CHECK(bench.samples[2].token_id == Bench::Best(2));
+  CHECK(bench.samples[3].token_id == kernels::kNothingToPick);
+  CHECK(bench.samples[4].token_id == Bench::Best(4));
+  CHECK(bench.samples[5].token_id == 295);
+  CHECK(bench.samples[5].logprobs.top(0).token_id() == Bench::Best(5));
+}
+
 TEST_CASE("bans, biases and penalties act on their own row only") {
   Bench bench;
   const v1::SamplingParams greedy = Greedy();

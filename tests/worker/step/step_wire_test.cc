@@ -39,6 +39,7 @@ struct TestStep {
     samples[0].history_ids = ids;
     samples[0].history_counts = counts;
     samples[1].banned = ids;
+    samples[1].mask = mask;
     samples[1].top_logprobs = 2;
   }
   StepWork work() const { return {&arrays, samples, scores}; }
@@ -47,7 +48,7 @@ struct TestStep {
   kvcache::BlockTable first{&pool}, second{&pool};
   StepArrays arrays{Limits()};
   v1::SamplingParams params;
-  std::vector<int32_t> ids = {4, 9}, counts = {0, 2};
+  std::vector<int32_t> ids = {4, 9}, counts = {0, 2}, mask = {-1, 1 << 30};
   std::vector<SampleRequest> samples = std::vector<SampleRequest>(2);
   std::vector<ScoreRequest> scores = {{6, 1}};
 };
@@ -78,6 +79,8 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(Values(work.samples[0].history_ids) == step.ids);
   CHECK(Values(work.samples[0].history_counts) == step.counts);
   CHECK(Values(work.samples[1].banned) == step.ids);
+  CHECK(Values(work.samples[1].mask) == step.mask);
+  CHECK(work.samples[0].mask.empty());
   CHECK(work.samples[1].top_logprobs == 2);
   REQUIRE(work.scores.size() == 1);
   CHECK(work.scores[0].token_id == 6);
