@@ -20,6 +20,7 @@ stub() {  # path; its lines on stdin
 mkdir -p "$checkout/deploy" "$checkout/third_party" "$bin" "$TEST_TMPDIR/lib"
 cp deploy/quickstart deploy/cuda_archs "$checkout/deploy/"
 stub "$checkout/deploy/install_packages" <<< ''
+stub "$checkout/deploy/install_xgrammar" <<< ''
 mkdir -p "$checkout/.cache/cuda-13.0/nvidia/cu13/bin"
 stub "$checkout/.cache/cuda-13.0/nvidia/cu13/bin/nvcc" <<< ''
 stub "$checkout/deploy/build_with_progress" <<< 'printf "%s\n" "$@" > "$BUILT"'

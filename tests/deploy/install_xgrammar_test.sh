@@ -1,0 +1,55 @@
+#!/bin/bash
+# deploy/install_xgrammar in a checkout of its own, with a source distribution made here: what it keeps and refuses.
+# Offline.
+set -u
+checkout=$TEST_TMPDIR/checkout
+sources=$TEST_TMPDIR/sources
+target=$checkout/.cache/xgrammar
+failed=0
+
+check() {  # what, command...
+  local what=$1
+  shift
+  if "$@"; then echo "ok: $what"; else echo "FAILED: $what"; failed=1; fi
+}
+
+mkdir -p "$checkout/deploy" "$sources"
+cp deploy/install_xgrammar "$checkout/deploy/"
+archive=$sources/xgrammar-0.2.8.tar.gz
+install() {
+  "$checkout/deploy/install_xgrammar" --sources "$sources" > "$TEST_TMPDIR/out" 2> "$TEST_TMPDIR/err"
+}
+
+install
+check "a file that is missing" [ $? -eq 1 ]
+check "is named" grep -q "there is no xgrammar-0.2.8.tar.gz" "$TEST_TMPDIR/err"
+
+made=$TEST_TMPDIR/xgrammar-0.2.8
+mkdir -p "$made"/{cpp/support,include/xgrammar,3rdparty/{picojson,dlpack/include/dlpack,googletest},python}
+for file in LICENSE cpp/grammar.cc cpp/support/logging.h include/xgrammar/grammar.h 3rdparty/picojson/picojson.h \
+  3rdparty/dlpack/include/dlpack/dlpack.h 3rdparty/googletest/a.cc python/a.py; do
+  echo "$file" > "$made/$file"
+done
+tar -czf "$archive" -C "$TEST_TMPDIR" xgrammar-0.2.8
+install
+check "another file than the published one" [ $? -eq 1 ]
+check "is refused by its hash" grep -qE "SHA-256 is [0-9a-f]{64}, not 8305646f" "$TEST_TMPDIR/err"
+check "and nothing is kept" [ -z "$(ls -A "$checkout/.cache")" ]
+
+hash=$(sha256sum "$archive" | cut -c 1-64)
+sed -i "s/^SHA256 = .*/SHA256 = \"$hash\"/" "$checkout/deploy/install_xgrammar"
+install
+check "the published one: 0" [ $? -eq 0 ]
+check "what is compiled is there" [ "$(cat "$target/cpp/support/logging.h")" = cpp/support/logging.h ]
+check "with the licence" [ -f "$target/LICENSE" ]
+check "and nothing else" [ ! -e "$target/python" ]
+check "nor of its parts" [ ! -e "$target/3rdparty/googletest" ]
+check "and nothing half made" [ "$(ls "$checkout/.cache")" = xgrammar ]
+rm "$archive"
+install
+check "once is enough" [ $? -eq 0 ]
+echo 0.1 > "$target/version"
+install
+check "but another version is not" [ $? -eq 1 ]
+check "and stays" [ "$(cat "$target/version")" = 0.1 ]
+exit "$failed"

@@ -1,0 +1,126 @@
+#include "third_party/xgrammar/token_grammar.h"
+
+#include <dlpack/dlpack.h>
+#include <xgrammar/xgrammar.h>
+
+#include <algorithm>
+#include <exception>
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "third_party/spdlog/log.h"
+
+// What xgrammar wants of a program that has a log of its own: it says why it throws, and warns.
+namespace xgrammar {
+
+[[noreturn]] void LogFatalImpl(const std::string& file, int lineno, const std::string& message);
+void LogMessageImpl(const std::string& file, int lineno, int level, const std::string& message);
+
+void LogFatalImpl(const std::string&, int, const std::string& message) {
+  throw std::runtime_error(message);
+}
+
+void LogMessageImpl(const std::string&, int, int, const std::string& message) {
+  tessera::Logger("grammar").warn("{}", message);
+}
+
+}  // namespace xgrammar
+
+namespace tessera {
+namespace {
+
+// The edge: xgrammar throws.
+template <typename Call>
+auto Guarded(const Call& call) -> absl::StatusOr<decltype(call())> {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("the grammar takes more memory than there is");
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(error.what());
+  }
+}
+
+class Vocabulary final : public TokenVocabulary {
+ public:
+  explicit Vocabulary(xgrammar::TokenizerInfo info) : info_(std::move(info)) {}
+  const xgrammar::TokenizerInfo& info() const { return info_; }
+
+ private:
+  const xgrammar::TokenizerInfo info_;
+};
+
+class Matcher final : public TokenMatcher {
+ public:
+  Matcher(xgrammar::GrammarMatcher matcher, int64_t size)
+      : matcher_(std::move(matcher)), size_(size) {}
+
+  bool Accept(int32_t id) override {
+    if (matcher_.IsTerminated()) return false;
+    return Guarded([&] { return matcher_.AcceptToken(id); }).value_or(false);
+  }
+
+  void FillMask(std::span<int32_t> mask) override {
+    std::fill(mask.begin(), mask.end(), 0);
+    if (matcher_.IsTerminated()) return;
+    int64_t words = static_cast<int64_t>(mask.size());
+    DLTensor tensor = {};
+    tensor.data = mask.data();
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = 1;
+    tensor.dtype = xgrammar::GetBitmaskDLType();
+    tensor.shape = &words;
+    const auto filled = Guarded([&] { return matcher_.FillNextTokenBitmask(&tensor); });
+    if (!filled.ok()) std::fill(mask.begin(), mask.end(), 0);
+    // It sets bits behind the last id.
+    if (size_ % 32 != 0) mask[size_ / 32] &= static_cast<int32_t>((1u << (size_ % 32)) - 1);
+  }
+
+ private:
+  xgrammar::GrammarMatcher matcher_;
+  const int64_t size_;  // ids
+};
+
+class Grammar final : public TokenGrammar {
+ public:
+  explicit Grammar(xgrammar::CompiledGrammar compiled) : compiled_(std::move(compiled)) {}
+
+  std::unique_ptr<TokenMatcher> NewMatcher(std::span<const int32_t> stop_ids) const override {
+    xgrammar::GrammarMatcher matcher(compiled_, std::vector<int>(stop_ids.begin(), stop_ids.end()));
+    return std::make_unique<Matcher>(std::move(matcher),
+                                     compiled_.GetTokenizerInfo().GetVocabSize());
+  }
+  int64_t size_bytes() const override { return static_cast<int64_t>(compiled_.MemorySizeBytes()); }
+
+ private:
+  const xgrammar::CompiledGrammar compiled_;
+};
+
+}  // namespace
+
+bool HasTokenGrammars() { return true; }
+
+absl::StatusOr<std::shared_ptr<const TokenVocabulary>> TokenVocabulary::Create(
+    const std::vector<std::string>& bytes, int64_t size) {
+  absl::StatusOr<xgrammar::TokenizerInfo> info = Guarded([&] {
+    // No id ends an answer by itself: each request says which ones do.
+    return xgrammar::TokenizerInfo(bytes, xgrammar::VocabType::RAW, static_cast<int>(size),
+                                   std::vector<int32_t>());
+  });
+  if (!info.ok()) return info.status();
+  return std::make_shared<const Vocabulary>(*std::move(info));
+}
+
+absl::StatusOr<std::shared_ptr<const TokenGrammar>> TokenGrammar::Compile(
+    std::shared_ptr<const TokenVocabulary> vocabulary, const std::string& grammar) {
+  const auto& info = static_cast<const Vocabulary&>(*vocabulary).info();
+  absl::StatusOr<xgrammar::CompiledGrammar> compiled = Guarded([&] {
+    xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
+    return compiler.CompileGrammar(xgrammar::Grammar::FromEBNF(grammar));
+  });
+  if (!compiled.ok()) return compiled.status();
+  return std::make_shared<const Grammar>(*std::move(compiled));
+}
+
+}  // namespace tessera
