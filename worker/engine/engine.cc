@@ -53,18 +53,18 @@ void Engine::Reserve(std::shared_ptr<ReplySink> sink, v1::Reserve reserve) {
 }
 
 void Engine::OnKvExpected(const KvKey& key, absl::StatusOr<v1::KvTarget> target) {
-  Post({nullptr, KvNews([key, target = std::move(target)](EngineCore& core) {
+  Post({nullptr, News([key, target = std::move(target)](EngineCore& core) {
           core.OnKvExpected(key, target);
         })});
 }
 
 void Engine::OnKvArrived(const KvKey& key, const absl::Status& status) {
-  Post({nullptr, KvNews([key, status](EngineCore& core) { core.OnKvArrived(key, status); })});
+  Post({nullptr, News([key, status](EngineCore& core) { core.OnKvArrived(key, status); })});
 }
 
 void Engine::OnKvSent(const KvKey& key, const absl::Status& status,
                       const v1::KvTransfer& transfer) {
-  Post({nullptr, KvNews([this, key, status, transfer](EngineCore& core) {
+  Post({nullptr, News([this, key, status, transfer](EngineCore& core) {
           core.OnKvSent(key, status, transfer, clock_(), &events_);
         })});
 }
@@ -132,7 +132,7 @@ void Engine::Apply(Command& command) {
     session_ = std::move(command.sink);
     return;
   }
-  if (const KvNews* news = std::get_if<KvNews>(&command.what)) return (*news)(*parts_.core);
+  if (const News* news = std::get_if<News>(&command.what)) return (*news)(*parts_.core);
   if (command.sink != session_) return;  // of a session that ended
   if (std::holds_alternative<Detached>(command.what)) {
     DropSession();
@@ -229,9 +229,21 @@ void Engine::Publish() {
   if (sequences_ == 0 && events_.empty()) idle_.notify_all();
 }
 
+void Engine::Compile(const KvKey& key, const std::string& grammar) {
+  parts_.grammars->Start(grammar, [this, key](const GrammarCompiler::Compiled& compiled) {
+    Post({nullptr, News([this, key, compiled](EngineCore& core) {
+            core.OnGrammar(key, compiled, &events_);
+          })});
+  });
+}
+
 void Engine::Loop() {
   std::vector<Command> commands;
   parts_.core->SetWake([this] { Wake(); });
+  if (parts_.grammars != nullptr) {
+    parts_.core->SetCompile(
+        [this](const KvKey& key, const std::string& grammar) { Compile(key, grammar); });
+  }
   if (parts_.mover != nullptr) {
     parts_.mover->SetListener(this);
     parts_.core->SetMover(parts_.mover.get());
@@ -257,6 +269,7 @@ void Engine::Loop() {
   // Nothing is held when Stop returns, whoever still holds the engine.
   parts_.core->SetMover(nullptr);
   parts_.mover.reset();
+  parts_.grammars.reset();
   parts_.core.reset();
   parts_.kv_port.reset();
   parts_.formation.reset();

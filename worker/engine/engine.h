@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "proto/worker.pb.h"
 #include "worker/engine/engine_core.h"
+#include "worker/engine/grammar_compiler.h"
 #include "worker/formation/formation.h"
 #include "worker/model/loaded_share.h"
 
@@ -46,6 +47,7 @@ struct EngineParts {
   std::unique_ptr<Formation> formation;       // null: the replica is this worker alone
   std::unique_ptr<EngineCore> core;
   std::unique_ptr<KvMover> mover = nullptr;  // of kv_port
+  std::unique_ptr<GrammarCompiler> grammars = nullptr;  // null: grammars are refused
 };
 
 class Engine final : public KvMoverListener {
@@ -93,10 +95,10 @@ class Engine final : public KvMoverListener {
  private:
   struct Attached {};
   struct Detached {};
-  using KvNews = std::function<void(EngineCore&)>;  // what the mover reports
+  using News = std::function<void(EngineCore&)>;  // what movers and compiles report
   struct Command {
     std::shared_ptr<ReplySink> sink;
-    std::variant<Attached, Detached, KvNews, v1::Submit, v1::Cancel, v1::Reserve> what;
+    std::variant<Attached, Detached, News, v1::Submit, v1::Cancel, v1::Reserve> what;
   };
 
   void Post(Command command);
@@ -105,6 +107,7 @@ class Engine final : public KvMoverListener {
   bool WaitForWork(std::vector<Command>* commands);
   bool MayDeliver() const;
   void Apply(Command& command);
+  void Compile(const KvKey& key, const std::string& grammar);
   void DropSession();
   void EndIfBroken();
   v1::EngineLoad LoadNow() const;

@@ -174,6 +174,12 @@ absl::Status CheckSubmit(const v1::Submit& submit, const EngineOptions& options)
   }
   status.Update(CheckSampling(submit.sampling(), options.vocabulary));
   status.Update(CheckBans(submit, options.vocabulary));
+  if (!submit.grammar().empty() && submit.stop_token_ids().empty() &&
+      options.eos_token_ids.empty()) {
+    status.Update(
+        Invalid("the model has no token that ends an answer, and one with a grammar needs it: give "
+                "stop_token_ids"));
+  }
   return status;
 }
 
@@ -191,7 +197,7 @@ std::shared_ptr<Submission> MakeSubmission(v1::Submit submit, const EngineOption
   for (const int32_t id : submit.stop_token_ids()) {
     if (id >= 0 && id < options.vocabulary) stops.push_back(id);
   }
-  if (!submit.ignore_eos()) {
+  if (!submit.ignore_eos() || !submit.grammar().empty()) {
     stops.insert(stops.end(), options.eos_token_ids.begin(), options.eos_token_ids.end());
   }
   std::sort(stops.begin(), stops.end());

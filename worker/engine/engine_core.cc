@@ -51,6 +51,7 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
   if (status.ok() && submit.has_kv_target() && !hand_over_.has_mover()) {
     status = absl::FailedPreconditionError("this worker hands no KV over to other replicas");
   }
+  if (status.ok() && !submit.grammar().empty() && !compile_) status = NoTokenGrammars();
   if (status.ok() && table_.queued_submissions() >= options_.max_waiting) {
     status = absl::ResourceExhaustedError(
         StrCat(table_.queued_submissions(), " submissions are waiting; the limit is ",
@@ -61,7 +62,6 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
   const std::shared_ptr<Submission> submission =
       table_.Open(std::move(submit), options_, now_seconds, memory_.pools());
   const v1::Submit& request = submission->request;
-  Sequence* first = submission->held.back().get();
   const bool computes =
       request.max_tokens() > request.output_token_ids_size() || request.prompt_logprobs() >= 0;
   if (!computes) {  // nothing was asked that needs the model
@@ -69,8 +69,45 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
       AddEvent(sequence, now_seconds, events)->set_finish(v1::FINISH_REASON_LENGTH);
       table_.Move(sequence, SequenceState::kEnded);
     }
-  } else if (request.kv_ticket().empty() || !hand_over_.Await(first)) {
+  } else if (!request.grammar().empty()) {
+    submission->awaits_grammar = true;
+    compile_({request.submission_id(), request.attempt()}, request.grammar());
+  } else {
+    Begin(submission.get());
+  }
+  UpdateLoad();
+}
+
+// Its first choice goes to the queue, or waits for KV on its way.
+void EngineCore::Begin(Submission* submission) {
+  Sequence* first = submission->held.back().get();
+  if (submission->request.kv_ticket().empty() || !hand_over_.Await(first)) {
     table_.Move(first, SequenceState::kWaiting);
+  }
+}
+
+void EngineCore::OnGrammar(const KvKey& key,
+                           const absl::StatusOr<std::shared_ptr<const TokenGrammar>>& grammar,
+                           Events* events) {
+  const std::shared_ptr<Submission> submission = table_.Find(key);
+  if (submission == nullptr || !submission->awaits_grammar) return;
+  absl::Status status = grammar.status();
+  for (Sequence* sequence : table_.Of(*submission)) {
+    if (!status.ok()) break;
+    sequence->matcher = (*grammar)->NewMatcher(submission->stop_ids);
+    for (const int32_t id : submission->request.output_token_ids()) {
+      if (sequence->matcher->Accept(id)) continue;
+      status = absl::InvalidArgumentError(
+          StrCat("output_token_ids have token ", id, " where the grammar has none"));
+      break;
+    }
+  }
+  if (!status.ok()) {
+    EndSubmission(submission, status, events);
+  } else {
+    submission->awaits_grammar = false;
+    table_.set_changed(true);
+    Begin(submission.get());
   }
   UpdateLoad();
 }

@@ -17,9 +17,9 @@
 // the device goes on while the host reads tokens. A sequence that turns out to have ended wasted a
 // row: nobody hears of it, and it is in no index. What reaches its length for certain gets no row.
 // The next step waits for the first where a running sequence needs more than the number of its
-// tokens (penalties, bad words of several tokens, prompt logprobs), hands over its KV, or would be
-// preempted, and behind a step that the executor does not run ahead (logprobs). What is submitted
-// is first planned behind both.
+// tokens (penalties, a grammar, bad words of several tokens, prompt logprobs), hands over its KV,
+// or would be preempted, and behind a step that the executor does not run ahead (logprobs). What is
+// submitted is first planned behind both.
 //
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
 // workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
@@ -31,12 +31,14 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/worker.pb.h"
+#include "third_party/xgrammar/token_grammar.h"
 #include "worker/engine/engine_admission.h"
 #include "worker/engine/engine_step.h"
 #include "worker/engine/hand_over.h"
@@ -65,6 +67,14 @@ class EngineCore {
   void Cancel(const v1::Cancel& cancel, Events* events);
   // Who moves KV; null, as at first: nobody. Must outlive the core.
   void SetMover(KvMover* mover) { hand_over_.SetMover(mover); }
+  // Who compiles grammars: OnGrammar tells the outcome, at any time. Null, as at first: a
+  // submission with one is refused.
+  using Compile = std::function<void(const KvKey& key, const std::string& grammar)>;
+  void SetCompile(Compile compile) { compile_ = std::move(compile); }
+  // Its choices start, each behind what it has of its output. Ignored where nobody waits for it.
+  void OnGrammar(const KvKey& key,
+                 const absl::StatusOr<std::shared_ptr<const TokenGrammar>>& grammar,
+                 Events* events);
   // Keeps room for KV to come; answered in TakeReserved when there is room.
   void Reserve(v1::Reserve reserve) { hand_over_.Reserve(std::move(reserve)); }
   bool has_reserved() const { return hand_over_.has_reserved(); }
@@ -122,6 +132,7 @@ class EngineCore {
   // engine_core.cc
   void EndSubmission(const std::shared_ptr<Submission>& submission, const absl::Status& status,
                      Events* events);
+  void Begin(Submission* submission);
   void UpdateLoad();
 
   // engine_core_step.cc
@@ -140,6 +151,7 @@ class EngineCore {
   const EngineOptions options_;
   v1::EngineLoad load_;
   KvMemory memory_;
+  Compile compile_;
   HandOver hand_over_;
   SequenceTable table_;  // goes before the memory of its blocks and the mover they are sent by
   StepBuilder builder_;

@@ -22,6 +22,11 @@ absl::Status NotFinite(int64_t position) {
 }
 
 absl::Status NothingToPick(const Submission& submission, int64_t position, int64_t vocabulary) {
+  if (!submission.request.grammar().empty()) {
+    return absl::InvalidArgumentError(StrCat(
+        "no token is left to pick at position ", position,
+        ": the model has none that the form of the answer lets follow, or logit_bias bans them"));
+  }
   return absl::InvalidArgumentError(
       StrCat("no token is left to pick at position ", position, ": min_tokens ",
              submission.request.min_tokens(), " bans ", submission.stop_ids.size(),
@@ -83,8 +88,9 @@ bool EngineCore::MayRunAhead(int lane) const {
   return std::none_of(running.begin(), running.end(), [](const auto& sequence) {
     const Submission& submission = *sequence->submission;
     return sequence->steps_in_flight > 0 &&
-           (sequence->history != nullptr || submission.bans.follow_output() ||
-            submission.NeedsScores() || submission.request.has_kv_target());
+           (sequence->history != nullptr || sequence->matcher != nullptr ||
+            submission.bans.follow_output() || submission.NeedsScores() ||
+            submission.request.has_kv_target());
   });
 }
 
@@ -257,6 +263,12 @@ void EngineCore::CloseEchoes(const EngineStep& step, double now_seconds, Events*
 void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, double now_seconds,
                            Events* events) {
   const Submission& submission = *sequence->submission;
+  if (sequence->matcher != nullptr && !sequence->matcher->Accept(result.token_id)) {
+    return table_.End(
+        sequence,
+        absl::InternalError(StrCat("token ", result.token_id, " was drawn against the grammar")),
+        events);
+  }
   v1::TokenEvent* event = AddEvent(sequence, now_seconds, events);
   event->set_has_token(true);
   event->set_token_id(result.token_id);

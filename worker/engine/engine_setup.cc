@@ -533,6 +533,10 @@ class Setup {
     parts.kv_port = kv_port_;
     parts.formation = std::move(formation);
     parts.core = std::make_unique<EngineCore>(options_, std::move(executor));
+    if (HasTokenGrammars() && request_.vocabulary_size() > 0) {
+      parts.grammars = std::make_unique<GrammarCompiler>(CompileFor(
+          {request_.vocabulary().begin(), request_.vocabulary().end()}, options_.vocabulary));
+    }
     DescribeKvShares();
     if (kv_port_ != nullptr) {
       KvPort::Replica replica;

@@ -40,7 +40,8 @@ struct EngineStep {
   std::vector<Draw> draws;
   std::vector<ScoreRow> score_rows;
   StepArrays arrays;
-  std::vector<std::vector<int32_t>> bans;  // by draw; sample_requests borrow them
+  // By draw; sample_requests borrow them.
+  std::vector<std::vector<int32_t>> bans, masks;
   std::vector<SampleRequest> sample_requests;
   std::vector<ScoreRequest> score_requests;
   std::vector<KvPush> pushes;

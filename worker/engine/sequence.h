@@ -23,6 +23,7 @@
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
 #include "proto/worker.pb.h"
+#include "third_party/xgrammar/token_grammar.h"
 #include "worker/engine/kv_mover.h"
 #include "worker/engine/token_bans.h"
 #include "worker/step/sampler.h"
@@ -41,8 +42,8 @@ struct SequenceRank {
 
 // Where a sequence stands (legal transitions: sequence_table.h).
 enum class SequenceState : uint8_t {
-  kHeld,      // waits for another choice of its submission to compute the prompt
-  kWaiting,   // in the queue; holds no blocks
+  kHeld,     // waits for its grammar, or for another choice of its submission to compute the prompt
+  kWaiting,  // in the queue; holds no blocks
   kArriving,  // another replica computes its prompt; the room for its KV has the blocks
   kJoining,   // its KV arrived; no lane has taken it yet
   kRunning,   // of a lane
@@ -66,6 +67,7 @@ struct Submission {
   std::vector<int32_t>
       stop_ids;  // that end a choice, sorted, each once, eos included unless ignored
   TokenBans bans;
+  bool awaits_grammar = false;  // its choices are held until it is compiled
   double submitted_seconds = 0;
   double deadline_seconds = std::numeric_limits<double>::infinity();  // to be started by
 
@@ -130,6 +132,7 @@ struct Sequence {
   kvcache::PrefixNode node = 0;        // of the last indexed block
   int64_t indexed_blocks = 0;
   std::unique_ptr<TokenHistory> history;  // null: no penalty is on
+  std::unique_ptr<TokenMatcher> matcher;  // behind the output; null: it has no grammar
   bool started = false;                   // was admitted before
   double started_seconds = 0;
   bool told = false;  // its first event was sent

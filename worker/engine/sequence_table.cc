@@ -186,7 +186,7 @@ void SequenceTable::CloseChoice(Submission* submission) {
     submissions_.erase(submission->request.submission_id());
     return;
   }
-  if (!submission->held.empty() &&
+  if (!submission->awaits_grammar && !submission->held.empty() &&
       submission->open_choices == static_cast<int32_t>(submission->held.size())) {
     Move(submission->held.back().get(), kWaiting);
   }

@@ -1,6 +1,8 @@
 #include "worker/engine/step_builder.h"
 
 #include <algorithm>
+#include <bit>
+#include <numeric>
 #include <span>
 
 namespace tessera::worker {
@@ -245,11 +247,27 @@ void StepBuilder::AddLogitRows(EngineStep* step) {
   for (const ScoreRow& score : step->score_rows) step->arrays.AddLogitRow(score.row);
 }
 
-void StepBuilder::AddRequests(EngineStep* step) {
+// The grammar wins over bans that leave nothing of it.
+void StepBuilder::AddMask(Sequence* sequence, std::vector<int32_t>* mask,
+                          SampleRequest* sample) const {
+  mask->resize((options_.vocabulary + 31) / 32);
+  sequence->matcher->FillMask(*mask);
+  sample->mask = *mask;
+  const auto masked = [mask](int32_t id) { return ((*mask)[id / 32] >> (id % 32) & 1) == 0; };
+  const auto allowed = std::accumulate(
+      mask->begin(), mask->end(), int64_t{0},
+      [](int64_t sum, int32_t word) { return sum + std::popcount(static_cast<uint32_t>(word)); });
+  const auto banned = std::count_if(sample->banned.begin(), sample->banned.end(),
+                                    [&](int32_t id) { return !masked(id); });
+  if (banned == allowed) sample->banned = {};
+}
+
+void StepBuilder::AddRequests(EngineStep* step) const {
   step->sample_requests.clear();
   step->bans.resize(std::max(step->bans.size(), step->draws.size()));
+  step->masks.resize(step->bans.size());
   for (const Draw& draw : step->draws) {
-    const Sequence& sequence = *draw.sequence;
+    Sequence& sequence = *draw.sequence;
     const Submission& submission = *sequence.submission;
     const v1::Submit& request = submission.request;
     SampleRequest& sample = step->sample_requests.emplace_back();
@@ -266,6 +284,9 @@ void StepBuilder::AddRequests(EngineStep* step) {
     sample.banned =
         submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
                               stop_ids, &step->bans[step->sample_requests.size() - 1]);
+    if (sequence.matcher != nullptr) {
+      AddMask(&sequence, &step->masks[step->sample_requests.size() - 1], &sample);
+    }
   }
   step->score_requests.clear();
   for (const ScoreRow& score : step->score_rows) {

@@ -49,7 +49,8 @@ class StepBuilder {
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
   void Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match, double now_seconds);
   static void AddLogitRows(EngineStep* step);
-  static void AddRequests(EngineStep* step);
+  void AddRequests(EngineStep* step) const;
+  void AddMask(Sequence* sequence, std::vector<int32_t>* mask, SampleRequest* sample) const;
 
   const EngineOptions options_;
   const scheduler::BatchLimits lane_limits_;

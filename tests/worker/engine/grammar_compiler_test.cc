@@ -1,0 +1,171 @@
+// Compiles off the caller's thread: what is kept, what is given up, and what an end leaves.
+#include "worker/engine/grammar_compiler.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "tests/catch_skip.h"
+
+namespace tessera::worker {
+namespace {
+
+// A grammar of a stated size.
+class SizedGrammar final : public TokenGrammar {
+ public:
+  explicit SizedGrammar(int64_t bytes) : bytes_(bytes) {}
+  std::unique_ptr<TokenMatcher> NewMatcher(std::span<const int32_t>) const override {
+    return nullptr;
+  }
+  int64_t size_bytes() const override { return bytes_; }
+
+ private:
+  const int64_t bytes_;
+};
+
+// What Start was answered, by grammar, waited for.
+class Answers {
+ public:
+  GrammarCompiler::Done For(const std::string& grammar) {
+    return [this, grammar](const GrammarCompiler::Compiled& compiled) {
+      std::lock_guard lock(mutex_);
+      answers_[grammar].push_back(compiled.status());
+      changed_.notify_all();
+    };
+  }
+  absl::Status Wait(const std::string& grammar, size_t count = 1) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return answers_[grammar].size() >= count; });
+    return answers_[grammar].back();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, std::vector<absl::Status>> answers_;
+};
+
+// A compile that waits for its leave.
+struct Gate {
+  void Open() {
+    std::lock_guard lock(mutex);
+    open = true;
+    changed.notify_all();
+  }
+  void Pass() {
+    std::unique_lock lock(mutex);
+    ++waiting;
+    changed.notify_all();
+    changed.wait(lock, [this] { return open; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+  int waiting = 0;
+};
+
+TEST_CASE("a grammar is compiled once while it is kept, and the least used goes first") {
+  std::atomic<int> compiles = 0;
+  GrammarCompilerOptions options;
+  options.max_kept_bytes = 30'000;
+  Answers answers;
+  GrammarCompiler compiler(
+      [&](const std::string& grammar) -> GrammarCompiler::Compiled {
+        ++compiles;
+        if (grammar == "bad") return absl::InvalidArgumentError("bad");
+        return std::make_shared<const SizedGrammar>(grammar == "huge" ? 1'000'000 : 10'000);
+      },
+      options);
+  const auto ask = [&](const std::string& grammar, size_t count) {
+    compiler.Start(grammar, answers.For(grammar));
+    return answers.Wait(grammar, count);
+  };
+  CHECK(ask("a", 1).ok());
+  CHECK(ask("b", 1).ok());
+  CHECK(ask("a", 2).ok());
+  CHECK(compiles == 2);
+  CHECK(ask("c", 1).ok());  // b goes: a was used since
+  CHECK(ask("a", 3).ok());
+  CHECK(compiles == 3);
+  CHECK(ask("b", 2).ok());
+  CHECK(compiles == 4);
+  CHECK(ask("huge", 1).ok());
+  CHECK(ask("huge", 2).ok());
+  CHECK(compiles == 6);
+  CHECK(ask("bad", 1).code() == absl::StatusCode::kInvalidArgument);
+  CHECK(compiler.kept_bytes() <= options.max_kept_bytes);
+}
+
+TEST_CASE("a compile that takes too long is given up, and others go on until too many are") {
+  const auto gate = std::make_shared<Gate>();
+  GrammarCompilerOptions options;
+  options.max_seconds = 0.05;
+  options.max_given_up = 1;
+  Answers answers;
+  GrammarCompiler compiler(
+      [gate](const std::string& grammar) -> GrammarCompiler::Compiled {
+        if (grammar == "slow") gate->Pass();
+        return std::make_shared<const SizedGrammar>(1);
+      },
+      options);
+  compiler.Start("slow", answers.For("slow"));
+  const absl::Status slow = answers.Wait("slow");
+  CHECK(slow.code() == absl::StatusCode::kInvalidArgument);
+  CHECK(std::string(slow.message()).find("takes longer than") != std::string::npos);
+  compiler.Start("quick", answers.For("quick"));
+  CHECK(answers.Wait("quick").code() == absl::StatusCode::kResourceExhausted);
+  gate->Open();
+  // The thread that was given up ends some time after.
+  for (size_t count = 2;; ++count) {
+    compiler.Start("quick", answers.For("quick"));
+    const absl::Status again = answers.Wait("quick", count);
+    if (again.ok()) break;
+    REQUIRE(again.code() == absl::StatusCode::kResourceExhausted);
+  }
+}
+
+TEST_CASE("the end waits for no compile, and whoever waits for one hears nothing") {
+  const auto gate = std::make_shared<Gate>();
+  std::atomic<int> answers = 0;
+  {
+    GrammarCompiler compiler([gate](const std::string&) -> GrammarCompiler::Compiled {
+      gate->Pass();
+      return std::make_shared<const SizedGrammar>(1);
+    });
+    compiler.Start("a", [&](const GrammarCompiler::Compiled&) { ++answers; });
+    compiler.Start("b", [&](const GrammarCompiler::Compiled&) { ++answers; });
+    std::unique_lock lock(gate->mutex);
+    gate->changed.wait(lock, [&] { return gate->waiting == 1; });
+  }
+  CHECK(answers == 0);
+  gate->Open();
+}
+
+TEST_CASE("a vocabulary compiles grammars of its own bytes") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const GrammarCompiler::Compile compile = CompileFor({"a", "b", "ab", "", "c"}, 40);
+  const auto grammar = compile("root ::= \"a\" \"b\"");
+  REQUIRE(grammar.ok());
+  const std::vector<int32_t> stops = {4};
+  const auto matcher = (*grammar)->NewMatcher(stops);
+  std::vector<int32_t> mask(2);
+  matcher->FillMask(mask);
+  CHECK(mask == std::vector<int32_t>{1 << 0 | 1 << 2, 0});
+  CHECK_FALSE(matcher->Accept(1));
+  CHECK_FALSE(matcher->Accept(4));
+  CHECK(matcher->Accept(2));
+  matcher->FillMask(mask);
+  CHECK(mask == std::vector<int32_t>{1 << 4, 0});
+  CHECK(matcher->Accept(4));
+  CHECK_FALSE(matcher->Accept(4));
+  matcher->FillMask(mask);
+  CHECK(mask == std::vector<int32_t>{0, 0});
+  CHECK(compile("root ::= nothing").status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(compile("root ::= (").status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tessera::worker

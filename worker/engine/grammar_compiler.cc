@@ -1,0 +1,179 @@
+#include "worker/engine/grammar_compiler.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "third_party/absl/str_cat.h"
+
+namespace tessera::worker {
+namespace {
+
+// What an entry costs beside the grammar and its text.
+constexpr int64_t kEntryBytes = 1024;
+
+using Grammar = std::shared_ptr<const TokenGrammar>;
+
+}  // namespace
+
+struct GrammarCompiler::State {
+  struct Job {
+    std::string text;
+    Done done;
+  };
+  // A compile under way; `compiled` is set by its thread.
+  struct Attempt {
+    std::optional<Compiled> compiled;
+    bool given_up = false;
+  };
+  struct Kept {
+    Grammar grammar;
+    int64_t bytes = 0;
+    std::list<std::string>::iterator place;  // in `recent`
+  };
+
+  void KeepHouse(const std::shared_ptr<State>& self);
+  Compiled CompileWithin(const std::shared_ptr<State>& self, const std::string& text,
+                         std::unique_lock<std::mutex>& lock);
+  Grammar Find(const std::string& text);
+  void Keep(const std::string& text, const Grammar& grammar);
+
+  Compile compile;
+  GrammarCompilerOptions options;
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool closed = false;
+  std::deque<Job> jobs;
+  int given_up = 0;  // compiles for nobody
+  std::unordered_map<std::string, Kept> kept;
+  std::list<std::string> recent;  // keys of `kept`, the last used first
+  int64_t kept_bytes = 0;
+};
+
+Grammar GrammarCompiler::State::Find(const std::string& text) {
+  const auto found = kept.find(text);
+  if (found == kept.end()) return nullptr;
+  recent.splice(recent.begin(), recent, found->second.place);
+  return found->second.grammar;
+}
+
+void GrammarCompiler::State::Keep(const std::string& text, const Grammar& grammar) {
+  const int64_t bytes = grammar->size_bytes() + 2 * static_cast<int64_t>(text.size()) + kEntryBytes;
+  if (bytes > options.max_kept_bytes || kept.contains(text)) return;
+  recent.push_front(text);
+  kept[text] = {grammar, bytes, recent.begin()};
+  kept_bytes += bytes;
+  while (kept_bytes > options.max_kept_bytes) {
+    const auto oldest = kept.find(recent.back());
+    kept_bytes -= oldest->second.bytes;
+    kept.erase(oldest);
+    recent.pop_back();
+  }
+}
+
+// `lock` is held, and let go while it waits.
+GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
+    const std::shared_ptr<State>& self, const std::string& text,
+    std::unique_lock<std::mutex>& lock) {
+  if (given_up >= options.max_given_up) {
+    return absl::ResourceExhaustedError(
+        StrCat(given_up, " grammars that took too long are still being compiled: try again later"));
+  }
+  const auto attempt = std::make_shared<Attempt>();
+  std::thread([self, attempt, text] {
+    Compiled compiled = self->compile(text);
+    std::lock_guard done(self->mutex);
+    attempt->compiled = std::move(compiled);
+    if (attempt->given_up) --self->given_up;
+    self->changed.notify_all();
+  }).detach();
+  const auto limit = std::chrono::duration<double>(options.max_seconds);
+  changed.wait_for(lock, limit, [&] { return closed || attempt->compiled.has_value(); });
+  if (attempt->compiled.has_value()) return *std::move(attempt->compiled);
+  attempt->given_up = true;
+  ++given_up;
+  return absl::InvalidArgumentError(StrCat("the grammar takes longer than ", options.max_seconds,
+                                           " seconds to compile: make it simpler"));
+}
+
+// The keeper's loop. Callbacks run under the lock, so that none runs once State is closed.
+void GrammarCompiler::State::KeepHouse(const std::shared_ptr<State>& self) {
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return closed || !jobs.empty(); });
+    if (closed) return;
+    const Job job = std::move(jobs.front());
+    jobs.pop_front();
+    // Another submission with the same grammar may have been before it in the queue.
+    const Grammar found = Find(job.text);
+    const Compiled compiled = found != nullptr ? found : CompileWithin(self, job.text, lock);
+    if (closed) return;
+    if (compiled.ok()) Keep(job.text, *compiled);
+    job.done(compiled);
+  }
+}
+
+GrammarCompiler::GrammarCompiler(Compile compile, const GrammarCompilerOptions& options)
+    : state_(std::make_shared<State>()) {
+  state_->compile = std::move(compile);
+  state_->options = options;
+  keeper_ = std::thread([state = state_] { state->KeepHouse(state); });
+}
+
+GrammarCompiler::~GrammarCompiler() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->closed = true;
+  }
+  state_->changed.notify_all();
+  keeper_.join();
+}
+
+void GrammarCompiler::Start(const std::string& grammar, Done done) {
+  std::lock_guard lock(state_->mutex);
+  if (const Grammar found = state_->Find(grammar); found != nullptr) return done(found);
+  if (state_->jobs.size() >= state_->options.max_queued) {
+    return done(absl::ResourceExhaustedError(
+        StrCat(state_->jobs.size(), " grammars wait to be compiled: try again later")));
+  }
+  state_->jobs.push_back({grammar, std::move(done)});
+  state_->changed.notify_all();
+}
+
+int64_t GrammarCompiler::kept_bytes() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->kept_bytes;
+}
+
+GrammarCompiler::Compile CompileFor(std::vector<std::string> vocabulary, int64_t size) {
+  // Of the one compile that is not given up, or of several of these.
+  struct Prepared {
+    std::mutex mutex;
+    std::vector<std::string> bytes;
+    std::shared_ptr<const TokenVocabulary> vocabulary;
+  };
+  const auto prepared = std::make_shared<Prepared>();
+  prepared->bytes = std::move(vocabulary);
+  return [prepared, size](const std::string& grammar) -> GrammarCompiler::Compiled {
+    std::shared_ptr<const TokenVocabulary> known;
+    {
+      std::lock_guard lock(prepared->mutex);
+      if (prepared->vocabulary == nullptr) {
+        auto made = TokenVocabulary::Create(prepared->bytes, size);
+        if (!made.ok()) return made.status();
+        prepared->vocabulary = *std::move(made);
+        prepared->bytes = {};
+      }
+      known = prepared->vocabulary;
+    }
+    return TokenGrammar::Compile(std::move(known), grammar);
+  };
+}
+
+}  // namespace tessera::worker
