@@ -22,7 +22,15 @@ v1::DataType ToDataType(const std::string& name) {
   return v1::DATA_TYPE_UNSPECIFIED;
 }
 
-void FillConfigure(const CoordinatorOptions& options, const Tokenizer& tokenizer,
+// Control tokens are in no answer that has a form, but those that mark thinking before it.
+std::string BytesForGrammars(const ServedModel& model, int32_t id) {
+  const Tokenizer& tokenizer = *model.tokenizer;
+  const std::string text = tokenizer.TokenText(id);
+  const bool marks = text == model.thinking.opening || text == model.thinking.closing;
+  return tokenizer.IsSpecial(id) && !marks ? "" : tokenizer.TokenBytes(id);
+}
+
+void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
                    v1::ConfigureRequest& c) {
   c.set_weight_dtype(
       ToDataType(options.quantization.empty() ? options.dtype : options.quantization));
@@ -34,8 +42,8 @@ void FillConfigure(const CoordinatorOptions& options, const Tokenizer& tokenizer
   c.set_max_waiting(options.max_waiting);
   c.set_prefix_cache(options.prefix_cache);
   *c.mutable_eos_token_ids() = c.model().eos_token_ids();
-  for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id)
-    c.add_vocabulary(tokenizer.TokenBytes(id));
+  for (int32_t id = 0; id < served.tokenizer->vocabulary_size(); ++id)
+    c.add_vocabulary(BytesForGrammars(served, id));
 }
 
 // The template of --chat-template.
@@ -128,7 +136,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   *loaded.configure.mutable_model() = model;
   loaded.configure.mutable_model()->set_name(served.name);
   loaded.configure.set_max_model_len_tokens(served.max_model_len_tokens);
-  FillConfigure(options, *served.tokenizer, loaded.configure);
+  FillConfigure(options, served, loaded.configure);
   return loaded;
 }
 

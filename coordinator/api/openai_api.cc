@@ -242,9 +242,10 @@ class Api final : public OpenAiApi {
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true);
+    Json ordered;
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &ordered);
     if (!body.has_value()) return;
-    Begin(ReadCompletionCall(*body, *model_), exchange, request_id);
+    Begin(ReadCompletionCall(*body, ordered, *model_), exchange, request_id);
   }
 
   void Begin(absl::StatusOr<OpenAiCall> call, std::shared_ptr<HttpExchange> exchange,

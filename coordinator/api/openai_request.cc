@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_tools.h"
+#include "coordinator/api/structured_output.h"
 #include "coordinator/tokenizer/utf8.h"
 
 namespace tessera::coordinator {
@@ -18,13 +19,6 @@ namespace {
 using Ordered = nlohmann::ordered_json;
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
-
-void CheckResponseFormat(BodyReader& reader) {
-  const nlohmann::json* format = reader.Find("response_format");
-  if (format == nullptr) return;
-  const bool text = format->is_object() && format->value("type", nlohmann::json()) == "text";
-  if (!text) reader.Fail("response_format", "only {\"type\": \"text\"} is supported yet");
-}
 
 void ReadLogitBias(BodyReader& reader, int32_t vocabulary, SamplingOptions& sampling) {
   const nlohmann::json* field = reader.Find("logit_bias");
@@ -144,7 +138,6 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
     reader.Fail("prompt_logprobs", "only without stream");
   }
   ReadStreamOptions(reader, call);
-  CheckResponseFormat(reader);
   call.choices_per_prompt = request.choice_count;
   return request;
 }
@@ -221,7 +214,7 @@ absl::StatusOr<std::vector<Prompt>> ReadPrompts(BodyReader& reader, const Served
 
 }  // namespace
 
-absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
+absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const Ordered& ordered,
                                               const ServedModel& model) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
   BodyReader reader(body, CompletionFields());
@@ -240,6 +233,12 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
   const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
   const bool add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
   if (!reader.status().ok()) return reader.status();
+  absl::StatusOr<StructuredOutput> output = ReadStructuredOutput(reader, ordered);
+  if (!output.ok()) return output.status();
+  if (!reader.status().ok()) return reader.status();
+  call.not_enforced = std::move(output->not_enforced);
+  if (output->grammar.has_value())
+    request.grammar = output->grammar->Text({}, PromptThinking::kNone);
   absl::StatusOr<std::vector<Prompt>> prompts =
       ReadPrompts(reader, model, {add_special_tokens, truncate_to.has_value()});
   if (!prompts.ok()) return prompts.status();
@@ -295,6 +294,9 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   if (reader.Find("messages") == nullptr) reader.Fail("messages", "missing");
   if (!reader.status().ok()) return reader.status();
   if (!prompt.ok()) return prompt.status();
+  absl::StatusOr<StructuredOutput> output = ReadStructuredOutput(reader, conversation);
+  if (!output.ok()) return output.status();
+  if (!reader.status().ok()) return reader.status();
   absl::StatusOr<ChatTools> tools = ReadChatTools(model, conversation, parallel_tool_calls);
   if (!tools.ok()) return tools.status();
   if (!tools->call_start.empty() && prompt->continue_final_message)
@@ -310,6 +312,10 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   call.answer_format = AnswerFormatOf(model, conversation, *tools, encoded->thinking);
   if (call.answer_format != nullptr) PrepareForReading(model, *call.answer_format, request);
   call.not_enforced = std::move(tools->not_enforced);
+  call.not_enforced.insert(call.not_enforced.end(), output->not_enforced.begin(),
+                           output->not_enforced.end());
+  if (output->grammar.has_value())
+    request.grammar = output->grammar->Text(model.thinking, encoded->thinking);
   if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
   call.prompts.push_back(std::move(request));
   return call;

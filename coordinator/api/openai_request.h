@@ -46,9 +46,11 @@ struct OpenAiCall {
   std::vector<std::string> ignored_fields;  // names that no field of the endpoint has
 };
 
-absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const ServedModel& model);
+// `ordered` and `conversation`: of the same body, as ReadConversation reads them.
+absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
+                                              const nlohmann::ordered_json& ordered,
+                                              const ServedModel& model);
 
-// `conversation`: of the same body.
 absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body,
                                         const nlohmann::ordered_json& conversation,
                                         const ServedModel& model, int64_t now_unix_seconds);

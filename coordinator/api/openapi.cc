@@ -108,8 +108,17 @@ Json SchemaOf(const RequestField& field) {
     case FieldKind::kStreamOptions: return OrNull(ObjectSchema(StreamOptionFields()));
     case FieldKind::kResponseFormat:
       return OrNull({{"type", "object"},
-                     {"properties", {{"type", {{"const", "text"}}}}},
+                     {"properties",
+                      {{"type", {{"enum", {"text", "json_object", "json_schema"}}}},
+                       {"json_schema",
+                        {{"type", "object"},
+                         {"properties",
+                          {{"name", {{"type", "string"}}},
+                           {"schema", {{"type", "object"}}},
+                           {"strict", Nullable("boolean")}}},
+                         {"required", Json::array({"schema"})}}}}},
                      {"required", Json::array({"type"})}});
+    case FieldKind::kJsonSchema: return {{"type", {"object", "boolean", "string", "null"}}};
     case FieldKind::kRefused: return RefusedSchema(field);
     case FieldKind::kDocument: return Json::object();
   }

@@ -12,6 +12,7 @@ using enum FieldKind;
 
 constexpr int64_t kMaxInt32 = std::numeric_limits<int32_t>::max();
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxChoicesOfText = 10'000;
 constexpr std::string_view kLater = "not supported yet";
 
 constexpr RequestField Plain(std::string_view name, FieldKind kind) {
@@ -74,6 +75,11 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     Plain("stream", kBool),
     Plain("stream_options", kStreamOptions),
     Plain("response_format", kResponseFormat),
+    Plain("structured_outputs", kObject),
+    Plain("guided_json", kJsonSchema),
+    Plain("guided_regex", kString),
+    Strings("guided_choice", kMaxChoicesOfText),
+    Plain("guided_grammar", kString),
     NoEffect("user", kString),
     NoEffect("metadata", kObject),
     NoEffect("store", kBool),
@@ -81,11 +87,6 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     Refused("suffix"),
     Refused("functions"),
     Refused("function_call"),
-    Refused("structured_outputs"),
-    Refused("guided_json"),
-    Refused("guided_regex"),
-    Refused("guided_choice"),
-    Refused("guided_grammar"),
     Refused("grammar"),
     Refused("json_schema"),
     Refused("chat_template"),

@@ -24,7 +24,8 @@ enum class FieldKind {
   kTools,           // an array of functions, as OpenAI has them
   kToolChoice,      // "none", "auto", "required", or a function
   kStreamOptions,   // an object with the fields of StreamOptionFields
-  kResponseFormat,  // {"type": "text"}
+  kResponseFormat,  // {"type": "text"}, "json_object" or "json_schema"
+  kJsonSchema,      // an object, true or false, or a string that holds one of these
   kRefused,         // known, and refused unless it asks for nothing
   kDocument,        // read by proto/document
 };

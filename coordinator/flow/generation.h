@@ -50,6 +50,7 @@ struct GenerationRequest {
   std::vector<std::string> stop_strings;        // end the text and are cut from it
   std::vector<int32_t> allowed_token_ids;       // only these are generated; empty: every id
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that the answer never contains
+  std::string grammar;                          // of the answer (v1::Submit); empty: it is free
   bool include_stop_string = false;
   bool skip_special_tokens = true;
   std::vector<int32_t> shown_special_ids;  // part of the text all the same

@@ -27,6 +27,7 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
                                           request.allowed_token_ids.end());
   for (const std::vector<int32_t>& word : request.bad_words)
     submit.add_bad_words()->mutable_ids()->Add(word.begin(), word.end());
+  submit.set_grammar(request.grammar);
   submit.set_ignore_eos(request.ignore_eos);
   submit.set_top_logprobs(request.top_logprobs);
   submit.set_prompt_logprobs(request.prompt_logprobs);

@@ -72,6 +72,11 @@ const Effects kOfGeneration = {
     {"stream", {true}},
     {"stream_options", {{{"include_usage", true}}, {{"stream", true}}}},
     {"response_format", {{{"type", "json_object"}}}},
+    {"structured_outputs", {{{"regex", "[ab]"}}}},
+    {"guided_json", {{{"type", "integer"}}}},
+    {"guided_regex", {"[ab]"}},
+    {"guided_choice", {{"a", "b"}}},
+    {"guided_grammar", {"root ::= \"a\""}},
 };
 
 Effects WithGeneration(Effects own) {

@@ -175,7 +175,13 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"metadata", {1, 2}},
       {"store", "yes"},
       {"service_tier", {1}},
-      {"response_format", {{"type", "json_object"}}},
+      {"response_format", {{"type", "xml"}}},
+      {"response_format", "json"},
+      {"structured_outputs", 1},
+      {"guided_json", 1},
+      {"guided_regex", {"a"}},
+      {"guided_choice", {1}},
+      {"guided_grammar", "yes or no"},
   };
   for (const auto& [field, value] : wrong) {
     INFO(field << " " << value.dump());
@@ -206,9 +212,6 @@ TEST_CASE("what we know and do not have yet is said, never dropped") {
   Door door;
   const std::vector<std::pair<const char*, Json>> unsupported = {
       {"functions", {{{"name", "f"}}}},
-      {"structured_outputs", {{"regex", "a"}}},
-      {"structured_outputs", Json::object()},
-      {"guided_json", {{"type", "object"}}},
       {"suffix", "end"},
       {"best_of", 3},
   };

@@ -211,7 +211,6 @@ TEST_CASE("fields that would change the answer and are not supported are refused
       {"chat_template", "{{ messages }}"},
       {"documents", {{{"text", "a"}}}},
       {"response_format", {{"type", "json_schema"}}},
-      {"guided_choice", {"a", "b"}},
       {"logits_processors", {"x"}},
   };
   for (const auto& [field, value] : refused) {

@@ -22,12 +22,21 @@ def answer(c):
     return json.loads(body)["choices"][0]
 
 
+def form(c):
+    """An answer of a form, where the build has that; else nothing."""
+    status, _, body = c.request("POST", "/v1/completions", {"prompt": "x", "guided_regex": "[xyz]{3}", "temperature": 1, "seed": 5})
+    return json.loads(body)["choices"][0]["text"] if status == 200 else None
+
+
 def test_it_gives_the_tokens_of_a_worker_on_the_cpu():
     with running(*FLAGS, workers=1) as c:
         wanted = answer(c)
+        formed = form(c)
+    assert formed is None or (len(formed) == 3 and set(formed) <= set("xyz")), formed
     assert len(wanted["token_ids"]) == 4, wanted
     with running(*FLAGS, workers=1, worker_flags=("--device", "cuda-emulated")) as c:
         got = answer(c)
+        assert form(c) == formed
         device = c.status()["workers"][0]["device"]
         log = c.log("w0")
     assert (got["message"]["content"], got["token_ids"]) == (wanted["message"]["content"], wanted["token_ids"]), (got, wanted)

@@ -5,6 +5,7 @@ import sys
 
 from cluster import running
 from pip_client import install
+from run_tests import Skip
 
 # One that is known to be asked the right things; raised by hand.
 CLIENT = "openai==3.52.0"
@@ -92,6 +93,43 @@ def test_n():
         assert [choice.index for choice in reply.choices] == [0, 1, 2]
         again = c.chat.completions.create(model="tessera-demo", messages=QUESTION, n=3, temperature=1.5, seed=7)
         assert [x.message.content for x in reply.choices] == [x.message.content for x in again.choices]
+
+
+def test_parse():
+    import openai
+    import pydantic
+
+    class Step(pydantic.BaseModel):
+        reason: str = pydantic.Field(max_length=20)
+        result: int
+
+    class Solution(pydantic.BaseModel):
+        steps: list[Step] = pydantic.Field(max_length=3)
+        answer: int
+        unit: str | None
+
+    def ask(c, **fields):
+        return c.chat.completions.parse(model="tessera-demo", messages=QUESTION, response_format=Solution, **fields)
+
+    with client() as c:
+        try:
+            reply = ask(c, temperature=1, seed=3, logprobs=True)
+        except openai.BadRequestError as error:
+            if "deploy/install_xgrammar" in error.message:
+                raise Skip("no xgrammar: deploy/install_xgrammar") from error
+            raise
+        message = reply.choices[0].message
+        assert isinstance(message.parsed, Solution) and not message.refusal, message
+        try:
+            ask(c, max_tokens=5)
+            raise AssertionError("half an answer was parsed")
+        except openai.LengthFinishReasonError:
+            pass
+        with c.chat.completions.stream(model="tessera-demo", messages=QUESTION, response_format=Solution, seed=3,
+                                       temperature=1) as stream:
+            for event in stream:
+                pass
+            assert stream.get_final_completion().choices[0].message.parsed == message.parsed
 
 
 def test_models_and_errors():

@@ -75,11 +75,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const auto conversation = tessera::coordinator::ReadConversation(text);
-  if (conversation.ok()) {
-    CheckCall(tessera::coordinator::ReadChatCall(*body, *conversation, Model(), 1700000000));
-  } else {
+  if (!conversation.ok()) {
     Require(conversation.status().code() == absl::StatusCode::kInvalidArgument);
+    return 0;
   }
-  CheckCall(tessera::coordinator::ReadCompletionCall(*body, Model()));
+  CheckCall(tessera::coordinator::ReadChatCall(*body, *conversation, Model(), 1700000000));
+  CheckCall(tessera::coordinator::ReadCompletionCall(*body, *conversation, Model()));
   return 0;
 }

@@ -1,0 +1,41 @@
+// Sets of code points, and how they are written within a JSON string.
+//
+// Thread rule: plain data.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tessera::coordinator {
+
+class CodePoints {
+ public:
+  static constexpr char32_t kHighest = 0x10FFFF;
+
+  CodePoints() = default;
+  static CodePoints Of(char32_t first, char32_t last);
+  static CodePoints All();        // surrogates are none
+  static CodePoints Unescaped();  // what a JSON string holds as itself
+
+  void Add(char32_t first, char32_t last);
+  void Add(const CodePoints& other);
+  CodePoints Complement() const;
+  CodePoints Within(const CodePoints& other) const;
+  bool empty() const { return ranges_.empty(); }
+  bool Has(char32_t code_point) const;
+
+  // One of them, as a class of a grammar.
+  std::string AsClass() const;
+  // One of them as it may stand in a JSON string, as alternatives of a grammar: as itself, or as an
+  // escape where it must be one. Control characters without a short escape are left out where the
+  // set has many.
+  std::string InJsonString() const;
+
+ private:
+  void Normalize();
+
+  std::vector<std::pair<char32_t, char32_t>> ranges_;  // sorted, apart; both ends are in
+};
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,51 @@
+#include "coordinator/grammar/json_grammar.h"
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/grammar/code_points.h"
+#include "coordinator/grammar/number_grammar.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr char kEscape[] =
+    R"( | "\\" (["\\/bfnrt] | "u" ([0-9a-cA-CeEfF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} | )"
+    R"([dD] [89abAB] [0-9a-fA-F]{2} "\\u" [dD] [c-fC-F] [0-9a-fA-F]{2})))";
+
+}  // namespace
+
+JsonGrammar::JsonGrammar(GrammarText* text)
+    : text_(*text),
+      space_(text_.Add("(\" \" | \"\\n\" [ \\t]{0,12})?")),
+      character_(text_.Add(CodePoints::Unescaped().AsClass() + kEscape)),
+      string_(text_.Add(absl::StrCat("\"\\\"\" ", character_, "* \"\\\"\""))) {}
+
+void JsonGrammar::DefineValues() {
+  if (!value_.empty()) return;
+  value_ = text_.Declare();
+  const std::string member = absl::StrCat(string_, " \":\" ", space_, " ", value_);
+  const std::string comma = absl::StrCat(space_, " \",\" ", space_, " ");
+  object_ = text_.Add(
+      absl::StrCat("\"{\" ", space_, " (", member, " (", comma, member, ")* ", space_, ")? \"}\""));
+  array_ = text_.Add(
+      absl::StrCat("\"[\" ", space_, " (", value_, " (", comma, value_, ")* ", space_, ")? \"]\""));
+  const std::string number = text_.Add(*NumberBody({}));
+  text_.Define(value_, absl::StrCat(object_, " | ", array_, " | ", string_, " | ", number,
+                                    " | \"true\" | \"false\" | \"null\""));
+}
+
+std::string JsonGrammar::Value() {
+  DefineValues();
+  return value_;
+}
+
+std::string JsonGrammar::Object() {
+  DefineValues();
+  return object_;
+}
+
+std::string JsonGrammar::Array() {
+  DefineValues();
+  return array_;
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,405 @@
+#include "coordinator/grammar/pattern_grammar.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "coordinator/grammar/code_points.h"
+#include "coordinator/tokenizer/utf8.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr size_t kMaxPatternBytes = 4096;
+constexpr int kMaxDepth = 32;
+constexpr int64_t kMaxRepeat = 1000;
+constexpr int64_t kMaxExpanded = 20'000;  // copies of atoms
+constexpr int64_t kNoLimit = -1;
+
+// Part of a pattern, as a body.
+struct Piece {
+  std::string body = "\"\"";
+  PatternLengths lengths = {};
+  int64_t copies = 1;  // that a grammar makes of its atoms
+  // Of a class with one quantifier: its class, whose count may be narrowed.
+  std::string repeated = {};
+};
+
+int64_t Times(int64_t a, int64_t b) {
+  if (a == 0 || b == 0) return 0;
+  if (a == kNoLimit || b == kNoLimit) return kNoLimit;
+  return std::min<int64_t>(a * b, std::numeric_limits<int32_t>::max());
+}
+
+int64_t Plus(int64_t a, int64_t b) { return a == kNoLimit || b == kNoLimit ? kNoLimit : a + b; }
+
+std::string Counted(const std::string& body, const PatternLengths& count) {
+  if (count.max == kNoLimit) return absl::StrCat("(", body, "){", count.min, ",}");
+  return absl::StrCat("(", body, "){", count.min, ",", count.max, "}");
+}
+
+CodePoints AsciiOf(char letter) {
+  CodePoints set;
+  switch (letter) {
+    case 'd': return CodePoints::Of('0', '9');
+    case 'w':
+      set = CodePoints::Of('0', '9');
+      set.Add('A', 'Z');
+      set.Add('a', 'z');
+      set.Add('_', '_');
+      return set;
+    default:
+      set = CodePoints::Of('\t', '\r');
+      set.Add(' ', ' ');
+      return set;
+  }
+}
+
+// \d \w \s and their opposites. What is not ASCII belongs to them in some dialects and not in
+// others, so none of it is written.
+std::optional<CodePoints> ClassEscape(char32_t letter) {
+  switch (letter) {
+    case 'd':
+    case 'w':
+    case 's': return AsciiOf(static_cast<char>(letter));
+    case 'D':
+    case 'W':
+    case 'S':
+      return AsciiOf(static_cast<char>(letter - 'A' + 'a'))
+          .Complement()
+          .Within(CodePoints::Of(0, 0x7F));
+    default: return std::nullopt;
+  }
+}
+
+class PatternParser {
+ public:
+  // Without `character` it is of a text of its own, which it matches as a whole.
+  PatternParser(std::string_view pattern, const std::string* character)
+      : pattern_(pattern), character_(character) {}
+
+  absl::StatusOr<Piece> Whole() {
+    std::vector<Piece> ways;
+    do {
+      const bool from_start = Take('^');
+      std::optional<Piece> way = Sequence(0);
+      if (!way.has_value()) return Error();
+      const bool to_end = Take('$');
+      ways.push_back(Padded(*std::move(way), !from_start, !to_end));
+    } while (Take('|'));
+    if (at_ < pattern_.size()) {
+      if (error_.empty())
+        error_ = absl::StrCat(Excerpt(pattern_.substr(at_)), " is not enforced there");
+      return Error();
+    }
+    Piece whole = EitherOf(ways);
+    if (whole.copies > kMaxExpanded) return absl::InvalidArgumentError("it repeats too much");
+    return whole;
+  }
+
+ private:
+  absl::Status Error() const {
+    return absl::InvalidArgumentError(error_.empty() ? "it cannot be read" : error_);
+  }
+  std::nullopt_t Fail(std::string_view why) {
+    if (error_.empty()) error_ = std::string(why);
+    return std::nullopt;
+  }
+
+  bool AtEnd() const { return at_ >= pattern_.size(); }
+  char Peek() const { return AtEnd() ? '\0' : pattern_[at_]; }
+  bool Take(char c) {
+    if (AtEnd() || pattern_[at_] != c) return false;
+    ++at_;
+    return true;
+  }
+  bool TakeText(std::string_view text) {
+    if (!pattern_.substr(at_).starts_with(text)) return false;
+    at_ += text.size();
+    return true;
+  }
+
+  Piece Padded(Piece piece, bool before, bool behind) const {
+    if (character_ == nullptr || (!before && !behind)) return piece;
+    const std::string any = absl::StrCat(*character_, "*");
+    piece.body =
+        absl::StrCat(before ? any + " " : "", "(", piece.body, ")", behind ? " " + any : "");
+    piece.lengths.max = kNoLimit;
+    piece.repeated.clear();
+    return piece;
+  }
+
+  static Piece EitherOf(const std::vector<Piece>& ways) {
+    if (ways.size() == 1) return ways[0];
+    Piece all = {.body = "", .lengths = ways[0].lengths, .copies = 0};
+    std::vector<std::string> bodies;
+    for (const Piece& way : ways) {
+      bodies.push_back(way.body);
+      all.lengths.min = std::min(all.lengths.min, way.lengths.min);
+      const bool limited = all.lengths.max != kNoLimit && way.lengths.max != kNoLimit;
+      all.lengths.max = limited ? std::max(all.lengths.max, way.lengths.max) : kNoLimit;
+      all.copies += way.copies;
+    }
+    all.body = absl::StrCat("(", absl::StrJoin(bodies, " | "), ")");
+    return all;
+  }
+
+  std::optional<Piece> Alternatives(int depth) {
+    std::vector<Piece> ways;
+    do {
+      std::optional<Piece> way = Sequence(depth);
+      if (!way.has_value()) return std::nullopt;
+      ways.push_back(*std::move(way));
+    } while (Take('|'));
+    return EitherOf(ways);
+  }
+
+  std::optional<Piece> Sequence(int depth) {
+    if (depth > kMaxDepth) return Fail("its groups nest too deeply");
+    std::vector<Piece> parts;
+    while (!AtEnd() && Peek() != '|' && Peek() != ')' && Peek() != '$') {
+      std::optional<Piece> part = Atom(depth);
+      if (part.has_value()) part = Quantified(*std::move(part));
+      if (!part.has_value()) return std::nullopt;
+      parts.push_back(*std::move(part));
+    }
+    if (parts.size() == 1) return parts[0];
+    Piece sequence = {.copies = 0};
+    std::vector<std::string> bodies;
+    for (const Piece& part : parts) {
+      bodies.push_back(part.body);
+      sequence.lengths.min += part.lengths.min;
+      sequence.lengths.max = Plus(sequence.lengths.max, part.lengths.max);
+      sequence.copies += part.copies;
+    }
+    if (!bodies.empty()) sequence.body = absl::StrJoin(bodies, " ");
+    return sequence;
+  }
+
+  std::optional<Piece> Quantified(Piece atom) {
+    PatternLengths count = {1, 1};
+    if (Take('*')) {
+      count = {0, kNoLimit};
+    } else if (Take('+')) {
+      count = {1, kNoLimit};
+    } else if (Take('?')) {
+      count = {0, 1};
+    } else if (Peek() == '{') {
+      const std::optional<PatternLengths> read = Braces();
+      if (!read.has_value()) return Fail("{ that begins no count must be written \\{");
+      count = *read;
+    } else {
+      return atom;
+    }
+    Take('?');  // lazy: the same texts
+    if (Peek() == '+' || Peek() == '*') return Fail("a quantifier follows a quantifier");
+    if (count.min > kMaxRepeat || count.max > kMaxRepeat)
+      return Fail(absl::StrCat("it repeats more than ", kMaxRepeat, " times"));
+    Piece piece;
+    piece.repeated = atom.repeated;
+    if (atom.lengths.min != 1 || atom.lengths.max != 1) piece.repeated.clear();
+    piece.lengths = {Times(atom.lengths.min, count.min), Times(atom.lengths.max, count.max)};
+    piece.copies = atom.copies * std::max<int64_t>({1, count.min, count.max});
+    piece.body = Counted(atom.body, count);
+    return piece;
+  }
+
+  std::optional<int64_t> Number() {
+    int64_t value = 0;
+    const size_t begin = at_;
+    while (Peek() >= '0' && Peek() <= '9') {
+      value = std::min<int64_t>(value * 10 + (pattern_[at_++] - '0'), 1 << 20);
+    }
+    if (at_ == begin) return std::nullopt;
+    return value;
+  }
+
+  std::optional<PatternLengths> Braces() {
+    if (!Take('{')) return std::nullopt;
+    const std::optional<int64_t> min = Number();
+    if (!min.has_value()) return std::nullopt;
+    PatternLengths count = {*min, *min};
+    if (Take(',')) count.max = Number().value_or(kNoLimit);
+    if (!Take('}') || (count.max != kNoLimit && count.max < count.min)) return std::nullopt;
+    return count;
+  }
+
+  Piece OneOf(const CodePoints& set) const {
+    Piece piece;
+    piece.body = character_ == nullptr ? set.AsClass() : set.InJsonString();
+    piece.lengths = {1, 1};
+    piece.repeated = piece.body;
+    return piece;
+  }
+
+  std::optional<Piece> Atom(int depth) {
+    if (Take('(')) return Group(depth);
+    if (Take('[')) return Class();
+    if (Take('.')) {
+      CodePoints ends = CodePoints::Of('\n', '\n');
+      for (const char32_t c : {U'\r', U'\u0085', U'\u2028', U'\u2029'}) ends.Add(c, c);
+      return OneOf(ends.Complement());
+    }
+    if (Peek() == '^') return Fail("^ is enforced only at the start");
+    if (Peek() == '*' || Peek() == '+' || Peek() == '?')
+      return Fail("nothing is before a quantifier");
+    if (Take('\\')) {
+      if (const auto set = ClassEscape(static_cast<unsigned char>(Peek()))) {
+        ++at_;
+        return OneOf(*set);
+      }
+      const std::optional<char32_t> escaped = Escaped();
+      if (!escaped.has_value()) return std::nullopt;
+      return OneOf(CodePoints::Of(*escaped, *escaped));
+    }
+    const char32_t c = NextCodePoint(pattern_, &at_);
+    return OneOf(CodePoints::Of(c, c));
+  }
+
+  std::optional<Piece> Group(int depth) {
+    if (Peek() == '?' && !TakeText("?:")) {
+      if (TakeText("?=") || TakeText("?!") || TakeText("?<=") || TakeText("?<!"))
+        return Fail("lookaround is not enforced");
+      if (!TakeText("?<") && !TakeText("?P<")) return Fail("a group begins with an unknown (?");
+      while (!AtEnd() && Peek() != '>') ++at_;
+      if (!Take('>')) return Fail("a group's name has no end");
+    }
+    std::optional<Piece> group = Alternatives(depth + 1);
+    if (!group.has_value()) return std::nullopt;
+    if (Peek() == '$') return Fail("$ is enforced only at the end");
+    if (!Take(')')) return Fail("a group has no end");
+    group->body = absl::StrCat("(", group->body, ")");
+    if (group->lengths.min != 1 || group->lengths.max != 1) group->repeated.clear();
+    return group;
+  }
+
+  // Behind a backslash.
+  std::optional<char32_t> Escaped() {
+    if (AtEnd()) return Fail("it ends with a backslash");
+    const char32_t letter = NextCodePoint(pattern_, &at_);
+    switch (letter) {
+      case 'n': return '\n';
+      case 'r': return '\r';
+      case 't': return '\t';
+      case 'f': return '\f';
+      case 'v': return '\v';
+      case '0': return '\0';
+      case 'x': return Hex(2);
+      case 'u': return Hex(4);
+      default: break;
+    }
+    const bool is_word = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+                         (letter >= 'A' && letter <= 'Z');
+    if (is_word)
+      return Fail(
+          absl::StrCat("\\", std::string(1, static_cast<char>(letter)), " is not enforced"));
+    return letter;
+  }
+
+  std::optional<char32_t> Hex(size_t digits) {
+    char32_t value = 0;
+    for (size_t i = 0; i < digits; ++i) {
+      const char c = Peek();
+      const char lower = static_cast<char>(c | 0x20);
+      if (c >= '0' && c <= '9') {
+        value = value * 16 + (c - '0');
+      } else if (lower >= 'a' && lower <= 'f') {
+        value = value * 16 + (lower - 'a' + 10);
+      } else {
+        return Fail("an escape has too few digits");
+      }
+      ++at_;
+    }
+    if (value >= 0xD800 && value <= 0xDFFF) return Fail("surrogates are not enforced");
+    return value;
+  }
+
+  std::optional<Piece> Class() {
+    const bool negated = Take('^');
+    CodePoints set;
+    bool ascii_only = false;
+    for (bool first = true; first || Peek() != ']'; first = false) {
+      if (AtEnd()) return Fail("a class has no end");
+      if (Peek() == ']' && first) break;  // empty: nothing, or with ^ anything
+      std::optional<char32_t> low;
+      if (Take('\\')) {
+        if (const auto escaped = ClassEscape(static_cast<unsigned char>(Peek()))) {
+          ++at_;
+          set.Add(*escaped);
+          ascii_only = true;
+          continue;
+        }
+        low = Take('b') ? std::optional<char32_t>('\b') : Escaped();
+      } else {
+        low = NextCodePoint(pattern_, &at_);
+      }
+      if (!low.has_value()) return std::nullopt;
+      char32_t high = *low;
+      const bool is_range = Peek() == '-' && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']';
+      if (is_range) {
+        ++at_;
+        const std::optional<char32_t> end =
+            Take('\\') ? Escaped() : std::optional<char32_t>(NextCodePoint(pattern_, &at_));
+        if (!end.has_value()) return std::nullopt;
+        if (*end < *low) return Fail("a range of a class ends before it begins");
+        high = *end;
+      }
+      set.Add(*low, high);
+    }
+    Take(']');
+    if (negated) set = set.Complement();
+    if (negated && ascii_only) set = set.Within(CodePoints::Of(0, 0x7F));
+    set = set.Within(CodePoints::All());
+    if (set.empty()) return Fail("a class has no character");
+    return OneOf(set);
+  }
+
+  const std::string_view pattern_;
+  const std::string* const character_;
+  size_t at_ = 0;
+  std::string error_;
+};
+
+bool Keeps(const PatternLengths& lengths, const PatternLengths& asked) {
+  if (lengths.min < asked.min) return false;
+  return asked.max == kNoLimit || (lengths.max != kNoLimit && lengths.max <= asked.max);
+}
+
+absl::StatusOr<Piece> Parsed(std::string_view pattern, const std::string* character) {
+  if (pattern.size() > kMaxPatternBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it is longer than ", kMaxPatternBytes, " bytes"));
+  }
+  if (FindInvalidUtf8(pattern) != std::string_view::npos ||
+      pattern.find('\0') != std::string_view::npos) {
+    return absl::InvalidArgumentError("it is not a text");
+  }
+  return PatternParser(pattern, character).Whole();
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& character,
+                                        const std::optional<PatternLengths>& asked) {
+  absl::StatusOr<Piece> whole = Parsed(pattern, &character);
+  if (!whole.ok()) return whole.status();
+  if (!asked.has_value() || Keeps(whole->lengths, *asked)) return whole->body;
+  PatternLengths count = whole->lengths;
+  count.min = std::max(count.min, asked->min);
+  if (asked->max != kNoLimit && (count.max == kNoLimit || count.max > asked->max)) {
+    count.max = asked->max;
+  }
+  const bool possible = count.max == kNoLimit || count.min <= count.max;
+  if (!whole->repeated.empty() && possible) return Counted(whole->repeated, count);
+  return absl::InvalidArgumentError("it is enforced only without minLength and maxLength");
+}
+
+absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern) {
+  absl::StatusOr<Piece> whole = Parsed(pattern, nullptr);
+  if (!whole.ok()) return whole.status();
+  return whole->body;
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,38 @@
+// Regular expressions as JSON Schema's `pattern` has them (ECMA 262), within a JSON string, and as
+// texts of their own.
+//
+// Taken: literals, classes, . \d \w \s and their opposites (of these only ASCII is written),
+// groups, alternatives, quantifiers, and ^ and $ at the ends of an alternative of the whole.
+// Refused by name: lookaround, back references, \b, \p, anchors elsewhere. Without ^ or $ anything
+// may stand before or behind.
+//
+// Thread rule: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace tessera::coordinator {
+
+struct PatternLengths {
+  int64_t min = 0;  // characters
+  int64_t max = 0;  // -1: no limit
+};
+
+// The body of a rule of what stands between the quotes. `character`: the rule of any character.
+// Where lengths are given, the text keeps them or the pattern is refused. InvalidArgument with the
+// reason.
+absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& character,
+                                        const std::optional<PatternLengths>& lengths);
+
+// The body of a rule of the texts that the pattern matches as a whole, outside of JSON.
+absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern);
+
+// The pattern of a format; nothing where the format is not one that is enforced.
+std::optional<std::string> PatternOfFormat(std::string_view format);
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,88 @@
+// Asks a grammar which texts it has, as a model of some hundred tokens would write them: every
+// byte, and some texts of several.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "third_party/xgrammar/token_grammar.h"
+
+namespace tessera::tests {
+
+class GrammarProbe {
+ public:
+  static constexpr int32_t kStop = 256;
+
+  // Errors are the compile's.
+  static absl::StatusOr<GrammarProbe> Create(const std::string& grammar) {
+    const std::vector<std::string>& words = Words();
+    auto vocabulary = TokenVocabulary::Create(words, static_cast<int64_t>(words.size()));
+    if (!vocabulary.ok()) return vocabulary.status();
+    auto compiled = TokenGrammar::Compile(*std::move(vocabulary), grammar);
+    if (!compiled.ok()) return compiled.status();
+    return GrammarProbe(*std::move(compiled));
+  }
+
+  bool Accepts(std::string_view text) const {
+    const auto matcher = grammar_->NewMatcher(std::vector<int32_t>{kStop});
+    for (const char c : text) {
+      if (!matcher->Accept(static_cast<unsigned char>(c))) return false;
+    }
+    return matcher->Accept(kStop);
+  }
+
+  // What a model of random weights writes; nothing where it has not come to an end after
+  // `max_tokens`. "?" where no token may follow.
+  std::optional<std::string> RandomText(uint64_t seed, int max_tokens) const {
+    const auto matcher = grammar_->NewMatcher(std::vector<int32_t>{kStop});
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> mask((Words().size() + 31) / 32);
+    std::string text;
+    for (int i = 0; i < max_tokens; ++i) {
+      matcher->FillMask(mask);
+      std::vector<int32_t> allowed;
+      for (int32_t id = 0; id < std::ssize(Words()); ++id) {
+        if ((mask[id / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
+      }
+      if (allowed.empty()) return "?";
+      // Models want to end.
+      const bool ends = (mask[kStop / 32] >> (kStop % 32) & 1) != 0 && random() % 4 != 0;
+      const int32_t id = ends ? kStop : allowed[random() % allowed.size()];
+      if (!matcher->Accept(id)) return "?";
+      if (id == kStop) return text;
+      text += Words()[id];
+    }
+    return std::nullopt;
+  }
+
+ private:
+  explicit GrammarProbe(std::shared_ptr<const TokenGrammar> grammar)
+      : grammar_(std::move(grammar)) {}
+
+  static const std::vector<std::string>& Words() {
+    static const auto& words = *new std::vector<std::string>([] {
+      std::vector<std::string> all;
+      for (int byte = 0; byte < 256; ++byte) all.emplace_back(1, static_cast<char>(byte));
+      all.emplace_back("");
+      for (const char* word :
+           {"{\"",  "\": ",  "\", \"", "\"}",  "\"",   "}",  "]",   "[]",   "{}",  ", ",
+            "\\\"", "\\u00", "\\n",    "true", "null", "12", "0.5", "-",    "e",   " ",
+            "\n  ", "é",     "日本",   "\"\"", "},{",  "a",  "ab",  "name", "://", "@"}) {
+        for (int copies = 0; copies < 6; ++copies) all.emplace_back(word);
+      }
+      return all;
+    }());
+    return words;
+  }
+
+  std::shared_ptr<const TokenGrammar> grammar_;
+};
+
+}  // namespace tessera::tests

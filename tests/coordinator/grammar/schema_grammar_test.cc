@@ -1,0 +1,347 @@
+// Which texts the grammars of schemas have, and which keywords are refused.
+#include "coordinator/grammar/schema_grammar.h"
+
+#include <catch2/catch.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "coordinator/grammar/answer_grammar.h"
+#include "tests/catch_skip.h"
+#include "tests/coordinator/grammar/grammar_probe.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Schema = nlohmann::ordered_json;
+using tests::GrammarProbe;
+
+struct Case {
+  const char* schema;
+  std::vector<std::string> has;
+  std::vector<std::string> has_not;
+};
+
+std::string GrammarOf(const char* schema, SchemaMode mode = SchemaMode::kStrict) {
+  const auto grammar = AnswerGrammar::OfSchema(Schema::parse(schema), mode);
+  INFO(grammar.status());
+  REQUIRE(grammar.ok());
+  return grammar->Text({}, PromptThinking::kNone);
+}
+
+void Check(const std::vector<Case>& cases) {
+  for (const Case& one : cases) {
+    CAPTURE(one.schema);
+    const std::string grammar = GrammarOf(one.schema);
+    CAPTURE(grammar);
+    const auto probe = GrammarProbe::Create(grammar);
+    INFO(probe.status());
+    REQUIRE(probe.ok());
+    for (const std::string& text : one.has) {
+      CAPTURE(text);
+      CHECK(probe->Accepts(text));
+    }
+    for (const std::string& text : one.has_not) {
+      CAPTURE(text);
+      CHECK_FALSE(probe->Accepts(text));
+    }
+  }
+}
+
+std::string Refusal(const char* schema) {
+  const auto grammar = AnswerGrammar::OfSchema(Schema::parse(schema), SchemaMode::kStrict);
+  CAPTURE(schema);
+  REQUIRE_FALSE(grammar.ok());
+  CHECK(grammar.status().code() == absl::StatusCode::kInvalidArgument);
+  return std::string(grammar.status().message());
+}
+
+TEST_CASE("objects have the declared members in their order, and others only where asked for") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"({"type":"object","properties":{"b":{"type":"integer"},"a":{"type":"string"}},
+           "required":["b","a"]})",
+       {R"({"b":1,"a":"x"})", "{ \"b\": 1, \"a\": \"x\" }", "{\n  \"b\": 1,\n  \"a\": \"x\"\n}"},
+       {R"({"a":"x","b":1})", R"({"b":1})", R"({"b":1,"a":"x","c":2})", "{}", R"({"b":1,"a":"x"} )",
+        "{\n\n\"b\":1,\"a\":\"x\"}"}},
+      {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"},
+           "c":{"type":"null"}},"required":["b"]})",
+       {R"({"b":null})", R"({"a":null,"b":null})", R"({"b":null,"c":null})",
+        R"({"a":null,"b":null,"c":null})"},
+       {R"({"a":null})", R"({"a":null,"c":null})", R"({,"b":null})", R"({"b":null,})"}},
+      {R"({"type":"object","properties":{"a":{"type":"integer"}},
+           "additionalProperties":{"type":"boolean"}})",
+       {"{}", R"({"a":1})", R"({"ab":true})", R"({"a":1,"b":true,"":false})"},
+       {R"({"a":true})", R"({"b":1})", R"({"\u0061":true})", R"({"b":true,"a":1})"}},
+      {R"({"type":"object","required":["a"]})", {R"({"a":[1,{}]})"}, {"{}", R"({"b":1})"}},
+      {R"({"type":"object"})", {"{}", R"({"x":{"y":[]}})"}, {"[]", "1"}},
+      {R"({"type":"object","patternProperties":{"^x-":{"type":"integer"}}})",
+       {"{}", R"({"x-a":1,"x-":2})"},
+       {R"({"a":1})", R"({"x-a":"1"})"}},
+      {R"({"type":"object","propertyNames":{"enum":["a","b"]},"maxProperties":1})",
+       {"{}", R"({"a":1})"},
+       {R"({"c":1})", R"({"a":1,"b":1})"}},
+      {R"({"properties":{"a":false,"b":{}},"type":"object"})",
+       {"{}", R"({"b":[]})"},
+       {R"({"a":1})"}},
+  });
+}
+
+TEST_CASE("strings keep lengths, patterns and formats, and are JSON") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"({"type":"string"})",
+       {R"("")", R"("a\n\"\\\u00e9")", "\"é日\"", R"("\ud83d\ude00")"},
+       {"\"\n\"", "\"\t\"", R"("\ud83d")", R"("\ude00")", R"("\x")", "\"\x01\"", "\"a"}},
+      {R"({"type":"string","minLength":2,"maxLength":3})",
+       {R"("ab")", R"("\"é\n")", R"("\ud83d\ude00x")"},
+       {R"("a")", R"("abcd")", "\"a\tb\"", R"("\ud83d\ude00")"}},
+      {R"({"pattern":"^[a-c]+\\.\\d{2,3}$"})",
+       {R"("a.12")", R"("abc.123")"},
+       {R"("d.12")", R"("a.1")", R"("a.1234")", R"("xa.12")"}},
+      {R"({"type":"string","pattern":"b.d"})",
+       {R"("bxd")", R"("aabxdcc")", R"("\nb\"d")"},
+       {R"("bd")", R"("b\nd")", R"("abc")"}},
+      {R"({"type":"string","pattern":"^(a|bc)?\"\\\\[^x]$"})",
+       {R"("a\"\\y")", R"("\"\\\n")"},
+       {R"("a\"\\x")", R"("c\"\\y")"}},
+      {R"({"type":"string","pattern":"^[a-z]*$","minLength":1,"maxLength":2})",
+       {R"("a")", R"("ab")"},
+       {R"("")", R"("abc")"}},
+      {R"({"type":"string","pattern":"^a$|^b","title":"x"})", {R"("a")"}, {}},
+      {R"({"type":"string","format":"date"})",
+       {R"("2024-02-28")", R"("1999-12-31")"},
+       {R"("2024-13-01")", R"("2024-02-30")", R"("24-01-01")"}},
+      {R"({"type":"string","format":"ipv6"})",
+       {R"("::1")", R"("2001:db8::ff00:42:8329")", R"("1:2:3:4:5:6:7:8")"},
+       {R"("1:2:3:4:5:6:7:8:9")", R"("1::2::3")"}},
+      {R"({"type":"string","format":"nobody-knows"})", {R"("x")"}, {"1"}},
+  });
+}
+
+TEST_CASE("numbers keep bounds") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"({"type":"integer"})", {"0", "-12", "123456789012345678"}, {"01", "1.0", "1e3", "+1"}},
+      {R"({"type":"number"})", {"0.5", "-1e9", "1E+20", "12"}, {"1e400", ".5", "1.", "NaN"}},
+      {R"({"type":"integer","minimum":-5,"maximum":105})",
+       {"-5", "0", "9", "10", "99", "100", "105"},
+       {"-6", "106", "110", "200", "1000"}},
+      {R"({"type":"integer","exclusiveMinimum":0})", {"1", "99999999"}, {"0", "-1"}},
+      {R"({"type":"integer","minimum":1.5,"maximum":3.5})", {"2", "3"}, {"1", "4"}},
+      {R"({"type":"number","minimum":0,"maximum":1})",
+       {"0", "1", "0.5", "0.000001"},
+       {"1.5", "2", "1.0001"}},
+      {R"({"type":"number","exclusiveMinimum":0,"exclusiveMaximum":1})",
+       {"0.5", "0.001", "0.99"},
+       {"0", "1", "0.0", "0.000", "1.0", "-0.5"}},
+      {R"({"type":"number","minimum":-1.25,"maximum":0.7})",
+       {"-1.25", "-1", "0", "0.70", "0.695", "-0.50", "-1.2499"},
+       {"-1.26", "0.71", "0.701", "1", "-1.2501", "-2"}},
+      {R"({"type":"integer","multipleOf":7})", {"0", "7", "-14", "700"}, {"1", "13", "-1"}},
+      {R"({"type":"number","minimum":0,"exclusiveMinimum":true})", {"0.1", "3"}, {"0", "-1"}},
+  });
+}
+
+TEST_CASE("arrays keep counts and tuples") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"({"type":"array","items":{"type":"integer"},"minItems":1,"maxItems":3})",
+       {"[1]", "[1, 2,3]"},
+       {"[]", "[1,2,3,4]", "[true]", "[1,]"}},
+      {R"({"items":{"type":"integer"}})", {"[]", "[1,2,3,4,5]"}, {"[\"a\"]"}},
+      {R"({"prefixItems":[{"type":"integer"},{"type":"string"}],"items":{"type":"null"},
+           "minItems":1})",
+       {"[1]", "[1,\"a\"]", "[1,\"a\",null,null]"},
+       {"[]", "[\"a\"]", "[1,null]", "[1,\"a\",2]"}},
+      {R"({"type":"array","items":[{"type":"integer"},{"type":"string"}],"additionalItems":false})",
+       {"[]", "[1]", "[1,\"a\"]"},
+       {"[1,\"a\",1]", "[\"a\"]"}},
+      {R"({"type":"array","maxItems":0})", {"[]", "[ ]"}, {"[1]"}},
+  });
+}
+
+TEST_CASE("schemas are joined: refs, allOf, anyOf with what stands beside them, enums with types") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"({"$defs":{"a~/b":{"type":"integer"}},"$ref":"#/$defs/a~0~1b","minimum":5})",
+       {"5", "77"},
+       {"4", "\"5\""}},
+      {R"({"type":"object","properties":{"v":{"type":"integer"},"next":{"$ref":"#"}},
+           "required":["v"]})",
+       {R"({"v":1})", R"({"v":1,"next":{"v":2,"next":{"v":3}}})"},
+       {R"({"v":1,"next":{}})"}},
+      {R"({"allOf":[{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]},
+                    {"properties":{"b":{"type":"null"}},"required":["b"]}]})",
+       {R"({"a":1,"b":null})"},
+       {R"({"a":1})", R"({"b":null})"}},
+      {R"({"anyOf":[{"minimum":5},{"maximum":2}],"type":"integer"})", {"5", "2", "-1"}, {"3", "4"}},
+      {R"({"oneOf":[{"type":"object","properties":{"kind":{"const":"a"},"x":{"type":"integer"}},
+             "required":["kind","x"]},
+           {"type":"object","properties":{"kind":{"const":"b"}},"required":["kind"]}]})",
+       {R"({"kind":"a","x":1})", R"({"kind":"b"})"},
+       {R"({"kind":"b","x":1})", R"({"kind":"a"})"}},
+      {R"({"type":"string","enum":["a",1,"é\"",null]})", {"\"a\"", R"("é\"")"}, {"1", "null"}},
+      {R"({"const":{"b":[1,0.1],"a":null}})", {R"({"b":[1,0.1],"a":null})"}, {"{}"}},
+      {R"({"type":["string","null"]})", {"null", "\"\""}, {"1"}},
+      {R"({"title":"anything"})", {"1", "{}", "[null]", "\"a\""}, {"{", "nul"}},
+  });
+}
+
+TEST_CASE("what a value is not, and what follows from something, is said by other keywords") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},
+           "not":{"required":["a","b"]}})",
+       {"{}", R"({"a":null})", R"({"b":null})"},
+       {R"({"a":null,"b":null})"}},
+      {R"({"not":{"type":["object","array"]}})", {"1", "\"a\"", "null"}, {"{}", "[]"}},
+      {R"({"type":"string","not":{"enum":["no","n"]}})",
+       {"\"yes\"", "\"\"", "\"non\""},
+       {"\"no\"", "\"n\"", R"("\u006e")"}},
+      {R"({"enum":[1,2,3],"not":{"const":2}})", {"1", "3"}, {"2"}},
+      {R"({"type":"number","not":{"minimum":5}})", {"4", "-1", "4.5"}, {"5", "6"}},
+      {R"({"type":"object","properties":{"kind":{"enum":["a","b"]},"x":{"type":"null"}},
+           "required":["kind"],"if":{"properties":{"kind":{"const":"a"}}},
+           "then":{"required":["x"]},"else":{"properties":{"x":false}}})",
+       {R"({"kind":"a","x":null})", R"({"kind":"b"})"},
+       {R"({"kind":"a"})", R"({"kind":"b","x":null})"}},
+      {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},
+           "dependentRequired":{"a":["b"]}})",
+       {"{}", R"({"b":null})", R"({"a":null,"b":null})"},
+       {R"({"a":null})"}},
+      {R"({"type":"array","items":{"enum":["a","b","c"]},"uniqueItems":true,"minItems":1})",
+       {R"(["a"])", R"(["b","c"])", R"(["a","b","c"])"},
+       {"[]", R"(["a","a"])"}},
+      {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},
+           "minProperties":1})",
+       {R"({"a":null})", R"({"b":null})", R"({"a":null,"b":null})"},
+       {"{}"}},
+      {R"({"type":"object","properties":{"x-a":{"minimum":3}},
+           "patternProperties":{"^x-":{"type":"integer"}}})",
+       {"{}", R"({"x-a":3})"},
+       {R"({"x-a":2})", R"({"x-a":"3"})", R"({"x-b":1})"}},
+      {R"({"enum":["a","abc",7],"maxLength":2})", {"\"a\"", "7"}, {"\"abc\""}},
+  });
+}
+
+TEST_CASE("a keyword that is not enforced is refused by its name and place") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"properties":{"a":{"items":{"not":{"pattern":"a"}}}}})",
+       "of $.a[]: not is not enforced"},
+      {R"({"type":"array","uniqueItems":true})", "uniqueItems"},
+      {R"({"type":"array","contains":{}})", "contains"},
+      {R"({"type":"object","dependentSchemas":{"a":5}})", "must be an object"},
+      {R"({"if":{"pattern":"a"},"then":{"maxLength":3}})", "if"},
+      {R"({"$ref":"https://example.com/a.json"})", "$ref"},
+      {R"({"$ref":"#/$defs/none"})", "names nothing"},
+      {R"({"pattern":"(?=a)b"})", "lookaround"},
+      {R"({"pattern":"\\bword"})", "\\b is not enforced"},
+      {R"({"pattern":"^(ab)+$","maxLength":3})", "minLength and maxLength"},
+      {R"({"type":"number","multipleOf":0.3})", "multipleOf"},
+      {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "oneOf"},
+      {R"({"type":"object","minProperties":3})", "minProperties"},
+      {R"({"type":"integer","minimum":5,"maximum":4})", "no value satisfies"},
+      {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})", "for ever"},
+      {R"({"type":"nonsense"})", "type"},
+      {R"({"allOf":[{"$ref":"#"}]})", "leads to itself"},
+  };
+  for (const auto& [schema, named] : cases) {
+    const std::string refusal = Refusal(schema);
+    CAPTURE(schema, refusal);
+    CHECK(refusal.find(named) != std::string::npos);
+  }
+}
+
+TEST_CASE("without strict such a keyword is left out and named") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const auto grammar = AnswerGrammar::OfSchema(
+      Schema::parse(R"({"type":"array","uniqueItems":true,"items":{"type":"integer"}})"),
+      SchemaMode::kLoose);
+  REQUIRE(grammar.ok());
+  REQUIRE(grammar->left_out().size() == 1);
+  CHECK(grammar->left_out()[0].find("uniqueItems") != std::string::npos);
+  const auto probe = GrammarProbe::Create(grammar->Text({}, PromptThinking::kNone));
+  REQUIRE(probe.ok());
+  CHECK(probe->Accepts("[1,1]"));
+  CHECK_FALSE(probe->Accepts("[true]"));
+}
+
+TEST_CASE("large and deep schemas are refused, and what is taken is bounded") {
+  std::string deep = "{}";
+  for (int i = 0; i < 40; ++i) deep = R"({"type":"array","items":)" + deep + "}";
+  CHECK(Refusal(deep.c_str()).find("deeper than 32") != std::string::npos);
+  const std::string large =
+      R"({"type":"string","enum":[")" + std::string(kMaxSchemaBytes, 'x') + "\"]}";
+  CHECK(Refusal(large.c_str()).find("larger than") != std::string::npos);
+  std::string wide = R"({"type":"object","properties":{)";
+  for (int i = 0; i < 11'000; ++i) {
+    const std::string n = std::to_string(i);
+    wide += (i > 0 ? ",\"" : "\"") + n + R"(":{"const":)" + n + "}";
+  }
+  wide += "}}";
+  CHECK(Refusal(wide.c_str()).find("more than") != std::string::npos);
+}
+
+TEST_CASE("other forms: regex, choices, a grammar, thinking before the form") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const ThinkingFormat marks = {"<think>", "</think>"};
+  const auto probe = [](const absl::StatusOr<AnswerGrammar>& grammar,
+                        const ThinkingFormat& thinking, PromptThinking at_end) {
+    REQUIRE(grammar.ok());
+    auto made = GrammarProbe::Create(grammar->Text(thinking, at_end));
+    INFO(made.status());
+    REQUIRE(made.ok());
+    return *std::move(made);
+  };
+  const auto regex = AnswerGrammar::OfRegex("[A-Z]{2}\\n\\d+");
+  CHECK(probe(regex, {}, PromptThinking::kNone).Accepts("AB\n12"));
+  CHECK_FALSE(probe(regex, {}, PromptThinking::kNone).Accepts("xAB\n12"));
+  const auto choices = AnswerGrammar::OfChoices({"yes", "no \"way\"\n"});
+  CHECK(probe(choices, {}, PromptThinking::kNone).Accepts("no \"way\"\n"));
+  CHECK_FALSE(probe(choices, {}, PromptThinking::kNone).Accepts("maybe"));
+  const auto own = AnswerGrammar::OfEbnf("root ::= digit+\ndigit ::= [0-9]");
+  CHECK(probe(own, marks, PromptThinking::kNone).Accepts("123"));
+  CHECK_FALSE(AnswerGrammar::OfEbnf("nothing").ok());
+  CHECK_FALSE(AnswerGrammar::OfRegex("(?!a)").ok());
+
+  const auto object = AnswerGrammar::OfAnyObject();
+  const GrammarProbe closed = probe(object, marks, PromptThinking::kClosed);
+  CHECK(closed.Accepts("{\"a\": 1}"));
+  CHECK_FALSE(closed.Accepts("<think></think>{}"));
+  const GrammarProbe open = probe(object, marks, PromptThinking::kOpen);
+  CHECK(open.Accepts("so </thin, <</think>\n\n{}"));
+  CHECK_FALSE(open.Accepts("{}"));
+  CHECK_FALSE(open.Accepts("a</think>b</think>{}"));
+  const GrammarProbe may = probe(object, marks, PromptThinking::kNone);
+  CHECK(may.Accepts("{}"));
+  CHECK(may.Accepts("<think>\n{ </think>{}"));
+  CHECK_FALSE(may.Accepts("think: {}"));
+}
+
+TEST_CASE("what a model of random weights writes under a schema ends and is JSON") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const char* const schemas[] = {
+      R"({"type":"object","properties":{"name":{"type":"string","maxLength":12},
+          "age":{"type":"integer","minimum":0,"maximum":130},
+          "tags":{"type":"array","items":{"enum":["a","b"]},"maxItems":4}},
+          "required":["name","age"]})",
+      R"({"type":"array","items":{"type":"number","minimum":-0.5,"maximum":0.5},"maxItems":5})",
+      R"({"type":"string","pattern":"^\"[\\s\\S]{1,9}\\\\$"})",
+  };
+  for (const char* schema : schemas) {
+    CAPTURE(schema);
+    const auto probe = GrammarProbe::Create(GrammarOf(schema));
+    REQUIRE(probe.ok());
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      const auto text = probe->RandomText(seed, 2000);
+      REQUIRE(text.has_value());
+      CAPTURE(*text);
+      CHECK(nlohmann::json::accept(*text));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::coordinator
