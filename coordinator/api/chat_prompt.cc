@@ -137,10 +137,11 @@ absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_
 }
 
 absl::StatusOr<Ordered> ReadConversation(std::string_view text) {
-  absl::StatusOr<Ordered> conversation = ParseOrdered(
-      text, "messages, tools and the form of the answer",
-      {kMessages, kArguments, kTools, "tool_choice", "system", "response_format",
-       "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"});
+  absl::StatusOr<Ordered> conversation =
+      ParseOrdered(text, "messages, tools and the form of the answer",
+                   {kMessages, kArguments, kTools, "tool_choice", "system", "input", "text",
+                    "response_format", "structured_outputs", "guided_json", "guided_regex",
+                    "guided_choice", "guided_grammar"});
   if (conversation.ok()) return conversation;
   return FieldError(kMessages, std::string(conversation.status().message()));
 }

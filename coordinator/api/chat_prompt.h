@@ -16,8 +16,9 @@
 namespace tessera::coordinator {
 
 // What of a chat's body its template sees, messages, tools and chat_template_kwargs, in the
-// client's order: a template may print an object. tool_choice, Messages' system and the fields of
-// structured_output.h too. `text` is the body, which ParseJson accepted.
+// client's order: a template may print an object. tool_choice, Messages' system, Responses' input
+// and text, and the fields of structured_output.h too. `text` is the body, which ParseJson
+// accepted.
 absl::StatusOr<nlohmann::ordered_json> ReadConversation(std::string_view text);
 
 struct ChatPromptOptions {

@@ -16,6 +16,7 @@
 #include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/openai_request.h"
+#include "coordinator/api/responses_request.h"
 #include "coordinator/tokenizer/json_fields.h"
 #include "proto/protocol.h"
 #include "third_party/spdlog/log.h"
@@ -124,6 +125,10 @@ class Api final : public OpenAiApi {
          &Api::Chat},
         {{"POST", "/v1/completions", "Continues a text.", true, CompletionFields(), true},
          &Api::Complete},
+        {{"POST", "/v1/responses", "OpenAI's Responses, none of which is stored.", true,
+          ResponsesFields(), true},
+         &Api::Responses,
+         AnswerForm::kResponses},
         {{"POST", "/v1/messages", "Anthropic's Messages.", true, MessagesFields(), true},
          &Api::Messages,
          AnswerForm::kMessages},
@@ -224,6 +229,14 @@ class Api final : public OpenAiApi {
     const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &conversation);
     if (!body.has_value()) return;
     Begin(ReadMessagesCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
+          request_id);
+  }
+
+  void Responses(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    Json conversation;
+    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &conversation);
+    if (!body.has_value()) return;
+    Begin(ReadResponsesCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
           request_id);
   }
 

@@ -1,7 +1,7 @@
 // The HTTP front door: OpenAI-compatible endpoints over http_server and a GenerationService.
 //
-//   POST /v1/completions  /v1/chat/completions  /v1/messages  /v1/messages/count_tokens
-//        /tokenize  /detokenize
+//   POST /v1/completions  /v1/chat/completions  /v1/responses  /v1/messages
+//        /v1/messages/count_tokens  /tokenize  /detokenize
 //   GET  /v1/models  /v1/models/{id}  /health /healthz /livez /ping  /ready /readyz  /load
 //        /version  /metrics  /openapi.json
 //

@@ -8,13 +8,18 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/messages_reply.h"
 #include "coordinator/api/openai_reply.h"
+#include "coordinator/api/responses_reply.h"
 
 namespace tessera::coordinator {
 namespace {
 
 std::unique_ptr<AnswerWriter> MakeWriter(const ServedModel& model, const OpenAiCall& call,
                                          int64_t created) {
-  if (call.form == AnswerForm::kMessages) return std::make_unique<MessagesReply>(model, call);
+  switch (call.form) {
+    case AnswerForm::kMessages: return std::make_unique<MessagesReply>(model, call);
+    case AnswerForm::kResponses: return std::make_unique<ResponsesReply>(model, call, created);
+    case AnswerForm::kOpenAi: break;
+  }
   return std::make_unique<OpenAiReply>(model, call, created);
 }
 

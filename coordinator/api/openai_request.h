@@ -22,7 +22,9 @@
 namespace tessera::coordinator {
 
 // In what form the answer is written.
-enum class AnswerForm { kOpenAi, kMessages };
+enum class AnswerForm { kOpenAi, kMessages, kResponses };
+
+struct ResponsesTerms;
 
 // One HTTP request: for completions it may hold several prompts, each with its choices.
 struct OpenAiCall {
@@ -38,6 +40,8 @@ struct OpenAiCall {
   bool show_prompt_logprobs = false;  // the field prompt_logprobs was given
   // How a chat's answers are read; null: all is text.
   std::shared_ptr<const AnswerFormat> answer_format;
+  // Responses: what the answer needs to know of its request.
+  std::shared_ptr<const ResponsesTerms> responses;
   bool fills_context = false;  // Messages: max_tokens was cut to what the context has left
   std::vector<std::string> not_enforced;  // fields that ask for more than is promised
   int32_t choices_per_prompt = 1;

@@ -133,6 +133,53 @@ constexpr auto kChat = WithGeneration(std::to_array<RequestField>({
     Refused("echo"),
 }));
 
+constexpr std::string_view kNotStored =
+    "responses are not stored here: send the whole conversation as input";
+
+// OpenAI's Responses, and vLLM's additions to them.
+constexpr auto kResponses = std::to_array<RequestField>({
+    Plain("model", kString),
+    Required("input", kDocument),
+    Plain("instructions", kString),
+    Plain("tools", kDocument),
+    Plain("tool_choice", kDocument),
+    Plain("parallel_tool_calls", kBool),
+    Integer("max_tool_calls", 1, kMaxInt32),
+    Plain("reasoning", kObject),
+    Plain("text", kObject),
+    Integer("max_output_tokens", 1, kMaxInt32),
+    Plain("chat_template_kwargs", kObject),
+    Number("temperature", 0, 1000),
+    NumberAbove("top_p", 0, 1),
+    Integer("top_k", -1, kMaxInt32),
+    Number("min_p", 0, 1),
+    Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty),
+    Number("presence_penalty", -2, 2),
+    Number("frequency_penalty", -2, 2),
+    Integer("seed", -kMaxInt64 - 1, kMaxInt64),
+    Strings("stop", kMaxStopStrings),
+    Plain("cache_salt", kString),
+    Integer("priority", -kMaxInt32, kMaxInt32),
+    Integer("top_logprobs", 0, kMaxTopLogprobs),
+    Strings("include", 32),
+    Plain("stream", kBool),
+    Plain("store", kBool),
+    NoEffect("stream_options", kObject),
+    NoEffect("metadata", kObject),
+    NoEffect("client_metadata", kObject),
+    NoEffect("prompt_cache_key", kString),
+    NoEffect("prompt_cache_retention", kString),
+    NoEffect("safety_identifier", kString),
+    NoEffect("service_tier", kString),
+    NoEffect("user", kString),
+    Refused("previous_response_id", {}, kNotStored),
+    Refused("conversation", {}, kNotStored),
+    Refused("background", {}, kNotStored),
+    Refused("prompt", {}, "prompt templates are not stored here: send instructions and input"),
+    Refused("truncation", "disabled"),
+    Refused("context_management"),
+});
+
 // What the prompt of Anthropic's Messages shows.
 constexpr auto kCountTokens = std::to_array<RequestField>({
     Plain("model", kString),
@@ -197,6 +244,7 @@ constexpr auto kStreamOption = std::to_array<RequestField>({
 
 std::span<const RequestField> CompletionFields() { return kCompletion; }
 std::span<const RequestField> ChatFields() { return kChat; }
+std::span<const RequestField> ResponsesFields() { return kResponses; }
 std::span<const RequestField> MessagesFields() { return kMessagesRequest; }
 std::span<const RequestField> CountTokensFields() { return kCountTokens; }
 std::span<const RequestField> TokenizeFields() { return kTokenize; }

@@ -47,6 +47,7 @@ struct RequestField {
 
 std::span<const RequestField> CompletionFields();
 std::span<const RequestField> ChatFields();
+std::span<const RequestField> ResponsesFields();
 std::span<const RequestField> MessagesFields();
 std::span<const RequestField> CountTokensFields();  // of Messages
 std::span<const RequestField> TokenizeFields();

@@ -31,24 +31,12 @@ Json Chat(const Json& fields = Json::object()) {
   return body;
 }
 
-FakeGenerationService::Script Says(std::string_view text, Finish finish = Finish::kStop,
-                                   size_t piece_bytes = 3) {
-  std::vector<Piece> pieces;
-  for (size_t at = 0; at < text.size(); at += piece_bytes)
-    pieces.push_back({std::string(text.substr(at, piece_bytes)), 40});
-  return Say(std::move(pieces), finish);
-}
-
 // Members keep their order, both ways.
 Json Ask(Door& door, const Json& body) {
   const HttpReply reply = door.Post(kChat, body.dump());
   INFO(reply.body);
   REQUIRE(reply.status == 200);
   return Json::parse(reply.body);
-}
-
-std::string PromptOf(const Door& door) {
-  return ToolModel()->tokenizer->Decode(door.service.last_request().prompt_token_ids, false);
 }
 
 // A stream's deltas put together as OpenAI's clients do.

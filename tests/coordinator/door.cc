@@ -124,4 +124,33 @@ std::vector<nlohmann::json> EventsOf(const std::string& body) {
   return events;
 }
 
+std::vector<std::pair<std::string, nlohmann::ordered_json>> NamedEventsOf(const std::string& body) {
+  std::vector<std::pair<std::string, nlohmann::ordered_json>> events;
+  for (size_t at = 0; at < body.size();) {
+    const size_t end = body.find("\n\n", at);
+    REQUIRE(end != std::string::npos);
+    const std::string event = body.substr(at, end - at);
+    at = end + 2;
+    if (event.starts_with(":")) continue;
+    const size_t line = event.find("\ndata: ");
+    REQUIRE(event.starts_with("event: "));
+    REQUIRE(line != std::string::npos);
+    const std::string name = event.substr(7, line - 7);
+    events.emplace_back(name, nlohmann::ordered_json::parse(event.substr(line + 7)));
+    CHECK(events.back().second["type"] == name);
+  }
+  return events;
+}
+
+FakeGenerationService::Script Says(const std::string& text, Finish finish, size_t piece_bytes) {
+  std::vector<Piece> pieces;
+  for (size_t at = 0; at < text.size(); at += piece_bytes)
+    pieces.push_back({text.substr(at, piece_bytes), 40});
+  return Say(std::move(pieces), finish);
+}
+
+std::string PromptOf(const Door& door) {
+  return DoorModel()->tokenizer->Decode(door.service.last_request().prompt_token_ids, false);
+}
+
 }  // namespace tessera::coordinator

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "coordinator/api/answer_formats.h"
@@ -54,5 +55,15 @@ class Door {
 
 // The events of a stream's body, without "[DONE]", which must be its last.
 std::vector<nlohmann::json> EventsOf(const std::string& body);
+
+// (name, data) of a stream whose events are named as the type in their data; comments aside.
+std::vector<std::pair<std::string, nlohmann::ordered_json>> NamedEventsOf(const std::string& body);
+
+// A script: says `text` a few bytes at a time.
+FakeGenerationService::Script Says(const std::string& text, Finish finish = Finish::kStop,
+                                   size_t piece_bytes = 3);
+
+// The prompt of the last request, special tokens included.
+std::string PromptOf(const Door& door);
 
 }  // namespace tessera::coordinator

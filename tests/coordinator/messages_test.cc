@@ -40,27 +40,14 @@ Json Ask(Door& door, const Json& body, const char* path = kMessages) {
   return Json::parse(reply.body);
 }
 
-std::string PromptOf(const Door& door) {
-  return DoorModel()->tokenizer->Decode(door.service.last_request().prompt_token_ids, false);
-}
-
-// (name, data) of a stream's events, pings aside.
+// Pings aside.
 std::vector<std::pair<std::string, Json>> Events(Door& door, Json body) {
   body["stream"] = true;
   const HttpReply reply = door.Post(kMessages, body.dump());
   INFO(reply.body);
   REQUIRE(reply.status == 200);
-  std::vector<std::pair<std::string, Json>> events;
-  for (size_t at = 0; at < reply.body.size();) {
-    const size_t line = reply.body.find("\ndata: ", at);
-    const size_t end = reply.body.find("\n\n", at);
-    REQUIRE(line < end);
-    const std::string name = reply.body.substr(at + 7, line - at - 7);
-    const Json data = Json::parse(reply.body.substr(line + 7, end - line - 7));
-    CHECK(data["type"] == name);
-    if (name != "ping") events.emplace_back(name, data);
-    at = end + 2;
-  }
+  auto events = NamedEventsOf(reply.body);
+  std::erase_if(events, [](const auto& event) { return event.first == "ping"; });
   return events;
 }
 
@@ -68,12 +55,6 @@ constexpr char kAnswer[] =
     "<think>\nHm.\n</think>\n\nI look.\n<tool_call>\n{\"name\": \"clock\", \"arguments\": "
     "{\"zone\": "
     "\"a\"}}\n</tool_call>";
-
-FakeGenerationService::Script Says(const std::string& text, Finish finish = Finish::kStop) {
-  std::vector<Piece> pieces;
-  for (size_t at = 0; at < text.size(); at += 5) pieces.push_back({text.substr(at, 5), 40});
-  return Say(std::move(pieces), finish);
-}
 
 }  // namespace
 

@@ -86,6 +86,63 @@ def test_openai_streamed():
         assert messages[1]["content"] == "One moment."
 
 
+def responses_loop(url, ask):
+    import openai
+
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0)
+    tools = [{"type": "function", "name": name, "strict": False,
+              "parameters": {"type": "object", "properties": properties}}
+             for name, properties in [("weather", {"city": {"type": "string"}}), ("clock", {})]]
+    items = [{"role": "user", "content": QUESTION}]
+    for _ in range(3):
+        response = ask(client, items, tools)
+        assert response.status == "completed" and response.store is False, response
+        items += [item.to_dict() for item in response.output]
+        made = [item for item in response.output if item.type == "function_call"]
+        if not made:
+            return response.output_text
+        assert [i.type for i in response.output] == ["reasoning", "message"] + 2 * ["function_call"]
+        assert response.output[0].content[0].text == "Both tools are needed.", response
+        assert response.output_text == "One moment.", response
+        assert response.usage.total_tokens > response.usage.output_tokens > 0, response
+        items += [{"type": "function_call_output", "call_id": item.call_id,
+                   "output": call(item.name, json.loads(item.arguments))} for item in made]
+    raise AssertionError(f"no end: {items}")
+
+
+def test_responses_whole():
+    def ask(client, items, tools):
+        return client.responses.create(model="scripted", input=items, tools=tools)
+
+    with scripted() as url:
+        answer = responses_loop(url, ask)
+        assert answer == ANSWER, answer
+
+
+def test_responses_streamed():
+    def ask(client, items, tools):
+        with client.responses.stream(model="scripted", input=items, tools=tools) as stream:
+            return stream.get_final_response()
+
+    with scripted() as url:
+        answer = responses_loop(url, ask)
+        assert answer == ANSWER, answer
+
+
+def test_responses_events_say_what_the_whole_says():
+    import openai
+
+    with scripted() as url:
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0)
+        tools = [{"type": "function", "name": "clock", "parameters": {"type": "object", "properties": {}}}]
+        events = list(client.responses.create(model="scripted", input=QUESTION, tools=tools, stream=True))
+        assert [e.sequence_number for e in events] == list(range(len(events)))
+        text = "".join(e.delta for e in events if e.type == "response.output_text.delta")
+        assert text == events[-1].response.output_text == "One moment."
+        done = [e.item for e in events if e.type == "response.output_item.done"]
+        assert done == events[-1].response.output
+
+
 def anthropic_loop(url, ask):
     import anthropic
 

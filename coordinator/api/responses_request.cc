@@ -1,0 +1,286 @@
+#include "coordinator/api/responses_request.h"
+
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/api/body_reader.h"
+#include "coordinator/api/responses_input.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Ordered = nlohmann::ordered_json;
+
+// Read as the chat's fields of the same names.
+constexpr const char* kSameFields[] = {
+    "temperature",        "top_p", "top_k", "min_p",      "repetition_penalty", "presence_penalty",
+    "frequency_penalty",  "seed",  "stop",  "cache_salt", "priority",           "stream",
+    "parallel_tool_calls"};
+
+const Ordered& Member(const Ordered& object, const char* name) {
+  static const auto* const none = new Ordered();
+  const auto found = object.find(name);
+  return found == object.end() ? *none : *found;
+}
+
+// The chat that a body is, as ReadChatCall takes it.
+struct Chat {
+  nlohmann::json body;
+  Ordered conversation;
+  std::vector<std::string> ignored_fields;
+  std::vector<std::string> not_enforced;
+  ResponsesTerms terms;
+};
+
+class ToolReader {
+ public:
+  explicit ToolReader(Chat& chat) : chat_(chat) {}
+
+  absl::Status Read(const Ordered& tools) {
+    if (tools.is_null()) return absl::OkStatus();
+    if (!tools.is_array()) return FieldError("tools", "tools: an array is expected");
+    for (size_t i = 0; i < tools.size(); ++i) {
+      absl::Status read = Add(tools[i], absl::StrCat("tools[", i, "]"), "");
+      if (!read.ok()) return read;
+    }
+    if (!functions_.empty()) chat_.conversation["tools"] = std::move(functions_);
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status Error(const std::string& where, std::string_view what) {
+    return FieldError("tools", absl::StrCat(where, ": ", std::string(what)));
+  }
+
+  absl::Status Add(const Ordered& tool, const std::string& where, const std::string& space) {
+    const Ordered& type = Member(tool, "type");
+    if (!type.is_string()) return Error(where, "an object with a string type is expected");
+    if (type == "namespace") return AddNamespace(tool, where);
+    if (type != "function" && type != "custom") {
+      chat_.ignored_fields.push_back(absl::StrCat(where, ":", type.get<std::string>()));
+      return absl::OkStatus();
+    }
+    const Ordered& name = Member(tool, "name");
+    if (!name.is_string() || name.get_ref<const std::string&>().empty())
+      return Error(where, "name: a string is expected");
+    const std::string flat = FlatToolName(space, name.get<std::string>());
+    if (type == "custom" || !space.empty())
+      chat_.terms.tools[flat] = {name.get<std::string>(), space, type == "custom"};
+    Ordered function = {{"name", flat}};
+    if (type == "custom") {
+      if (absl::Status s = AddInput(tool, where, function); !s.ok()) return s;
+    } else {
+      for (const char* same : {"description", "parameters", "strict"}) {
+        if (const Ordered& member = Member(tool, same); !member.is_null()) function[same] = member;
+      }
+    }
+    functions_.push_back({{"type", "function"}, {"function", std::move(function)}});
+    return absl::OkStatus();
+  }
+
+  absl::Status AddNamespace(const Ordered& tool, const std::string& where) {
+    const Ordered& name = Member(tool, "name");
+    const Ordered& tools = Member(tool, "tools");
+    if (!name.is_string() || !tools.is_array())
+      return Error(where, "namespace: a name and an array of tools are expected");
+    for (size_t i = 0; i < tools.size(); ++i) {
+      const std::string inner = absl::StrCat(where, ".tools[", i, "]");
+      if (Member(tools[i], "type") == "namespace")
+        return Error(inner, "a namespace within a namespace is not supported yet");
+      if (absl::Status s = Add(tools[i], inner, name.get<std::string>()); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+
+  // A custom tool takes free text, which may have to follow a grammar: the model is shown it.
+  absl::Status AddInput(const Ordered& tool, const std::string& where, Ordered& function) {
+    const Ordered& text = Member(tool, "description");
+    if (!text.is_null() && !text.is_string())
+      return Error(where, "description: a string is expected");
+    std::string description = text.is_string() ? text.get<std::string>() : "";
+    const Ordered& format = Member(tool, "format");
+    const Ordered& definition = Member(format, "definition");
+    if (definition.is_string()) {
+      const Ordered& syntax = Member(format, "syntax");
+      absl::StrAppend(&description, "\n\nThe input follows this grammar",
+                      syntax.is_string() ? absl::StrCat(" (", syntax.get<std::string>(), ")") : "",
+                      ":\n", definition.get<std::string>());
+      chat_.not_enforced.push_back(absl::StrCat(where, ".format"));
+    }
+    function["description"] = std::move(description);
+    function["parameters"] = {{"type", "object"},
+                              {"properties", {{"input", {{"type", "string"}}}}},
+                              {"required", Ordered::array({"input"})}};
+    return absl::OkStatus();
+  }
+
+  Chat& chat_;
+  Ordered functions_ = Ordered::array();
+};
+
+absl::Status AddToolChoice(const Ordered& choice, Chat& chat) {
+  if (choice.is_null()) return absl::OkStatus();
+  const Ordered& type = Member(choice, "type");
+  const Ordered& name = Member(choice, "name");
+  Ordered to;
+  if (choice == "auto" || choice == "none" || choice == "required") {
+    to = choice;
+  } else if ((type == "function" || type == "custom") && name.is_string()) {
+    const Ordered& space = Member(choice, "namespace");
+    const std::string flat =
+        FlatToolName(space.is_string() ? space.get<std::string>() : "", name.get<std::string>());
+    to = {{"type", "function"}, {"function", {{"name", flat}}}};
+  } else {
+    return FieldError("tool_choice",
+                      "tool_choice: \"none\", \"auto\", \"required\" or {\"type\": \"function\", "
+                      "\"name\": ...} is expected; other kinds are not supported yet");
+  }
+  // A choice among tools that were all skipped says nothing.
+  if (chat.conversation.contains("tools")) chat.conversation["tool_choice"] = std::move(to);
+  return absl::OkStatus();
+}
+
+// text.format is a chat's response_format without the schema's wrapping.
+void ReadText(BodyReader& reader, const Ordered& text, Chat& chat) {
+  reader.Object("text");
+  if (!Member(text, "verbosity").is_null()) chat.not_enforced.emplace_back("text.verbosity");
+  const Ordered& format = Member(text, "format");
+  if (format.is_null()) return;
+  Ordered wrapped = format;
+  if (Member(format, "type") == "json_schema") {
+    Ordered schema = format;
+    schema.erase("type");
+    wrapped = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
+  }
+  chat.body["response_format"] = wrapped;
+  chat.conversation["response_format"] = std::move(wrapped);
+}
+
+void ReadReasoning(BodyReader& reader, Chat& chat) {
+  const nlohmann::json reasoning = reader.Object("reasoning");
+  if (const auto effort = reasoning.find("effort"); effort != reasoning.end())
+    chat.body["reasoning_effort"] = *effort;
+  // Reasoning comes as it is, not summed up.
+  if (!reasoning.value("summary", nlohmann::json()).is_null())
+    chat.not_enforced.emplace_back("reasoning.summary");
+}
+
+void ReadOptions(BodyReader& reader, Chat& chat) {
+  chat.ignored_fields = reader.Ignored();
+  reader.CheckUnread();
+  chat.body["model"] = reader.String("model").value_or("");
+  chat.body["messages"] = nlohmann::json::array();  // those of the conversation
+  for (const char* name : kSameFields) {
+    if (const nlohmann::json* value = reader.Find(name)) chat.body[name] = *value;
+  }
+  if (const auto max_tokens = reader.Integer("max_output_tokens"))
+    chat.body["max_completion_tokens"] = *max_tokens;
+  reader.Integer("max_tool_calls");  // of tools that a server runs
+  if (reader.Integer("top_logprobs").value_or(0) != 0)
+    reader.Fail("top_logprobs", "not supported yet");
+  if (reader.Bool("store").value_or(false)) {
+    reader.Fail("store",
+                "responses are not stored here: leave it out or say false, and send the whole "
+                "conversation as input");
+  }
+  for (const std::string& what : reader.Strings("include")) {
+    if (what == "message.output_text.logprobs")
+      reader.Fail("include", absl::StrCat(what, " is not supported yet"));
+  }
+}
+
+// Members of every response that repeat the request.
+Ordered Echo(const nlohmann::json& body, const Ordered& conversation, const OpenAiCall& call) {
+  const auto sent = [&](const char* name, Ordered otherwise) {
+    const auto found = body.find(name);
+    return found == body.end() || found->is_null() ? otherwise : Ordered(*found);
+  };
+  Ordered text = Member(conversation, "text");
+  if (!text.is_object()) text = Ordered::object();
+  if (!text.contains("format")) text["format"] = {{"type", "text"}};
+  Ordered tools = Member(conversation, "tools");
+  if (!tools.is_array()) tools = Ordered::array();
+  for (Ordered& tool : tools) {
+    if (Member(tool, "type") == "function" && Member(tool, "strict").is_null())
+      tool["strict"] = false;
+  }
+  const Ordered& choice = Member(conversation, "tool_choice");
+  const SamplingOptions& sampling = call.prompts[0].sampling;
+  return {{"instructions", sent("instructions", nullptr)},
+          {"max_output_tokens", sent("max_output_tokens", nullptr)},
+          {"max_tool_calls", sent("max_tool_calls", nullptr)},
+          {"parallel_tool_calls", sent("parallel_tool_calls", true)},
+          {"previous_response_id", nullptr},
+          {"prompt_cache_key", sent("prompt_cache_key", nullptr)},
+          {"reasoning", sent("reasoning", {{"effort", nullptr}, {"summary", nullptr}})},
+          {"safety_identifier", sent("safety_identifier", nullptr)},
+          {"service_tier", "default"},
+          {"store", false},
+          {"temperature", sent("temperature", sampling.temperature)},
+          {"text", std::move(text)},
+          {"tool_choice", choice.is_null() ? Ordered("auto") : choice},
+          {"tools", std::move(tools)},
+          {"top_logprobs", 0},
+          {"top_p", sent("top_p", sampling.top_p)},
+          {"truncation", "disabled"},
+          {"user", sent("user", nullptr)},
+          {"metadata", sent("metadata", Ordered::object())}};
+}
+
+// An error of the chat, by the name that its field has here.
+absl::Status Renamed(absl::Status status) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"messages", "input"},
+      {"max_tokens", "max_output_tokens"},
+      {"max_completion_tokens", "max_output_tokens"},
+      {"response_format", "text"},
+      {"reasoning_effort", "reasoning"}};
+  const std::string field = FieldOf(status);
+  for (const auto& [from, to] : kNames) {
+    if (field != from) continue;
+    absl::Status renamed = FieldError(to, std::string(status.message()));
+    const std::string code = ErrorCodeOf(status);
+    return code.empty() ? renamed : WithErrorCode(std::move(renamed), code);
+  }
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenAiCall> ReadResponsesCall(const nlohmann::json& body,
+                                             const Ordered& conversation, const ServedModel& model,
+                                             int64_t now_unix_seconds) {
+  BodyReader reader(body, ResponsesFields());
+  Chat chat;
+  chat.conversation = Ordered::object();
+  ReadOptions(reader, chat);
+  ReadText(reader, Member(conversation, "text"), chat);
+  ReadReasoning(reader, chat);
+  reader.Object("chat_template_kwargs");
+  const std::string instructions = reader.String("instructions").value_or("");
+  if (!reader.status().ok()) return reader.status();
+  absl::StatusOr<Ordered> messages =
+      ReadResponsesInput(instructions, Member(conversation, "input"));
+  if (!messages.ok()) return messages.status();
+  chat.conversation["messages"] = *std::move(messages);
+  if (const Ordered& variables = Member(conversation, "chat_template_kwargs"); !variables.is_null())
+    chat.conversation["chat_template_kwargs"] = variables;
+  absl::Status tools = ToolReader(chat).Read(Member(conversation, "tools"));
+  if (tools.ok()) tools = AddToolChoice(Member(conversation, "tool_choice"), chat);
+  if (!tools.ok()) return tools;
+  absl::StatusOr<OpenAiCall> call =
+      ReadChatCall(chat.body, chat.conversation, model, now_unix_seconds);
+  if (!call.ok()) return Renamed(call.status());
+  call->form = AnswerForm::kResponses;
+  call->ignored_fields = std::move(chat.ignored_fields);
+  call->not_enforced.insert(call->not_enforced.end(), chat.not_enforced.begin(),
+                            chat.not_enforced.end());
+  chat.terms.echo = Echo(body, conversation, *call);
+  call->responses = std::make_shared<const ResponsesTerms>(std::move(chat.terms));
+  return call;
+}
+
+}  // namespace tessera::coordinator

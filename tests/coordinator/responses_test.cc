@@ -1,0 +1,293 @@
+// OpenAI's Responses over the flow: what its clients send and see.
+
+#include <catch2/catch.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/coordinator/door.h"
+
+namespace tessera::coordinator {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Catch::Matchers::StartsWith;
+
+constexpr char kResponses[] = "/v1/responses";
+
+Json Body(const Json& fields = Json::object()) {
+  Json body = {{"model", "org/demo"}, {"input", "What"}};
+  body.update(fields);
+  return body;
+}
+
+Json Clock() {
+  return {{"type", "function"},
+          {"name", "clock"},
+          {"parameters", {{"type", "object"}, {"properties", {{"zone", {{"type", "string"}}}}}}}};
+}
+
+Json Patch() {
+  return {{"type", "custom"},
+          {"name", "apply_patch"},
+          {"description", "edits"},
+          {"format", {{"type", "grammar"}, {"syntax", "lark"}, {"definition", "start: x"}}}};
+}
+
+// Members keep their order, both ways.
+Json Ask(Door& door, const Json& body) {
+  const HttpReply reply = door.Post(kResponses, body.dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  return Json::parse(reply.body);
+}
+
+std::vector<std::pair<std::string, Json>> Events(Door& door, Json body) {
+  body["stream"] = true;
+  const HttpReply reply = door.Post(kResponses, body.dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  return NamedEventsOf(reply.body);
+}
+
+// Without what is drawn anew for each response.
+Json WithoutIds(Json items) {
+  for (Json& item : items) {
+    item.erase("id");
+    item.erase("call_id");
+  }
+  return items;
+}
+
+std::string Call(const std::string& name, const std::string& arguments) {
+  return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments +
+         "}\n</tool_call>";
+}
+
+const std::string kAnswer =
+    "<think>\nHm.\n</think>\n\nI look.\n" + Call("clock", R"({"zone": "a"})");
+
+}  // namespace
+
+TEST_CASE("a response with reasoning, text and a call, whole") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says(kAnswer));
+  const Json reply = Ask(door, Body({{"tools", {Clock()}}, {"temperature", 0.5}}));
+  CHECK(reply["object"] == "response");
+  CHECK(reply["status"] == "completed");
+  CHECK(reply["store"] == false);
+  CHECK(reply["temperature"] == 0.5);
+  CHECK(reply["tools"][0]["name"] == "clock");
+  CHECK(std::string(reply["id"]).starts_with("resp_"));
+  REQUIRE(reply["output"].size() == 3);
+  const Json& reasoning = reply["output"][0];
+  CHECK(reasoning["type"] == "reasoning");
+  CHECK(reasoning["content"] == Json::parse(R"([{"type": "reasoning_text", "text": "Hm."}])"));
+  CHECK(reply["output"][1]["content"][0]["text"] == "I look.");
+  const Json& call = reply["output"][2];
+  CHECK(call["type"] == "function_call");
+  CHECK(call["name"] == "clock");
+  CHECK(Json::parse(std::string(call["arguments"])) == Json({{"zone", "a"}}));
+  CHECK(call["id"] != call["call_id"]);
+  const size_t prompt = door.service.last_request().prompt_token_ids.size();
+  CHECK(reply["usage"]["input_tokens"] == prompt);
+  CHECK(reply["usage"]["total_tokens"] == prompt + reply["usage"]["output_tokens"].get<size_t>());
+  CHECK(reply["usage"]["input_tokens_details"]["cached_tokens"] == 0);
+  CHECK(reply["usage"]["output_tokens_details"]["reasoning_tokens"].is_number());
+}
+
+TEST_CASE(
+    "a stream: numbered events, each item opened, filled and closed, and the whole at its end") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says(kAnswer));
+  const Json body = Body({{"tools", {Clock()}}});
+  const auto events = Events(door, body);
+  std::vector<std::string> order;
+  std::string text, arguments;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const auto& [name, data] = events[i];
+    CHECK(data["sequence_number"] == i);
+    if (order.empty() || order.back() != name) order.push_back(name);
+    if (name == "response.output_text.delta") text += data["delta"];
+    if (name == "response.function_call_arguments.delta") arguments += data["delta"];
+  }
+  const std::vector<std::string> expected = {"response.created",
+                                             "response.in_progress",
+                                             "response.output_item.added",
+                                             "response.content_part.added",
+                                             "response.reasoning_text.delta",
+                                             "response.reasoning_text.done",
+                                             "response.content_part.done",
+                                             "response.output_item.done",
+                                             "response.output_item.added",
+                                             "response.content_part.added",
+                                             "response.output_text.delta",
+                                             "response.output_text.done",
+                                             "response.content_part.done",
+                                             "response.output_item.done",
+                                             "response.output_item.added",
+                                             "response.function_call_arguments.delta",
+                                             "response.function_call_arguments.done",
+                                             "response.output_item.done",
+                                             "response.completed"};
+  CHECK(order == expected);
+  CHECK(text == "I look.");
+  const Json& completed = events.back().second["response"];
+  CHECK(arguments == completed["output"][2]["arguments"].get<std::string>());
+  CHECK(events[0].second["response"]["id"] == completed["id"]);
+  CHECK(events[0].second["response"]["output"].empty());
+  CHECK(WithoutIds(completed["output"]) == WithoutIds(Ask(door, body)["output"]));
+  Json done = Json::array();
+  std::map<std::string, Json> ids;  // of open items
+  for (const auto& [name, data] : events) {
+    if (name == "response.output_item.added") ids[data["item"]["id"]] = data["output_index"];
+    if (name == "response.output_item.done") done.push_back(data["item"]);
+    if (data.contains("item_id")) CHECK(ids.at(data["item_id"]) == data["output_index"]);
+  }
+  CHECK(done == completed["output"]);
+}
+
+TEST_CASE("items become turns: instructions first, the assistant's items together") {
+  Door door({}, {}, ToolModel());
+  const Json input = Json::parse(R"([
+    {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Dev."}]},
+    {"role": "user", "content": [{"type": "input_text", "text": "Now?"}]},
+    {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x",
+     "content": [{"type": "reasoning_text", "text": "T"}]},
+    {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed",
+     "content": [{"type": "output_text", "text": "Wait.", "annotations": []}]},
+    {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "clock",
+     "arguments": "{\"zone\": \"b\", \"a\": 1}"},
+    {"type": "custom_tool_call", "call_id": "call_2", "name": "apply_patch", "input": "*** x"},
+    {"type": "function_call_output", "call_id": "call_1", "output": "noon"},
+    {"type": "custom_tool_call_output", "call_id": "call_2",
+     "output": [{"type": "input_text", "text": "done"}]}])");
+  Ask(door, Body({{"instructions", "Be brief."}, {"input", input}, {"tools", {Clock(), Patch()}}}));
+  const std::string prompt = PromptOf(door);
+  INFO(prompt);
+  CHECK(
+      prompt.find("[system]Be brief.\n\nDev.[user]Now?[assistant]Wait.<tool_call>\n"
+                  "{\"name\": \"clock\", \"arguments\": {\"zone\": \"b\", \"a\": 1}}\n</tool_call>"
+                  "<tool_call>\n{\"name\": \"apply_patch\", \"arguments\": {\"input\": \"*** x\"}}"
+                  "\n</tool_call>[tool]noon[tool]done[assistant]") != std::string::npos);
+  const auto error = [&](const char* item) {
+    return door.Error(kResponses, Body({{"input", {Json::parse(item)}}}));
+  };
+  CHECK_THAT(error(R"({"type": "item_reference", "id": "x"})"), StartsWith("400 input input[0]: "));
+  CHECK_THAT(error(R"({"role": "user", "content": [{"type": "input_image"}]})"),
+             StartsWith("400 input input[0]: content: parts of the type \"input_image\""));
+}
+
+TEST_CASE("tools of a namespace and custom ones are offered, and answered as they are called") {
+  Door door({}, {}, ToolModel());
+  const Json space = {
+      {"type", "namespace"}, {"name", "mcp__home"}, {"description", "d"}, {"tools", {Clock()}}};
+  const Json tools = {space, Patch(), {{"type", "web_search"}}};
+  door.service.SetScript(Says(Call("mcp__home__clock", "{}") + "\n" +
+                              Call("apply_patch", R"({"input": "a\n\"b\""})")));
+  const HttpReply raw = door.Post(kResponses, Body({{"tools", tools}}).dump());
+  CHECK(raw.head.find("x-tessera-ignored-fields: tools[2]:web_search") != std::string::npos);
+  CHECK(raw.head.find("x-tessera-not-enforced: tools[1].format") != std::string::npos);
+  const Json output = Json::parse(raw.body)["output"];
+  REQUIRE(output.size() == 2);
+  CHECK(output[0]["type"] == "function_call");
+  CHECK(output[0]["namespace"] == "mcp__home");
+  CHECK(output[0]["name"] == "clock");
+  CHECK(output[1]["type"] == "custom_tool_call");
+  CHECK(output[1]["input"] == "a\n\"b\"");
+  CHECK(PromptOf(door).find("start: x") != std::string::npos);
+
+  std::string input;
+  for (const auto& [name, data] : Events(door, Body({{"tools", tools}}))) {
+    if (name == "response.custom_tool_call_input.delta") input += data["delta"];
+  }
+  CHECK(input == "a\n\"b\"");
+
+  const Json history = {{{"type", "function_call"},
+                         {"call_id", "c"},
+                         {"namespace", "mcp__home"},
+                         {"name", "clock"},
+                         {"arguments", "{}"}},
+                        {{"type", "function_call_output"}, {"call_id", "c"}, {"output", "1"}}};
+  const Json choice = {{"type", "function"}, {"name", "clock"}, {"namespace", "mcp__home"}};
+  Ask(door, Body({{"input", history}, {"tools", tools}, {"tool_choice", choice}}));
+  CHECK(PromptOf(door).find("[assistant]<tool_call>\n{\"name\": \"mcp__home__clock\"") !=
+        std::string::npos);
+  CHECK(PromptOf(door).ends_with("{\"name\": \"mcp__home__clock\", \"arguments\":"));
+}
+
+TEST_CASE("an answer that is cut is incomplete, and a call that is none is text") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says("Yes", Finish::kLength));
+  const Json reply = Ask(door, Body({{"max_output_tokens", 3}}));
+  CHECK(door.service.last_request().max_tokens == 3);
+  CHECK(reply["status"] == "incomplete");
+  CHECK(reply["incomplete_details"]["reason"] == "max_output_tokens");
+  CHECK(reply["output"][0]["status"] == "incomplete");
+  CHECK(Events(door, Body()).back().first == "response.incomplete");
+
+  const std::string broken =
+      "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\" oh\n</tool_call>";
+  door.service.SetScript(Says(broken));
+  const Json whole = Ask(door, Body({{"tools", {Clock()}}}));
+  REQUIRE(whole["output"].size() == 1);
+  CHECK(whole["output"][0]["content"][0]["text"] == broken);
+  const auto events = Events(door, Body({{"tools", {Clock()}}}));
+  CHECK(events.back().first == "response.completed");
+  for (const auto& [name, data] : events) {
+    const bool call_done =
+        name == "response.output_item.done" && data["item"]["type"] == "function_call";
+    if (call_done) CHECK(data["item"]["status"] == "incomplete");
+  }
+}
+
+TEST_CASE("an error within a stream is a failed response") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript([](const GenerationRequest&, GenerationSink& sink, const auto&) {
+    ChoiceEvent event;
+    event.text = "Yes";
+    sink.OnChoice(event);
+    sink.OnEnd(absl::UnavailableError("no worker is left"), {}, "r");
+  });
+  const auto events = Events(door, Body());
+  CHECK(events.back().first == "response.failed");
+  CHECK(events.back().second["sequence_number"] == events.size() - 1);
+  const Json& response = events.back().second["response"];
+  CHECK(response["status"] == "failed");
+  CHECK(response["error"] == Json({{"code", "server_error"}, {"message", "no worker is left"}}));
+}
+
+TEST_CASE("what would need a store is refused by name, and what asks for nothing is not") {
+  Door door({}, {}, ToolModel());
+  const auto error = [&](const Json& fields) { return door.Error(kResponses, Body(fields)); };
+  CHECK_THAT(error({{"store", true}}), StartsWith("400 store store: responses are not stored"));
+  CHECK_THAT(error({{"previous_response_id", "resp_1"}}), StartsWith("400 previous_response_id "));
+  CHECK_THAT(error({{"conversation", "conv_1"}}), StartsWith("400 conversation "));
+  CHECK_THAT(error({{"background", true}}), StartsWith("400 background "));
+  CHECK_THAT(error({{"truncation", "auto"}}), StartsWith("400 truncation "));
+  CHECK_THAT(error({{"include", {"message.output_text.logprobs"}}}), StartsWith("400 include "));
+  CHECK_THAT(error({{"tool_choice", {{"type", "file_search"}}}}), StartsWith("400 tool_choice "));
+  CHECK_THAT(error({{"max_output_tokens", 100000}}), StartsWith("400 max_output_tokens "));
+  CHECK_THAT(error({{"input", nullptr}}), StartsWith("400 input input: missing"));
+  const Json reply = Ask(door, Body({{"store", false},
+                                     {"previous_response_id", nullptr},
+                                     {"background", false},
+                                     {"truncation", "disabled"},
+                                     {"include", {"reasoning.encrypted_content"}},
+                                     {"prompt_cache_key", "k"},
+                                     {"client_metadata", {{"a", "b"}}},
+                                     {"text", {{"format", {{"type", "text"}}}}}}));
+  CHECK(reply["text"]["format"]["type"] == "text");
+}
+
+TEST_CASE("reasoning effort and sampling reach the generation") {
+  Door door({}, {}, ToolModel());
+  Ask(door, Body({{"reasoning", {{"effort", "none"}}}, {"seed", 7}, {"top_p", 0.25}}));
+  CHECK(PromptOf(door).ends_with("<think>\n\n</think>\n\n"));
+  CHECK(door.service.last_request().sampling.seed == 7);
+  CHECK(door.service.last_request().sampling.top_p == 0.25f);
+}
+
+}  // namespace tessera::coordinator
