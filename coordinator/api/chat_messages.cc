@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/front_door.h"
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/split_json.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -72,10 +72,10 @@ class ArgumentsReader {
     left_.containers -= count('{') + count('[');
     left_.strings -= count('"') / 2;
     left_.values -= count(',') + 1;
-    absl::StatusOr<Ordered> ordered =
-        ParseOrdered(absl::StrCat("{\"arguments\":", text, "}"), "arguments", {"arguments"});
-    if (!ordered.ok()) return MessageError(where, std::string(ordered.status().message()));
-    return std::move((*ordered)["arguments"]);
+    absl::StatusOr<SplitJson> split = ParseSplit(absl::StrCat("{\"arguments\":", text, "}"),
+                                                 "arguments", JsonLimits(), {"arguments"});
+    if (!split.ok()) return MessageError(where, std::string(split.status().message()));
+    return std::move(split->ordered["arguments"]);
   }
 
   ArgumentsForm form_;

@@ -10,7 +10,6 @@
 #include "coordinator/answer/call_formats.h"
 #include "coordinator/api/chat_messages.h"
 #include "coordinator/jinja/values/unicode.h"
-#include "coordinator/tokenizer/json_fields.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -136,18 +135,18 @@ absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_
   return options;
 }
 
-absl::StatusOr<Ordered> ReadConversation(std::string_view text) {
-  absl::StatusOr<Ordered> conversation =
-      ParseOrdered(text, "messages, tools and the form of the answer",
-                   {kMessages, kArguments, kTools, "tool_choice", "system", "input", "text",
-                    "response_format", "structured_outputs", "guided_json", "guided_regex",
-                    "guided_choice", "guided_grammar"});
-  if (conversation.ok()) return conversation;
-  return FieldError(kMessages, std::string(conversation.status().message()));
+absl::StatusOr<SplitJson> ReadChatBody(std::string_view text, const JsonLimits& limits) {
+  absl::StatusOr<SplitJson> body = ParseSplit(
+      text, "the request body", limits,
+      {kMessages, kArguments, kTools, "tool_choice", "system", "input", "text", "response_format",
+       "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"});
+  if (!absl::IsOutOfRange(body.status())) return body;
+  return FieldError(kMessages, std::string(body.status().message()));
 }
 
-absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model, const Ordered& conversation,
-                                      const ChatPromptOptions& options, int64_t now_unix_seconds) {
+absl::StatusOr<RenderedChat> RenderChat(const ServedModel& model, const Ordered& conversation,
+                                        const ChatPromptOptions& options,
+                                        int64_t now_unix_seconds) {
   static const auto* const none = new Ordered();
   const auto member = [&](const char* name) -> const Ordered& {
     const auto found = conversation.find(name);
@@ -189,14 +188,21 @@ absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model, const Ordered& c
     if (!options.must_fit) break;
     if (absl::Status s = CheckMayFit(model, kMessages, segment.text); !s.ok()) return s;
   }
-  ChatPrompt prompt;
-  prompt.thinking = ThinkingAtEnd(model.thinking, *segments);
-  AddAnswerStart(model, options.answer_start, prompt.thinking, *segments);
+  const PromptThinking at_end = ThinkingAtEnd(model.thinking, *segments);
+  RenderedChat chat{*std::move(segments), at_end};
+  AddAnswerStart(model, options.answer_start, chat.thinking, chat.segments);
+  return chat;
+}
+
+absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model, const Ordered& conversation,
+                                      const ChatPromptOptions& options, int64_t now_unix_seconds) {
+  const absl::StatusOr<RenderedChat> chat =
+      RenderChat(model, conversation, options, now_unix_seconds);
+  if (!chat.ok()) return chat.status();
   absl::StatusOr<std::vector<int32_t>> encoded =
-      model.tokenizer->EncodeSegments(*segments, options.add_special_tokens);
+      model.tokenizer->EncodeSegments(chat->segments, options.add_special_tokens);
   if (!encoded.ok()) return encoded.status();
-  prompt.token_ids = *std::move(encoded);
-  return prompt;
+  return ChatPrompt{*std::move(encoded), chat->thinking};
 }
 
 }  // namespace tessera::coordinator

@@ -12,14 +12,14 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/api/front_door.h"
+#include "coordinator/tokenizer/split_json.h"
 
 namespace tessera::coordinator {
 
-// What of a chat's body its template sees, messages, tools and chat_template_kwargs, in the
-// client's order: a template may print an object. tool_choice, Messages' system, Responses' input
-// and text, and the fields of structured_output.h too. `text` is the body, which ParseJson
-// accepted.
-absl::StatusOr<nlohmann::ordered_json> ReadConversation(std::string_view text);
+// A body. What a chat's template sees of it, messages, tools and chat_template_kwargs, is read in
+// the client's order, because a template may print an object; tool_choice, Messages' system,
+// Responses' input and text, and the fields of structured_output.h too.
+absl::StatusOr<SplitJson> ReadChatBody(std::string_view text, const JsonLimits& limits);
 
 struct ChatPromptOptions {
   bool add_generation_prompt = true;
@@ -41,6 +41,16 @@ struct ChatPrompt {
   PromptThinking thinking = PromptThinking::kNone;  // at its end, by the model's marks
 };
 
+struct RenderedChat {
+  std::vector<TextSegment> segments;
+  PromptThinking thinking = PromptThinking::kNone;  // at their end, by the model's marks
+};
+
+absl::StatusOr<RenderedChat> RenderChat(const ServedModel& model,
+                                        const nlohmann::ordered_json& conversation,
+                                        const ChatPromptOptions& options, int64_t now_unix_seconds);
+
+// The same as token ids.
 absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model,
                                       const nlohmann::ordered_json& conversation,
                                       const ChatPromptOptions& options, int64_t now_unix_seconds);

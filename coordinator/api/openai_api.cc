@@ -9,15 +9,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_prompt.h"
-#include "coordinator/api/chat_tools.h"
 #include "coordinator/api/messages_request.h"
 #include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/openai_request.h"
 #include "coordinator/api/responses_request.h"
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/api/token_endpoints.h"
 #include "proto/protocol.h"
 #include "third_party/spdlog/log.h"
 
@@ -141,6 +139,10 @@ class Api final : public OpenAiApi {
         {{"POST", "/tokenize", "Text or messages to token ids.", true, TokenizeFields()},
          &Api::Tokenize},
         {{"POST", "/detokenize", "Token ids to text.", true, DetokenizeFields()}, &Api::Detokenize},
+        {{"POST", "/apply-template", "The text of a chat's prompt.", true, ApplyTemplateFields()},
+         &Api::ApplyTemplate},
+        {{"GET", "/tokenizer_info", "The tokenizer's special tokens and chat template.", true},
+         &Api::DescribeTokenizer},
         {{"GET", "/health", "The process answers."}, &Api::Health},
         {{"GET", "/healthz", "The process answers."}, &Api::Health},
         {{"GET", "/livez", "The process answers."}, &Api::Health},
@@ -193,72 +195,42 @@ class Api final : public OpenAiApi {
     return BearerFits(authorization, options_.api_keys);
   }
 
-  // The body as JSON, and where `conversation` is not null, what of it a chat template sees;
-  // answers the error itself. The text is freed: a stream does not carry its request along.
-  // `generates`: a refusal is counted.
-  std::optional<nlohmann::json> ReadBody(HttpExchange& exchange, const std::string& request_id,
-                                         bool generates, Json* conversation = nullptr) {
-    const AnswerForm form = Find(exchange.request().path)->form;
+  // The body as JSON; answers the error itself. The text is freed: a stream does not carry its
+  // request along.
+  std::optional<SplitJson> ReadBody(HttpExchange& exchange, const std::string& request_id) {
     const auto counted = std::exchange(exchange.request().body_share, nullptr);
     const std::string text = std::exchange(exchange.request().body, std::string());
-    absl::StatusOr<nlohmann::json> body = ParseJson(text, "the request body", kBodyLimits);
-    absl::Status status = body.status();
-    if (body.ok() && !body->is_object())
-      status = FieldError("", "the request body must be a JSON object");
-    if (status.ok() && conversation != nullptr) {
-      absl::StatusOr<Json> read = ReadConversation(text);
-      status = read.status();
-      if (read.ok()) *conversation = *std::move(read);
-    }
-    if (status.ok()) return *std::move(body);
-    if (generates) CountRefusal(status);
-    RespondError(exchange, status, request_id, form);
+    absl::StatusOr<SplitJson> body = ReadChatBody(text, kBodyLimits);
+    if (body.ok()) return *std::move(body);
+    Refuse(*Find(exchange.request().path), exchange, body.status(), request_id);
     return std::nullopt;
   }
 
   void Chat(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    Json conversation;
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &conversation);
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    Begin(ReadChatCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
+    Begin(ReadChatCall(body->all, body->ordered, *model_, options_.now_unix_seconds()), exchange,
           request_id);
   }
 
   void Messages(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    Json conversation;
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &conversation);
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    Begin(ReadMessagesCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
-          request_id);
+    Begin(ReadMessagesCall(body->all, body->ordered, *model_, options_.now_unix_seconds()),
+          exchange, request_id);
   }
 
   void Responses(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    Json conversation;
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &conversation);
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    Begin(ReadResponsesCall(*body, conversation, *model_, options_.now_unix_seconds()), exchange,
-          request_id);
-  }
-
-  void CountTokens(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    Json conversation;
-    const std::optional<nlohmann::json> body =
-        ReadBody(*exchange, request_id, false, &conversation);
-    if (!body.has_value()) return;
-    const absl::StatusOr<int64_t> count =
-        CountMessagesTokens(*body, conversation, *model_, options_.now_unix_seconds());
-    if (count.ok()) {
-      exchange->Respond(JsonResponse({{"input_tokens", *count}}, request_id));
-    } else {
-      RespondError(*exchange, count.status(), request_id, AnswerForm::kMessages);
-    }
+    Begin(ReadResponsesCall(body->all, body->ordered, *model_, options_.now_unix_seconds()),
+          exchange, request_id);
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    Json ordered;
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, true, &ordered);
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    Begin(ReadCompletionCall(*body, ordered, *model_), exchange, request_id);
+    Begin(ReadCompletionCall(body->all, body->ordered, *model_), exchange, request_id);
   }
 
   void Begin(absl::StatusOr<OpenAiCall> call, std::shared_ptr<HttpExchange> exchange,
@@ -330,85 +302,53 @@ class Api final : public OpenAiApi {
     exchange->Respond(JsonResponse(OpenApiDocument(paths, options_.version), request_id));
   }
 
-  // vLLM's bodies: a prompt, or the messages of a chat.
-  absl::StatusOr<std::vector<int32_t>> TokenizeBody(BodyReader& reader,
-                                                    const Json& conversation) const {
-    if (absl::Status s = CheckModelName(*model_, reader.String("model").value_or("")); !s.ok())
-      return s;
-    reader.CheckUnread();
-    const std::optional<bool> add_special_tokens = reader.Bool("add_special_tokens");
-    absl::StatusOr<ChatPromptOptions> how =
-        ReadChatPromptOptions(reader.Bool("add_generation_prompt"),
-                              reader.Bool("continue_final_message"), add_special_tokens);
-    reader.Object("chat_template_kwargs");
-    const absl::StatusOr<ChatTools> tools = ReadChatTools(*model_, conversation, std::nullopt);
-    if (!tools.ok() && reader.status().ok()) return tools.status();
-    const std::optional<std::string> prompt = reader.String("prompt");
-    if (reader.Find("messages") != nullptr) {
-      if (prompt.has_value()) reader.Fail("prompt", "give it or messages, not both");
-      if (!reader.status().ok()) return reader.status();
-      if (!how.ok()) return how.status();
-      how->show_tools = tools->offered;
-      absl::StatusOr<ChatPrompt> chat =
-          EncodeChat(*model_, conversation, *how, options_.now_unix_seconds());
-      if (!chat.ok()) return chat.status();
-      return std::move(chat->token_ids);
+  void CountTokens(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
+    if (!body.has_value()) return;
+    const absl::StatusOr<int64_t> count =
+        CountMessagesTokens(body->all, body->ordered, *model_, options_.now_unix_seconds());
+    if (count.ok()) {
+      exchange->Respond(JsonResponse({{"input_tokens", *count}}, request_id));
+    } else {
+      RespondError(*exchange, count.status(), request_id, AnswerForm::kMessages);
     }
-    if (!prompt.has_value()) reader.Fail("prompt", "missing");
-    if (!reader.status().ok()) return reader.status();
-    absl::StatusOr<std::vector<int32_t>> ids = model_->tokenizer->Encode(
-        *prompt,
-        {.add_special_tokens = add_special_tokens.value_or(true), .parse_special_tokens = true});
-    if (!ids.ok()) return FieldError("prompt", std::string(ids.status().message()));
-    return ids;
+  }
+
+  // Of the endpoints around the tokenizer.
+  static void Respond(HttpExchange& exchange, const absl::StatusOr<TokenAnswer>& answer,
+                      const std::string& request_id) {
+    if (!answer.ok()) {
+      RespondError(exchange, answer.status(), request_id);
+      return;
+    }
+    HttpResponse response = JsonResponse(answer->json, request_id);
+    AddFieldNames("x-tessera-ignored-fields", answer->ignored_fields, response.headers);
+    exchange.Respond(std::move(response));
   }
 
   void Tokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    Json conversation;
-    const std::optional<nlohmann::json> body =
-        ReadBody(*exchange, request_id, false, &conversation);
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    BodyReader reader(*body, TokenizeFields());
-    const bool spelled = reader.Bool("return_token_strs").value_or(false);
-    absl::StatusOr<std::vector<int32_t>> ids = TokenizeBody(reader, conversation);
-    if (!ids.ok()) {
-      RespondError(*exchange, ids.status(), request_id);
-      return;
-    }
-    Json answer = {
-        {"count", ids->size()}, {"max_model_len", model_->max_model_len_tokens}, {"tokens", *ids}};
-    if (spelled) {
-      answer["token_strs"] = Json::array();
-      for (int32_t id : *ids) answer["token_strs"].push_back(model_->tokenizer->TokenText(id));
-    }
-    HttpResponse response = JsonResponse(answer, request_id);
-    AddFieldNames("x-tessera-ignored-fields", reader.Ignored(), response.headers);
-    exchange->Respond(std::move(response));
+    Respond(*exchange,
+            AnswerTokenize(body->all, body->ordered, *model_, options_.now_unix_seconds()),
+            request_id);
+  }
+
+  void ApplyTemplate(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
+    if (!body.has_value()) return;
+    Respond(*exchange,
+            AnswerApplyTemplate(body->all, body->ordered, *model_, options_.now_unix_seconds()),
+            request_id);
   }
 
   void Detokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<nlohmann::json> body = ReadBody(*exchange, request_id, false);
-    if (!body.has_value()) return;
-    BodyReader reader(*body, DetokenizeFields());
-    absl::Status status = CheckModelName(*model_, reader.String("model").value_or(""));
-    if (reader.Find("tokens") == nullptr) reader.Fail("tokens", "missing");
-    const std::vector<int32_t> ids = reader.TokenIds("tokens");
-    for (int32_t id : ids) {
-      if (id >= model_->tokenizer->vocabulary_size()) {
-        reader.Fail("tokens", absl::StrCat("id ", id, " is not in the vocabulary of ",
-                                           model_->tokenizer->vocabulary_size(), " tokens"));
-        break;
-      }
-    }
-    if (status.ok()) status = reader.status();
-    if (!status.ok()) {
-      RespondError(*exchange, status, request_id);
-      return;
-    }
-    HttpResponse response = JsonResponse(
-        {{"prompt", model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false)}}, request_id);
-    AddFieldNames("x-tessera-ignored-fields", reader.Ignored(), response.headers);
-    exchange->Respond(std::move(response));
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
+    if (body.has_value()) Respond(*exchange, AnswerDetokenize(body->all, *model_), request_id);
+  }
+
+  void DescribeTokenizer(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    exchange->Respond(JsonResponse(TokenizerInfo(*model_), request_id));
   }
 
   // Shallow on purpose: the process answers. /ready says whether it serves.

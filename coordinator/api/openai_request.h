@@ -50,7 +50,7 @@ struct OpenAiCall {
   std::vector<std::string> ignored_fields;  // names that no field of the endpoint has
 };
 
-// `ordered` and `conversation`: of the same body, as ReadConversation reads them.
+// `ordered` and `conversation`: of the same body, as ReadChatBody reads them.
 absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
                                               const nlohmann::ordered_json& ordered,
                                               const ServedModel& model);

@@ -99,39 +99,44 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     Refused("kv_transfer_params"),
 });
 
-template <size_t N>
-constexpr auto WithGeneration(const std::array<RequestField, N>& own) {
-  std::array<RequestField, N + kGeneration.size()> all;
+template <size_t N, size_t M>
+constexpr auto Join(const std::array<RequestField, N>& first,
+                    const std::array<RequestField, M>& second) {
+  std::array<RequestField, N + M> all;
   size_t at = 0;
-  for (const RequestField& field : own) all[at++] = field;
-  for (const RequestField& field : kGeneration) all[at++] = field;
+  for (const RequestField& field : first) all[at++] = field;
+  for (const RequestField& field : second) all[at++] = field;
   return all;
 }
 
-constexpr auto kCompletion = WithGeneration(std::to_array<RequestField>({
-    Plain("prompt", kPrompt),
-    Plain("echo", kBool),
-    Integer("logprobs", 0, kMaxTopLogprobs),
-    Refused("tools", {}, "a field of chat completions"),
-    Refused("tool_choice", "none", "a field of chat completions"),
-    Refused("top_logprobs", {}, "a field of chat completions; here logprobs is how many to show"),
-}));
+constexpr auto kCompletion =
+    Join(std::to_array<RequestField>({
+             Plain("prompt", kPrompt),
+             Plain("echo", kBool),
+             Integer("logprobs", 0, kMaxTopLogprobs),
+             Refused("tools", {}, "a field of chat completions"),
+             Refused("tool_choice", "none", "a field of chat completions"),
+             Refused("top_logprobs", {},
+                     "a field of chat completions; here logprobs is how many to show"),
+         }),
+         kGeneration);
 
-constexpr auto kChat = WithGeneration(std::to_array<RequestField>({
-    Required("messages", kMessages),
-    Plain("tools", kTools),
-    Plain("tool_choice", kToolChoice),
-    Plain("parallel_tool_calls", kBool),
-    Plain("enable_thinking", kBool),
-    Plain("reasoning_effort", kString),
-    Plain("chat_template_kwargs", kObject),
-    Plain("add_generation_prompt", kBool),
-    Plain("continue_final_message", kBool),
-    Plain("logprobs", kBool),
-    Integer("top_logprobs", 0, kMaxTopLogprobs),
-    Integer("max_completion_tokens", 0, kMaxInt32),
-    Refused("echo"),
-}));
+constexpr auto kChat = Join(std::to_array<RequestField>({
+                                Required("messages", kMessages),
+                                Plain("tools", kTools),
+                                Plain("tool_choice", kToolChoice),
+                                Plain("parallel_tool_calls", kBool),
+                                Plain("enable_thinking", kBool),
+                                Plain("reasoning_effort", kString),
+                                Plain("chat_template_kwargs", kObject),
+                                Plain("add_generation_prompt", kBool),
+                                Plain("continue_final_message", kBool),
+                                Plain("logprobs", kBool),
+                                Integer("top_logprobs", 0, kMaxTopLogprobs),
+                                Integer("max_completion_tokens", 0, kMaxInt32),
+                                Refused("echo"),
+                            }),
+                            kGeneration);
 
 constexpr std::string_view kNotStored =
     "responses are not stored here: send the whole conversation as input";
@@ -190,45 +195,52 @@ constexpr auto kCountTokens = std::to_array<RequestField>({
     Plain("thinking", kObject),
 });
 
-template <size_t N>
-constexpr auto WithPrompt(const std::array<RequestField, N>& own) {
-  std::array<RequestField, N + kCountTokens.size()> all;
-  size_t at = 0;
-  for (const RequestField& field : kCountTokens) all[at++] = field;
-  for (const RequestField& field : own) all[at++] = field;
-  return all;
-}
+constexpr auto kMessagesRequest = Join(std::to_array<RequestField>({
+                                           {.name = "max_tokens",
+                                            .kind = kInteger,
+                                            .lowest = 1,
+                                            .highest = kMaxInt32,
+                                            .required = true},
+                                           Plain("output_config", kObject),
+                                           Number("temperature", 0, 1000),
+                                           NumberAbove("top_p", 0, 1),
+                                           Integer("top_k", -1, kMaxInt32),
+                                           Strings("stop_sequences", kMaxStopStrings),
+                                           Plain("stream", kBool),
+                                           NoEffect("metadata", kObject),
+                                           NoEffect("service_tier", kString),
+                                           NoEffect("context_management", kObject),
+                                           NoEffect("cache_control", kObject),
+                                           Refused("mcp_servers"),
+                                           Refused("container"),
+                                       }),
+                                       kCountTokens);
 
-constexpr auto kMessagesRequest = WithPrompt(std::to_array<RequestField>({
-    {.name = "max_tokens", .kind = kInteger, .lowest = 1, .highest = kMaxInt32, .required = true},
-    Plain("output_config", kObject),
-    Number("temperature", 0, 1000),
-    NumberAbove("top_p", 0, 1),
-    Integer("top_k", -1, kMaxInt32),
-    Strings("stop_sequences", kMaxStopStrings),
-    Plain("stream", kBool),
-    NoEffect("metadata", kObject),
-    NoEffect("service_tier", kString),
-    NoEffect("context_management", kObject),
-    NoEffect("cache_control", kObject),
-    Refused("mcp_servers"),
-    Refused("container"),
-}));
-
-constexpr auto kTokenize = std::to_array<RequestField>({
+// What the prompt of a chat is made of, messages aside.
+constexpr auto kTemplating = std::to_array<RequestField>({
     Plain("model", kString),
-    Plain("prompt", kString),
-    Plain("messages", kMessages),
+    Plain("tools", kTools),
+    Plain("tool_choice", kToolChoice),
     Plain("chat_template_kwargs", kObject),
-    Plain("add_special_tokens", kBool),
+    Plain("enable_thinking", kBool),
+    Plain("reasoning_effort", kString),
     Plain("add_generation_prompt", kBool),
     Plain("continue_final_message", kBool),
-    Plain("return_token_strs", kBool),
-    Plain("tools", kTools),
     Refused("chat_template"),
     Refused("documents"),
-    Refused("truncate_prompt_tokens"),
 });
+
+constexpr auto kApplyTemplate =
+    Join(std::to_array<RequestField>({Required("messages", kMessages)}), kTemplating);
+
+constexpr auto kTokenize = Join(std::to_array<RequestField>({
+                                    Plain("prompt", kString),
+                                    Plain("messages", kMessages),
+                                    Plain("add_special_tokens", kBool),
+                                    Plain("return_token_strs", kBool),
+                                    Refused("truncate_prompt_tokens"),
+                                }),
+                                kTemplating);
 
 constexpr auto kDetokenize = std::to_array<RequestField>({
     Plain("model", kString),
@@ -248,6 +260,7 @@ std::span<const RequestField> ResponsesFields() { return kResponses; }
 std::span<const RequestField> MessagesFields() { return kMessagesRequest; }
 std::span<const RequestField> CountTokensFields() { return kCountTokens; }
 std::span<const RequestField> TokenizeFields() { return kTokenize; }
+std::span<const RequestField> ApplyTemplateFields() { return kApplyTemplate; }
 std::span<const RequestField> DetokenizeFields() { return kDetokenize; }
 std::span<const RequestField> StreamOptionFields() { return kStreamOption; }
 

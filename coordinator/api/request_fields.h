@@ -51,6 +51,7 @@ std::span<const RequestField> ResponsesFields();
 std::span<const RequestField> MessagesFields();
 std::span<const RequestField> CountTokensFields();  // of Messages
 std::span<const RequestField> TokenizeFields();
+std::span<const RequestField> ApplyTemplateFields();
 std::span<const RequestField> DetokenizeFields();
 std::span<const RequestField> StreamOptionFields();
 

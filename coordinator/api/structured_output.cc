@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/front_door.h"
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/split_json.h"
 #include "third_party/spdlog/log.h"
 #include "third_party/xgrammar/token_grammar.h"
 
@@ -35,11 +35,9 @@ absl::StatusOr<Ordered> SchemaOf(const Ordered& value, const std::string& field)
   if (value.is_object() || value.is_boolean()) return value;
   if (!value.is_string()) return Invalid(field, "a JSON schema is expected: an object");
   const std::string text = absl::StrCat("{\"schema\":", value.get<std::string>(), "}");
-  const absl::StatusOr<nlohmann::json> parsed = ParseJson(text, field);
-  if (!parsed.ok()) return Invalid(field, std::string(parsed.status().message()));
-  absl::StatusOr<Ordered> ordered = ParseOrdered(text, field, {"schema"});
-  if (!ordered.ok()) return Invalid(field, std::string(ordered.status().message()));
-  return Member(*ordered, "schema");
+  const absl::StatusOr<SplitJson> read = ParseSplit(text, field, JsonLimits(), {"schema"});
+  if (!read.ok()) return Invalid(field, std::string(read.status().message()));
+  return Member(read->ordered, "schema");
 }
 
 Grammar OfSchema(const Ordered& value, const std::string& field, SchemaMode mode) {

@@ -19,9 +19,12 @@ absl::Status WrongType(std::string_view where, const char* key, std::string_view
       StrCat(where, ": \"", key, "\" must be ", expected, ", not ", value.type_name()));
 }
 
+}  // namespace
+
 // Counts strings, and brackets and commas outside of them, so that the parser never sees a text
 // that nests without end or that grows many times over as values.
-absl::Status CheckShape(std::string_view text, std::string_view name, const JsonLimits& limits) {
+absl::Status CheckJsonShape(std::string_view text, std::string_view name,
+                            const JsonLimits& limits) {
   int depth = 0;
   int64_t containers = 0;
   int64_t commas = 0;
@@ -60,56 +63,24 @@ absl::Status CheckShape(std::string_view text, std::string_view name, const Json
   return absl::OkStatus();
 }
 
-}  // namespace
+absl::Status NotJson(std::string_view name, std::string_view what) {
+  // The library names itself in brackets, which says nothing to a client, and quotes the text it
+  // stopped at; invalid UTF-8 there must not reach a log or a client.
+  const size_t name_end = what.find("] ");
+  if (what.starts_with('[') && name_end != std::string_view::npos) what.remove_prefix(name_end + 2);
+  std::string message;
+  DecodeUtf8(what, InvalidBytes::kOnePerSubpart, true, &message);
+  return absl::InvalidArgumentError(StrCat(name, ": ", message));
+}
 
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view name,
                                          const JsonLimits& limits) {
-  if (absl::Status shape = CheckShape(text, name, limits); !shape.ok()) return shape;
+  if (absl::Status shape = CheckJsonShape(text, name, limits); !shape.ok()) return shape;
   try {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    // The library names itself in brackets, which says nothing to a client, and quotes the text it
-    // stopped at; invalid UTF-8 there must not reach a log or a client.
-    std::string_view what = error.what();
-    const size_t name_end = what.find("] ");
-    if (what.starts_with('[') && name_end != std::string_view::npos)
-      what.remove_prefix(name_end + 2);
-    std::string message;
-    DecodeUtf8(what, InvalidBytes::kOnePerSubpart, true, &message);
-    return absl::InvalidArgumentError(StrCat(name, ": ", message));
+    return NotJson(name, error.what());
   }
-}
-
-absl::StatusOr<nlohmann::ordered_json> ParseOrdered(
-    std::string_view text, std::string_view name, std::initializer_list<std::string_view> members) {
-  using Event = nlohmann::ordered_json::parse_event_t;
-  std::vector<int> counts;  // members so far of the open object at each depth
-  bool wanted = false;      // the top-level member that is being read
-  bool too_many = false;
-  // False leaves a member out, and whatever is in it.
-  const auto keep = [&](int depth, Event event, const nlohmann::ordered_json& parsed) {
-    const auto inside = static_cast<size_t>(depth);
-    if (event == Event::object_start) {
-      if (counts.size() < inside + 2) counts.resize(inside + 2);
-      counts[inside + 1] = 0;
-    }
-    if (event != Event::key) return true;
-    if (inside == 1) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      wanted = std::find(members.begin(), members.end(), key) != members.end();
-      return wanted;
-    }
-    // What is left out comes by here too.
-    too_many = too_many || (wanted && ++counts[inside] > kMaxOrderedMembers);
-    return wanted && !too_many;
-  };
-  auto document = nlohmann::ordered_json::parse(text, keep, /*allow_exceptions=*/false);
-  if (too_many) {
-    return absl::InvalidArgumentError(
-        StrCat(name, ": an object of more than ", kMaxOrderedMembers, " members"));
-  }
-  if (document.is_object()) return document;
-  return absl::InvalidArgumentError(StrCat(name, ": must be a JSON object"));
 }
 
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::filesystem::path& path, size_t max_bytes) {

@@ -33,13 +33,10 @@ struct JsonLimits {
 absl::StatusOr<nlohmann::json> ParseJson(std::string_view text, std::string_view name,
                                          const JsonLimits& limits = {});
 
-// The members of a top-level object that are named in `members`, with all objects' members in the
-// text's order, which Python's readers keep and some texts are printed in. `text` is one that
-// ParseJson accepted. InvalidArgument where an object among them has more than kMaxOrderedMembers:
-// members in order are found one by one.
-inline constexpr int kMaxOrderedMembers = 500;
-absl::StatusOr<nlohmann::ordered_json> ParseOrdered(
-    std::string_view text, std::string_view name, std::initializer_list<std::string_view> members);
+// What ParseJson asks of a text before it is read: its limits, and that it nests at most 64 deep.
+absl::Status CheckJsonShape(std::string_view text, std::string_view name, const JsonLimits& limits);
+// What it answers for a text that is none; `what` is nlohmann's error.
+absl::Status NotJson(std::string_view name, std::string_view what);
 
 // A member or, where it is absent or null, the default.
 absl::StatusOr<bool> BoolField(const nlohmann::json& object, std::string_view where,

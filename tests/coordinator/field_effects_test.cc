@@ -90,7 +90,7 @@ std::shared_ptr<const ServedModel> ShowingModel() {
   model->chat_template = ChatTemplate::Parse(
                              "{% for m in messages %}[{{ m.role }}:{{ m.content }}]{% endfor %}"
                              "{{ extra }}{{ enable_thinking }}{{ reasoning_effort }}{{ tools }}"
-                             "{% if add_generation_prompt %}>{% endif %}")
+                             "{% if add_generation_prompt %}>{% endif %}{# <think> </think> #}")
                              .value();
   CHECK(FindAnswerFormats("hermes", *model).ok());
   return model;
@@ -204,14 +204,19 @@ TEST_CASE("every field of the other endpoints has an effect, or is refused") {
       {"continue_final_message", {true}},
       {"chat_template_kwargs", {{{"extra", "x"}}}},
       {"tools", {kTools}},
+      {"tool_choice", {"none", {{"tools", kTools}}}},
+      {"enable_thinking", {true}},
+      {"reasoning_effort", {"high"}},
       {"add_special_tokens", {true}},
   };
+  Endpoint("/apply-template", chat).Check(ApplyTemplateFields(), effects);
   Endpoint("/tokenize", chat).Check(TokenizeFields(), effects);
   Effects of_text = effects;
   of_text["add_special_tokens"] = {false};
   Endpoint("/tokenize", {{"prompt", "What is"}})
       .Check(TokenizeFields(), of_text,
-             {"add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools"});
+             {"add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools",
+              "tool_choice", "enable_thinking", "reasoning_effort"});
   Endpoint("/detokenize", {{"tokens", {7, 8}}})
       .Check(DetokenizeFields(), {{"model", {"another"}}, {"tokens", {{9}}}});
 

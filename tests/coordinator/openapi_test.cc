@@ -19,7 +19,7 @@ Json Document(Door& door) { return Json::parse(door.Get("/openapi.json").body); 
 // A body that the endpoint takes.
 Json Minimal(const std::string& path) {
   if (path == "/detokenize") return {{"tokens", {7}}};
-  if (path == "/v1/chat/completions")
+  if (path == "/v1/chat/completions" || path == "/apply-template")
     return {{"messages", {{{"role", "user"}, {"content", "What"}}}}};
   if (path.starts_with("/v1/messages")) {
     return {{"max_tokens", 5}, {"messages", {{{"role", "user"}, {"content", "What"}}}}};

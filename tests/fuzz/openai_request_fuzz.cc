@@ -1,4 +1,4 @@
-// Any bytes as a request body, read as a chat, as a completion and by the tokenizer's endpoints: an
+// Any bytes as a request body, read as a chat in each of its forms and as a completion: an
 // error that names something, or requests that keep what the engine relies on.
 
 #include <cmath>
@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "coordinator/api/chat_prompt.h"
+#include "coordinator/api/messages_request.h"
 #include "coordinator/api/openai_request.h"
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/api/responses_request.h"
 
 namespace {
 
@@ -68,18 +70,15 @@ void CheckCall(const absl::StatusOr<OpenAiCall>& call) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  const auto body =
-      tessera::coordinator::ParseJson(text, "body", {.values = 10000, .containers = 500});
+  const auto body = tessera::coordinator::ReadChatBody(text, {.values = 10000, .containers = 500});
   if (!body.ok()) {
     Require(body.status().code() == absl::StatusCode::kInvalidArgument);
     return 0;
   }
-  const auto conversation = tessera::coordinator::ReadConversation(text);
-  if (!conversation.ok()) {
-    Require(conversation.status().code() == absl::StatusCode::kInvalidArgument);
-    return 0;
-  }
-  CheckCall(tessera::coordinator::ReadChatCall(*body, *conversation, Model(), 1700000000));
-  CheckCall(tessera::coordinator::ReadCompletionCall(*body, *conversation, Model()));
+  const auto& [all, ordered] = *body;
+  CheckCall(tessera::coordinator::ReadChatCall(all, ordered, Model(), 1700000000));
+  CheckCall(tessera::coordinator::ReadMessagesCall(all, ordered, Model(), 1700000000));
+  CheckCall(tessera::coordinator::ReadResponsesCall(all, ordered, Model(), 1700000000));
+  CheckCall(tessera::coordinator::ReadCompletionCall(all, ordered, Model()));
   return 0;
 }
