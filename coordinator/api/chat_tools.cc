@@ -1,6 +1,7 @@
 #include "coordinator/api/chat_tools.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -146,6 +147,35 @@ void PrepareForReading(const ServedModel& model, const AnswerFormat& format,
   show(format.thinking.closing);
   request.thinking = {format.thinking.opening, format.thinking.closing,
                       format.at_start == PromptThinking::kOpen};
+}
+
+absl::Status BoundThinking(const ServedModel& model, PromptThinking thinking, int64_t tokens,
+                           GenerationRequest& request) {
+  constexpr char kField[] = "thinking_token_budget";
+  if (model.call_format != nullptr && model.call_format->has_thinking) {
+    return FieldError(kField, absl::StrCat(kField, ": the model '", model.name,
+                                           "' thinks in a channel, which is not supported yet"));
+  }
+  if (model.thinking.opening.empty() || thinking == PromptThinking::kClosed)
+    return absl::OkStatus();
+  const std::optional<int32_t> closing = model.tokenizer->TokenId(model.thinking.closing);
+  const auto encoded = [&](const std::string& text) {
+    return model.tokenizer
+        ->Encode(text, {.add_special_tokens = false, .parse_special_tokens = true})
+        .value_or(std::vector<int32_t>());
+  };
+  ThinkingBudget budget;
+  budget.tokens = static_cast<int32_t>(tokens);
+  if (thinking == PromptThinking::kNone) budget.opening_ids = encoded(model.thinking.opening);
+  budget.end_ids = encoded(absl::StrCat("\n", model.thinking.closing));
+  if (!closing.has_value() || budget.end_ids.empty() || budget.end_ids.back() != *closing) {
+    return FieldError(kField,
+                      absl::StrCat(kField, ": the tokenizer of the model '", model.name,
+                                   "' has no token of its own for ", model.thinking.closing));
+  }
+  budget.closing_id = *closing;
+  request.thinking_budget = std::move(budget);
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::coordinator

@@ -40,4 +40,11 @@ std::shared_ptr<const AnswerFormat> AnswerFormatOf(const ServedModel& model,
 void PrepareForReading(const ServedModel& model, const AnswerFormat& format,
                        GenerationRequest& request);
 
+// thinking_token_budget: the request's thinking ends by then, where the prompt does not close it.
+// The end (a line break and the closing mark) comes on top of the budget. InvalidArgument where the
+// model thinks and its tokenizer has no token of its own for the closing mark, or it thinks in
+// channels.
+absl::Status BoundThinking(const ServedModel& model, PromptThinking thinking, int64_t tokens,
+                           GenerationRequest& request);
+
 }  // namespace tessera::coordinator

@@ -31,6 +31,7 @@ struct Chat {
   nlohmann::json body;
   Ordered conversation;
   std::vector<std::string> ignored_fields;
+  std::vector<std::string> not_enforced;
 };
 
 absl::Status MessageError(size_t index, std::string_view what) {
@@ -192,7 +193,7 @@ absl::Status AddToolChoice(const Ordered& choice, Chat& chat) {
   return absl::OkStatus();
 }
 
-absl::Status AddThinking(const nlohmann::json& thinking, Chat& chat) {
+absl::Status AddThinking(const nlohmann::json& thinking, const ServedModel& model, Chat& chat) {
   if (thinking.empty()) return absl::OkStatus();
   const nlohmann::json type = thinking.value("type", nlohmann::json());
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
@@ -200,6 +201,19 @@ absl::Status AddThinking(const nlohmann::json& thinking, Chat& chat) {
                       "thinking: a type of \"enabled\", \"disabled\" or \"adaptive\" is expected");
   }
   chat.body["enable_thinking"] = type != "disabled";
+  if (type != "enabled") return absl::OkStatus();
+  const nlohmann::json budget = thinking.value("budget_tokens", nlohmann::json());
+  if (budget.is_null()) return absl::OkStatus();
+  // Clients send one to every model.
+  GenerationRequest probe;
+  if (!budget.is_number_integer() || budget.get<int64_t>() < 0) {
+    return FieldError("thinking", "thinking: budget_tokens: an integer from 0 up is expected");
+  }
+  if (BoundThinking(model, PromptThinking::kNone, budget.get<int64_t>(), probe).ok()) {
+    chat.body["thinking_token_budget"] = budget;
+  } else {
+    chat.not_enforced.emplace_back("thinking.budget_tokens");
+  }
   return absl::OkStatus();
 }
 
@@ -215,7 +229,8 @@ void ReadSampling(BodyReader& reader, nlohmann::json& body) {
     reader.Fail("output_config", "format is not supported yet");
 }
 
-absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation) {
+absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation,
+                              const ServedModel& model) {
   Chat chat;
   chat.ignored_fields = reader.Ignored();
   reader.CheckUnread();
@@ -235,7 +250,7 @@ absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation) {
     absl::Status s = AddToolChoice(Member(conversation, "tool_choice"), chat);
     if (!s.ok()) return s;
   }
-  if (absl::Status s = AddThinking(thinking, chat); !s.ok()) return s;
+  if (absl::Status s = AddThinking(thinking, model, chat); !s.ok()) return s;
   return chat;
 }
 
@@ -248,7 +263,7 @@ absl::StatusOr<OpenAiCall> ReadMessagesCall(const nlohmann::json& body, const Or
   if (!max_tokens.has_value()) reader.Fail("max_tokens", "missing");
   nlohmann::json sampling = nlohmann::json::object();
   ReadSampling(reader, sampling);
-  absl::StatusOr<Chat> chat = ReadChat(reader, conversation);
+  absl::StatusOr<Chat> chat = ReadChat(reader, conversation, model);
   if (!chat.ok()) return chat.status();
   chat->body.update(sampling);
   absl::StatusOr<OpenAiCall> call =
@@ -256,6 +271,8 @@ absl::StatusOr<OpenAiCall> ReadMessagesCall(const nlohmann::json& body, const Or
   if (!call.ok()) return call;
   call->form = AnswerForm::kMessages;
   call->ignored_fields = std::move(chat->ignored_fields);
+  call->not_enforced.insert(call->not_enforced.end(), chat->not_enforced.begin(),
+                            chat->not_enforced.end());
   int32_t& left = call->prompts[0].max_tokens;  // all that the context has
   call->fills_context = *max_tokens > left;
   left = static_cast<int32_t>(std::min<int64_t>(*max_tokens, left));
@@ -267,7 +284,7 @@ absl::StatusOr<int64_t> CountMessagesTokens(const nlohmann::json& body, const Or
   BodyReader reader(body, CountTokensFields());
   if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
     return s;
-  absl::StatusOr<Chat> chat = ReadChat(reader, conversation);
+  absl::StatusOr<Chat> chat = ReadChat(reader, conversation, model);
   if (!chat.ok()) return chat.status();
   absl::StatusOr<ChatTools> tools = ReadChatTools(model, chat->conversation, std::nullopt);
   if (!tools.ok()) return tools.status();

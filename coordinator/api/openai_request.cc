@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
-#include "coordinator/api/chat_tools.h"
+#include "coordinator/api/chat_request.h"
 #include "coordinator/api/structured_output.h"
 #include "coordinator/tokenizer/utf8.h"
 
@@ -284,38 +284,32 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   if (older_name.has_value() && older_name != max_tokens)
     reader.Fail("max_tokens", "says another number than max_completion_tokens: give one of them");
   const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
-  absl::StatusOr<ChatPromptOptions> prompt = ReadChatPromptOptions(
+  const absl::StatusOr<ChatPromptOptions> prompt = ReadChatPromptOptions(
       reader.Bool("add_generation_prompt"), reader.Bool("continue_final_message"),
       reader.Bool("add_special_tokens"));
   reader.Object("chat_template_kwargs");
-  const std::optional<bool> parallel_tool_calls = reader.Bool("parallel_tool_calls");
-  const std::optional<bool> enable_thinking = reader.Bool("enable_thinking");
-  const std::optional<std::string> effort = reader.String("reasoning_effort");
+  ChatRequest chat;
+  if (prompt.ok()) chat.prompt = *prompt;
+  chat.prompt.must_fit = !truncate_to.has_value();
+  chat.prompt.enable_thinking = reader.Bool("enable_thinking");
+  chat.prompt.reasoning_effort = reader.String("reasoning_effort");
+  chat.parallel_tool_calls = reader.Bool("parallel_tool_calls");
+  chat.thinking_token_budget = reader.Integer("thinking_token_budget");
   if (reader.Find("messages") == nullptr) reader.Fail("messages", "missing");
   if (!reader.status().ok()) return reader.status();
   if (!prompt.ok()) return prompt.status();
   absl::StatusOr<StructuredOutput> output = ReadStructuredOutput(reader, conversation);
   if (!output.ok()) return output.status();
   if (!reader.status().ok()) return reader.status();
-  absl::StatusOr<ChatTools> tools = ReadChatTools(model, conversation, parallel_tool_calls);
-  if (!tools.ok()) return tools.status();
-  if (!tools->call_start.empty() && prompt->continue_final_message)
-    return FieldError("tool_choice", "tool_choice: not with continue_final_message: true");
-  prompt->must_fit = !truncate_to.has_value();
-  prompt->show_tools = tools->offered;
-  prompt->answer_start = tools->call_start;
-  prompt->enable_thinking = enable_thinking;
-  prompt->reasoning_effort = effort;
-  absl::StatusOr<ChatPrompt> encoded = EncodeChat(model, conversation, *prompt, now_unix_seconds);
-  if (!encoded.ok()) return encoded.status();
-  request.prompt_token_ids = std::move(encoded->token_ids);
-  call.answer_format = AnswerFormatOf(model, conversation, *tools, encoded->thinking);
-  if (call.answer_format != nullptr) PrepareForReading(model, *call.answer_format, request);
-  call.not_enforced = std::move(tools->not_enforced);
+  absl::StatusOr<PreparedChat> prepared =
+      PrepareChat(model, conversation, std::move(chat), now_unix_seconds, request);
+  if (!prepared.ok()) return prepared.status();
+  call.answer_format = std::move(prepared->answer_format);
+  call.not_enforced = std::move(prepared->not_enforced);
   call.not_enforced.insert(call.not_enforced.end(), output->not_enforced.begin(),
                            output->not_enforced.end());
   if (output->grammar.has_value())
-    request.grammar = output->grammar->Text(model.thinking, encoded->thinking);
+    request.grammar = output->grammar->Text(model.thinking, prepared->thinking);
   if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
   call.prompts.push_back(std::move(request));
   return call;

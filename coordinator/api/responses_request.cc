@@ -15,10 +15,20 @@ namespace {
 using Ordered = nlohmann::ordered_json;
 
 // Read as the chat's fields of the same names.
-constexpr const char* kSameFields[] = {
-    "temperature",        "top_p", "top_k", "min_p",      "repetition_penalty", "presence_penalty",
-    "frequency_penalty",  "seed",  "stop",  "cache_salt", "priority",           "stream",
-    "parallel_tool_calls"};
+constexpr const char* kSameFields[] = {"temperature",
+                                       "top_p",
+                                       "top_k",
+                                       "min_p",
+                                       "repetition_penalty",
+                                       "presence_penalty",
+                                       "frequency_penalty",
+                                       "seed",
+                                       "stop",
+                                       "cache_salt",
+                                       "priority",
+                                       "stream",
+                                       "parallel_tool_calls",
+                                       "thinking_token_budget"};
 
 const Ordered& Member(const Ordered& object, const char* name) {
   static const auto* const none = new Ordered();

@@ -38,6 +38,14 @@ struct ThinkingMarks {
   bool is_open = false;  // the prompt ends within it
 };
 
+// Ends thinking that takes longer; as v1::ThinkingBudget.
+struct ThinkingBudget {
+  int32_t tokens = 0;
+  std::vector<int32_t> opening_ids;
+  int32_t closing_id = 0;
+  std::vector<int32_t> end_ids;
+};
+
 struct GenerationRequest {
   std::string request_id;
   std::vector<int32_t> prompt_token_ids;
@@ -55,6 +63,7 @@ struct GenerationRequest {
   bool skip_special_tokens = true;
   std::vector<int32_t> shown_special_ids;  // part of the text all the same
   ThinkingMarks thinking;                  // stop strings do not count within it
+  std::optional<ThinkingBudget> thinking_budget;
   bool ignore_eos = false;
   int32_t top_logprobs = -1;     // -1: none; 0: the chosen token's; else that many besides
   int32_t prompt_logprobs = -1;  // the same for the prompt

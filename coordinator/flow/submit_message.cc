@@ -28,6 +28,14 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   for (const std::vector<int32_t>& word : request.bad_words)
     submit.add_bad_words()->mutable_ids()->Add(word.begin(), word.end());
   submit.set_grammar(request.grammar);
+  if (request.thinking_budget.has_value()) {
+    const ThinkingBudget& budget = *request.thinking_budget;
+    v1::ThinkingBudget& thinking = *submit.mutable_thinking_budget();
+    thinking.set_tokens(budget.tokens);
+    thinking.mutable_opening_ids()->Add(budget.opening_ids.begin(), budget.opening_ids.end());
+    thinking.set_closing_id(budget.closing_id);
+    thinking.mutable_end_ids()->Add(budget.end_ids.begin(), budget.end_ids.end());
+  }
   submit.set_ignore_eos(request.ignore_eos);
   submit.set_top_logprobs(request.top_logprobs);
   submit.set_prompt_logprobs(request.prompt_logprobs);

@@ -3,12 +3,17 @@
 #include "coordinator/api/chat_tools.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_replace.h"
 #include "tests/coordinator/door.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -261,6 +266,56 @@ TEST_CASE("thinking is a field of its own") {
   door.service.SetScript(Says("clock\"}</tool_call>"));
   CHECK(Ask(door, Chat(open))["choices"][0]["message"]["tool_calls"].size() == 1);
   CHECK(PromptOf(door).ends_with("<think>\n</think>\n\n<tool_call>\n{\"name\": \""));
+}
+
+TEST_CASE("thinking_token_budget: the end of thinking goes to the worker as ids") {
+  // The shipped tokenizer, with a token that closes thinking.
+  const tests::TemporaryFolder folder;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
+    std::stringstream text;
+    text << std::ifstream(std::filesystem::path("deploy/demo_model/tessera-demo") / name).rdbuf();
+    folder.Write(name, absl::StrReplaceAll(text.str(), {{"<|pad|>", "</think>"}}));
+  }
+  auto model = std::make_shared<ServedModel>(*ToolModel());
+  model->tokenizer = Tokenizer::Load(folder.path()).value();
+  Door door({}, {}, model);
+  Json fields = {{"tools", nullptr}, {"thinking_token_budget", 5}};
+  const auto budget = [&] {
+    Ask(door, Chat(fields));
+    return door.service.last_request().thinking_budget;
+  };
+  REQUIRE(budget().has_value());
+  CHECK(budget()->tokens == 5);
+  CHECK(budget()->closing_id == 1);
+  CHECK(model->tokenizer->Decode(budget()->opening_ids, false) == "<think>");
+  CHECK(model->tokenizer->Decode(budget()->end_ids, false) == "\n</think>");
+  fields["chat_template_kwargs"] = {{"open_thinking", true}};
+  CHECK(budget()->opening_ids.empty());
+  fields["enable_thinking"] = false;
+  CHECK_FALSE(budget().has_value());
+  // 0 turns it off where the client does not say otherwise.
+  fields = {{"tools", nullptr}, {"thinking_token_budget", 0}};
+  CHECK_FALSE(budget().has_value());
+  const GenerationRequest off = door.service.last_request();
+  CHECK(model->tokenizer->Decode(off.prompt_token_ids, false).ends_with("\n\n</think>\n\n"));
+  fields["enable_thinking"] = true;
+  CHECK(budget()->tokens == 0);
+  // Of the other doors.
+  door.Ask("/v1/responses", {{"input", "What"}, {"thinking_token_budget", 6}});
+  CHECK(door.service.last_request().thinking_budget->tokens == 6);
+  const nlohmann::json messages = {{"max_tokens", 50},
+                                   {"messages", {{{"role", "user"}, {"content", "What"}}}},
+                                   {"thinking", {{"type", "enabled"}, {"budget_tokens", 7}}}};
+  door.Ask("/v1/messages", messages);
+  CHECK(door.service.last_request().thinking_budget->tokens == 7);
+
+  Door without({}, {}, ToolModel());
+  CHECK_THAT(
+      without.Error(kChat, {{"messages", messages["messages"]}, {"thinking_token_budget", 5}}),
+      Catch::StartsWith("400 thinking_token_budget ") && Catch::Contains("</think>"));
+  const HttpReply reply = without.Post("/v1/messages", messages.dump());
+  CHECK(reply.status == 200);
+  CHECK(reply.head.find("x-tessera-not-enforced: thinking.budget_tokens") != std::string::npos);
 }
 
 TEST_CASE("a template that writes its calls otherwise gets ids of its form") {

@@ -183,6 +183,7 @@ TEST_CASE("every field of a chat has an effect, or is refused") {
                              {"tool_choice", {"none", {{"tools", kTools}}}},
                              {"parallel_tool_calls", {false, {{"tools", kTools}}}},
                              {"enable_thinking", {true}},
+                             {"thinking_token_budget", {5}},
                              {"reasoning_effort", {"high"}},
                              {"add_generation_prompt", {false}},
                              {"continue_final_message", {true}},

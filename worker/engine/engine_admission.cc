@@ -105,6 +105,9 @@ absl::Status CheckBans(const v1::Submit& submit, int64_t vocabulary) {
     if (word.ids_size() == 0) status.Update(Invalid("a word of bad_words has no token"));
     status.Update(CheckTokens("bad_words", word.ids(), vocabulary));
   }
+  const v1::ThinkingBudget& thinking = submit.thinking_budget();
+  if (thinking.tokens() < 0) status.Update(Invalid("thinking_budget.tokens is negative"));
+  status.Update(CheckTokens("thinking_budget", thinking.end_ids(), vocabulary));
   return status;
 }
 

@@ -16,9 +16,14 @@ bool EndsWith(std::span<const int32_t> output, std::span<const int32_t> end) {
          std::equal(end.begin(), end.end(), output.end() - end.size());
 }
 
+bool StartsWith(std::span<const int32_t> output, std::span<const int32_t> begin) {
+  return output.size() >= begin.size() && std::equal(begin.begin(), begin.end(), output.begin());
+}
+
 }  // namespace
 
-TokenBans::TokenBans(const v1::Submit& submit, int64_t vocabulary) {
+TokenBans::TokenBans(const v1::Submit& submit, int64_t vocabulary) : vocabulary_(vocabulary) {
+  if (submit.has_thinking_budget()) thinking_ = submit.thinking_budget();
   if (submit.allowed_token_ids_size() > 0) {
     std::vector<bool> allowed(vocabulary, false);
     for (const int32_t id : submit.allowed_token_ids()) allowed[id] = true;
@@ -36,9 +41,36 @@ TokenBans::TokenBans(const v1::Submit& submit, int64_t vocabulary) {
   SortUnique(&always_);
 }
 
+std::optional<int32_t> TokenBans::ForcedAfter(std::span<const int32_t> output) const {
+  if (!thinking_.has_value()) return std::nullopt;
+  const std::span opening(thinking_->opening_ids().data(), thinking_->opening_ids_size());
+  size_t begin = opening.size();
+  // One token of white space may stand before the opening.
+  if (!StartsWith(output, opening)) {
+    if (output.empty() || !StartsWith(output.subspan(1), opening)) return std::nullopt;
+    ++begin;
+  }
+  const size_t end = begin + static_cast<size_t>(thinking_->tokens());
+  if (output.size() < end) return std::nullopt;
+  const auto forced = static_cast<int64_t>(output.size() - end);
+  if (forced >= thinking_->end_ids_size()) return std::nullopt;
+  const auto thought = output.subspan(begin, end - begin);
+  const bool closed =
+      std::find(thought.begin(), thought.end(), thinking_->closing_id()) != thought.end();
+  if (closed) return std::nullopt;
+  return thinking_->end_ids(static_cast<int>(forced));
+}
+
 std::span<const int32_t> TokenBans::After(std::span<const int32_t> output,
                                           std::span<const int32_t> more,
                                           std::vector<int32_t>* scratch) const {
+  if (const std::optional<int32_t> forced = ForcedAfter(output)) {
+    scratch->clear();
+    for (int32_t id = 0; id < vocabulary_; ++id) {
+      if (id != *forced) scratch->push_back(id);
+    }
+    return *scratch;
+  }
   std::vector<int32_t> extra;
   for (const std::vector<int32_t>& word : words_) {
     if (EndsWith(output, std::span(word).first(word.size() - 1))) extra.push_back(word.back());

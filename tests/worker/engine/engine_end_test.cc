@@ -250,6 +250,54 @@ TEST_CASE("bad_words: a single token never comes, a sequence is broken before it
   CHECK(harness.Of(4).tokens == std::vector<int32_t>(broken.begin() + 3, broken.end()));
 }
 
+TEST_CASE("thinking_budget: its end is forced, unless the model has closed thinking itself") {
+  const std::vector<int32_t> prompt = Prompt(9, 4);
+  Harness harness(SmallOptions());
+  const std::vector<int32_t> free = harness.Greedy(prompt, 12);
+  // Ids that the model would not draw.
+  std::vector<int32_t> absent;
+  for (int32_t id = 0; absent.size() < 3; ++id) {
+    if (std::find(free.begin(), free.end(), id) == free.end()) absent.push_back(id);
+  }
+  const int32_t ending = absent[0], closing = absent[1], other = absent[2];
+  const auto bounded = [&](uint64_t id, const v1::ThinkingBudget& budget, size_t known = 0) {
+    v1::Submit submit = MakeSubmit(id, prompt, 12);
+    *submit.mutable_thinking_budget() = budget;
+    submit.mutable_output_token_ids()->Add(free.begin(), free.begin() + known);
+    // The end comes although it is banned.
+    submit.add_bad_words()->add_ids(ending);
+    harness.Submit(submit);
+    harness.RunAll();
+    return harness.Of(id).tokens;
+  };
+  v1::ThinkingBudget budget;
+  budget.set_tokens(4);
+  budget.set_closing_id(closing);
+  for (const int32_t id : {ending, closing}) budget.add_end_ids(id);
+  const std::vector<int32_t> open = bounded(1, budget);
+  REQUIRE(open.size() == 12);
+  CHECK(std::equal(free.begin(), free.begin() + 4, open.begin()));
+  CHECK(open[4] == ending);
+  CHECK(open[5] == closing);
+  CHECK(std::count(open.begin() + 6, open.end(), ending) == 0);
+  // Continued elsewhere within its thinking, the same.
+  CHECK(bounded(2, budget, 3) == std::vector<int32_t>(open.begin() + 3, open.end()));
+  // The answer opens it: budget counts from there.
+  budget.add_opening_ids(free[0]);
+  const std::vector<int32_t> opened = bounded(3, budget);
+  CHECK(opened[5] == ending);
+  CHECK(opened[6] == closing);
+  // Not opened, or closed in time.
+  budget.set_opening_ids(0, other);
+  CHECK(bounded(4, budget) == free);
+  budget.clear_opening_ids();
+  budget.set_closing_id(free[2]);
+  CHECK(bounded(5, budget) == free);
+  budget.set_end_ids(1, 50);
+  CHECK(bounded(6, budget).empty());
+  CHECK_THAT(harness.Of(6).error, Catch::Contains("thinking_budget[1] is 50"));
+}
+
 TEST_CASE("bans with min_tokens add up; ids and words that cannot be are refused") {
   Harness harness(SmallOptions());
   const std::vector<int32_t> prompt = Prompt(9, 4);

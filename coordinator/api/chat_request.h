@@ -1,0 +1,39 @@
+// The rest of a chat's request once its door has read it: prompt, tools and thinking become a
+// generation's.
+// Thread rule: pure functions but for drawn ids. Errors: InvalidArgument naming the field.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/answer/answer_parser.h"
+#include "coordinator/api/chat_prompt.h"
+#include "coordinator/api/front_door.h"
+
+namespace tessera::coordinator {
+
+struct ChatRequest {
+  ChatPromptOptions prompt;
+  std::optional<bool> parallel_tool_calls;
+  std::optional<int64_t> thinking_token_budget;  // 0: the template leaves thinking out if it can
+};
+
+struct PreparedChat {
+  PromptThinking thinking = PromptThinking::kNone;    // at the prompt's end
+  std::shared_ptr<const AnswerFormat> answer_format;  // null: all is text
+  std::vector<std::string> not_enforced;              // fields that ask for more than is promised
+};
+
+// Fills the prompt of `request`, and what its flow needs to read the answer. Not checked against
+// the context.
+absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
+                                         const nlohmann::ordered_json& conversation,
+                                         ChatRequest chat, int64_t now_unix_seconds,
+                                         GenerationRequest& request);
+
+}  // namespace tessera::coordinator
