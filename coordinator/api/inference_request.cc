@@ -1,14 +1,19 @@
 #include "coordinator/api/inference_request.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/api/chat_prompt.h"
+#include "coordinator/api/chat_request.h"
+#include "coordinator/tokenizer/split_json.h"
 
 namespace tessera::coordinator {
 namespace {
+
+using Ordered = nlohmann::ordered_json;
 
 absl::Status CheckRange(const char* field, double value, double lowest, double highest) {
   if (value >= lowest && value <= highest) return absl::OkStatus();
@@ -116,6 +121,61 @@ absl::Status FitPrompt(const v1::GenerationOptions& o, const ServedModel& model,
   return FitToContext(model, max_tokens, request);
 }
 
+// An object that a field has as JSON text, members in its order; null where it is empty.
+absl::StatusOr<Ordered> ReadObject(const std::string& text, const char* field,
+                                   const std::string& where) {
+  if (text.empty()) return Ordered();
+  absl::StatusOr<SplitJson> read =
+      ParseSplit(absl::StrCat("{\"object\":", text, "}"), where,
+                 {.values = 1 << 20, .containers = 100'000, .strings = 500'000}, {"object"});
+  if (!read.ok()) return FieldError(field, std::string(read.status().message()));
+  if (read->all.size() == 1 && read->ordered["object"].is_object())
+    return std::move(read->ordered["object"]);
+  return FieldError(field, absl::StrCat(where, ": an object as JSON is expected"));
+}
+
+Ordered ReadMessage(const v1::ChatMessage& message) {
+  Ordered read = {{"role", message.role()}, {"content", message.content()}};
+  if (!message.reasoning().empty()) read["reasoning_content"] = message.reasoning();
+  if (!message.tool_call_id().empty()) read["tool_call_id"] = message.tool_call_id();
+  for (const v1::ToolCall& call : message.tool_calls()) {
+    read["tool_calls"].push_back(
+        {{"id", call.id()},
+         {"type", "function"},
+         {"function", {{"name", call.name()}, {"arguments", call.arguments()}}}});
+  }
+  return read;
+}
+
+// The chat as an HTTP body has it.
+absl::StatusOr<Ordered> ReadConversation(const v1::ChatRequest& request) {
+  Ordered conversation = {{"messages", Ordered::array()}};
+  for (const v1::ChatMessage& message : request.messages())
+    conversation["messages"].push_back(ReadMessage(message));
+  for (int i = 0; i < request.tools_size(); ++i) {
+    const v1::FunctionTool& tool = request.tools(i);
+    Ordered function = {{"name", tool.name()}};
+    if (!tool.description().empty()) function["description"] = tool.description();
+    absl::StatusOr<Ordered> parameters =
+        ReadObject(tool.parameters(), "tools", absl::StrCat("tools[", i, "].parameters"));
+    if (!parameters.ok()) return parameters.status();
+    if (!parameters->is_null()) function["parameters"] = *std::move(parameters);
+    conversation["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
+  }
+  const std::string& choice = request.tool_choice();
+  if (choice == "none" || choice == "auto" || choice == "required") {
+    conversation["tool_choice"] = choice;
+  } else if (!choice.empty()) {
+    conversation["tool_choice"] = {{"type", "function"}, {"function", {{"name", choice}}}};
+  }
+  constexpr char kVariables[] = "chat_template_kwargs";
+  absl::StatusOr<Ordered> variables =
+      ReadObject(request.chat_template_kwargs(), kVariables, kVariables);
+  if (!variables.ok()) return variables.status();
+  if (!variables->is_null()) conversation[kVariables] = *std::move(variables);
+  return conversation;
+}
+
 }  // namespace
 
 absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request,
@@ -146,27 +206,37 @@ absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& re
   return r;
 }
 
-absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
-                                           int64_t now_unix_seconds) {
+absl::StatusOr<InferenceCall> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
+                                       int64_t now_unix_seconds) {
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
   absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
-  if (!r.ok()) return r;
-  nlohmann::ordered_json conversation = {{"messages", nlohmann::ordered_json::array()}};
-  for (const v1::ChatMessage& message : request.messages()) {
-    conversation["messages"].push_back({{"role", message.role()}, {"content", message.content()}});
-  }
+  if (!r.ok()) return r.status();
+  absl::StatusOr<Ordered> conversation = ReadConversation(request);
+  if (!conversation.ok()) return conversation.status();
   std::optional<bool> add_generation_prompt;
   if (request.has_add_generation_prompt()) add_generation_prompt = request.add_generation_prompt();
   absl::StatusOr<ChatPromptOptions> prompt =
       ReadChatPromptOptions(add_generation_prompt, request.continue_final_message(), std::nullopt);
   if (!prompt.ok()) return prompt.status();
-  prompt->must_fit = !request.options().has_truncate_prompt_tokens();
-  absl::StatusOr<ChatPrompt> encoded = EncodeChat(model, conversation, *prompt, now_unix_seconds);
-  if (!encoded.ok()) return encoded.status();
-  r->prompt_token_ids = std::move(encoded->token_ids);
+  ChatRequest chat;
+  chat.prompt = *prompt;
+  chat.prompt.must_fit = !request.options().has_truncate_prompt_tokens();
+  if (request.has_enable_thinking()) chat.prompt.enable_thinking = request.enable_thinking();
+  if (!request.reasoning_effort().empty())
+    chat.prompt.reasoning_effort = request.reasoning_effort();
+  if (request.has_parallel_tool_calls()) chat.parallel_tool_calls = request.parallel_tool_calls();
+  if (request.has_thinking_token_budget()) {
+    chat.thinking_token_budget = request.thinking_token_budget();
+    absl::Status fits = CheckRange("thinking_token_budget", request.thinking_token_budget(), 0,
+                                   std::numeric_limits<int32_t>::max());
+    if (!fits.ok()) return fits;
+  }
+  absl::StatusOr<PreparedChat> prepared =
+      PrepareChat(model, *conversation, std::move(chat), now_unix_seconds, *r);
+  if (!prepared.ok()) return prepared.status();
   r->request_id = RequestIdOr(request.request_id());
   if (absl::Status s = FitPrompt(request.options(), model, std::nullopt, *r); !s.ok()) return s;
-  return r;
+  return InferenceCall{*std::move(r), std::move(prepared->answer_format)};
 }
 
 }  // namespace tessera::coordinator

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/statusor.h"
+#include "coordinator/answer/answer_parser.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/flow/generation.h"
 #include "proto/inference.pb.h"
@@ -13,7 +15,12 @@ namespace tessera::coordinator {
 
 absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request,
                                                  const ServedModel& model);
-absl::StatusOr<GenerationRequest> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
-                                           int64_t now_unix_seconds);
+
+struct InferenceCall {
+  GenerationRequest request;
+  std::shared_ptr<const AnswerFormat> answer_format;  // null: all is text
+};
+absl::StatusOr<InferenceCall> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
+                                       int64_t now_unix_seconds);
 
 }  // namespace tessera::coordinator

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/inference_reply.h"
 #include "coordinator/api/inference_request.h"
 #include "proto/inference.grpc.pb.h"
 #include "proto/protocol.h"
@@ -19,56 +20,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kStalled{1};
 
-v1::Logprob ToProto(const Tokenizer& tokenizer, const TokenChance& chance) {
-  v1::Logprob logprob;
-  logprob.set_token_id(chance.token_id);
-  logprob.set_token(tokenizer.TokenBytes(chance.token_id));
-  logprob.set_logprob(chance.logprob);
-  return logprob;
-}
-
-v1::TokenLogprobs ToProto(const Tokenizer& tokenizer, const PositionChances& position) {
-  v1::TokenLogprobs logprobs;
-  if (position.has_chosen) *logprobs.mutable_chosen() = ToProto(tokenizer, position.chosen);
-  for (const TokenChance& top : position.top) *logprobs.add_top() = ToProto(tokenizer, top);
-  return logprobs;
-}
-
-void AddEvent(const Tokenizer& tokenizer, const ChoiceEvent& event, v1::Choice& choice) {
-  choice.set_index(event.choice);
-  choice.mutable_text()->append(event.text);
-  choice.mutable_token_ids()->Add(event.token_ids.begin(), event.token_ids.end());
-  for (const PositionChances& position : event.logprobs)
-    *choice.add_logprobs() = ToProto(tokenizer, position);
-  if (event.finish != Finish::kNone)
-    choice.set_finish_reason(event.finish == Finish::kStop ? "stop" : "length");
-}
-
-v1::Usage ToProto(const GenerationUsage& usage) {
-  v1::Usage out;
-  out.set_prompt_tokens(usage.prompt_tokens);
-  out.set_completion_tokens(usage.completion_tokens);
-  out.set_cached_tokens(usage.cached_tokens);
-  return out;
-}
-
-v1::Timings ToProto(const GenerationTimings& timings) {
-  v1::Timings out;
-  out.set_queue_seconds(timings.queue_seconds);
-  out.set_prefill_replica(timings.prefill_replica);
-  out.set_prefill_seconds(timings.prefill_seconds);
-  if (timings.kv_transfer.has_value()) {
-    v1::KvMove* move = out.mutable_kv_transfer();
-    move->set_bytes(timings.kv_transfer->bytes);
-    move->set_seconds(timings.kv_transfer->seconds);
-    move->set_hidden_share(timings.kv_transfer->hidden_share);
-    move->set_transport(timings.kv_transfer->transport);
-    move->set_codec(timings.kv_transfer->codec);
-  }
-  out.set_decode_replica(timings.decode_replica);
-  out.set_decode_seconds(timings.decode_seconds);
-  out.set_decode_tokens(timings.decode_tokens);
-  return out;
+// A writer for each choice of the answer.
+std::vector<ChoiceWriter> WritersOf(const ServedModel& model, const InferenceCall& call) {
+  std::vector<ChoiceWriter> writers;
+  for (int32_t i = 0; i < call.request.choice_count; ++i)
+    writers.emplace_back(*model.tokenizer, call.answer_format);
+  return writers;
 }
 
 // What every call has in common: the one owner of a generation that both gRPC and the generation's
@@ -108,12 +65,12 @@ class SharedReactor : public Reactor,
   // Before gRPC hears of it.
   void Hold() { self_ = this->shared_from_this(); }
 
-  void Begin(GenerationService& service, absl::StatusOr<GenerationRequest> request) {
-    absl::Status status = request.status();
-    if (request.ok() && !Cancelled()) {
-      Prepare(*request);
+  void Begin(GenerationService& service, absl::StatusOr<InferenceCall> asked) {
+    absl::Status status = asked.status();
+    if (asked.ok() && !Cancelled()) {
+      Prepare(*asked);
       absl::StatusOr<std::unique_ptr<GenerationHandle>> handle =
-          service.Start(*std::move(request), this->shared_from_this());
+          service.Start(std::move(asked->request), this->shared_from_this());
       if (handle.ok())
         state_.SetHandle(*std::move(handle));
       else
@@ -141,7 +98,7 @@ class SharedReactor : public Reactor,
   }
 
  protected:
-  virtual void Prepare(const GenerationRequest& request) = 0;
+  virtual void Prepare(const InferenceCall& asked) = 0;
   // Ends the call once; later ends are ignored.
   virtual void Abandon(const absl::Status& status) = 0;
   CallState state_;
@@ -177,7 +134,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
   }
   void OnChoice(ChoiceEvent event) override {
     std::lock_guard lock(mutex_);
-    if (!finished_) AddEvent(*model_.tokenizer, event, *reply_.mutable_choices(event.choice));
+    if (!finished_) writers_[event.choice].Add(event, *reply_.mutable_choices(event.choice));
   }
   void OnEnd(const absl::Status& status, const GenerationUsage& usage,
              const std::string& replica) override {
@@ -193,8 +150,10 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
   }
 
  private:
-  void Prepare(const GenerationRequest& request) override {
+  void Prepare(const InferenceCall& asked) override {
+    const GenerationRequest& request = asked.request;
     show_timings_ = request.show_timings;
+    writers_ = WritersOf(model_, asked);
     for (int32_t i = 0; i < request.choice_count; ++i) {
       v1::Choice& choice = *reply_.add_choices();
       choice.set_index(i);
@@ -213,6 +172,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
 
   const ServedModel& model_;
   v1::CompletionReply& reply_;
+  std::vector<ChoiceWriter> writers_;  // of the choices
   bool show_timings_ = false;
   std::mutex mutex_;
   bool finished_ = false;
@@ -230,7 +190,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
   void OnPromptLogprobs(std::vector<PositionChances>) override {}  // refused where asked for
   void OnChoice(ChoiceEvent event) override {
     v1::CompletionChunk chunk = NewChunk();
-    AddEvent(*model_.tokenizer, event, *chunk.mutable_choice());
+    writers_[event.choice].Add(event, *chunk.mutable_choice());
     Push(std::move(chunk));
   }
   void OnEnd(const absl::Status& status, const GenerationUsage& usage,
@@ -256,8 +216,10 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
   }
 
  private:
-  void Prepare(const GenerationRequest& request) override {
+  void Prepare(const InferenceCall& asked) override {
+    const GenerationRequest& request = asked.request;
     show_timings_ = request.show_timings;
+    writers_ = WritersOf(model_, asked);
     if (request.prompt_text.empty()) return;
     for (int32_t i = 0; i < request.choice_count; ++i) {
       ChoiceEvent event;
@@ -322,6 +284,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
   const ServedModel& model_;
   const std::string id_;
   const int64_t max_pending_bytes_;
+  std::vector<ChoiceWriter> writers_;  // of the choices
   bool show_timings_ = false;
   std::mutex mutex_;
   std::deque<v1::CompletionChunk> pending_;
@@ -344,7 +307,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                      const v1::CompletionRequest* request,
                                      v1::CompletionReply* reply) override {
     auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), "cmpl-", *reply);
-    return Begin(context, call, *request, [=, this] { return ReadCompletion(*request, *model_); });
+    return Begin(context, call, *request, [=, this] { return Read(*request); });
   }
   grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
                                  const v1::ChatRequest* request,
@@ -357,8 +320,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
       grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
     auto call =
         std::make_shared<StreamCall>(*context, *model_, "cmpl-", options_.max_pending_bytes);
-    return Begin(context, call, *request,
-                 [=, this] { return ForStream(ReadCompletion(*request, *model_)); });
+    return Begin(context, call, *request, [=, this] { return ForStream(Read(*request)); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
       grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
@@ -431,9 +393,15 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   }
 
   template <typename Call>
-  void Start(Call& call, absl::StatusOr<GenerationRequest> request) {
-    if (!request.ok() && options_.refused) options_.refused(request.status().code());
-    call.Begin(service_, std::move(request));
+  void Start(Call& call, absl::StatusOr<InferenceCall> asked) {
+    if (!asked.ok() && options_.refused) options_.refused(asked.status().code());
+    call.Begin(service_, std::move(asked));
+  }
+
+  absl::StatusOr<InferenceCall> Read(const v1::CompletionRequest& request) const {
+    absl::StatusOr<GenerationRequest> read = ReadCompletion(request, *model_);
+    if (!read.ok()) return read.status();
+    return InferenceCall{*std::move(read), nullptr};
   }
 
   template <typename Request, typename Work>
@@ -449,11 +417,11 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     return reactor;
   }
 
-  static absl::StatusOr<GenerationRequest> ForStream(absl::StatusOr<GenerationRequest> request) {
-    if (request.ok() && request->prompt_logprobs >= 0) {
+  static absl::StatusOr<InferenceCall> ForStream(absl::StatusOr<InferenceCall> asked) {
+    if (asked.ok() && asked->request.prompt_logprobs >= 0) {
       return FieldError("prompt_logprobs", "prompt_logprobs: only without a stream");
     }
-    return request;
+    return asked;
   }
 
   absl::Status CheckKey(const grpc::CallbackServerContext& context) const {

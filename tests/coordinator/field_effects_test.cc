@@ -3,6 +3,7 @@
 // needs a line here, which says how it is seen.
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -304,6 +305,47 @@ TEST_CASE("every option of a gRPC generation has an effect") {
       }
     }
     CHECK(seen(request) != without);
+  }
+}
+
+TEST_CASE("every field of a gRPC chat has an effect") {
+  const auto model = ShowingModel();
+  const auto seen = [&](const v1::ChatRequest& request) {
+    const absl::StatusOr<InferenceCall> read = ReadChat(request, *model, 1700000000);
+    if (!read.ok()) return read.status().ToString();
+    const auto& format = read->answer_format;
+    return Dump(read->request) + (format != nullptr && format->one_call ? "one call" : "");
+  };
+  v1::ChatRequest base;
+  v1::ChatMessage& user = *base.add_messages();
+  user.set_role("user");
+  user.set_content("What is");
+  base.add_tools()->set_name("f");
+  base.mutable_options()->set_seed(1);
+  std::map<std::string, std::function<void(v1::ChatRequest&)>> effects;
+  using R = v1::ChatRequest;
+  effects["model"] = [](R& r) { r.set_model("another"); };
+  effects["messages"] = [](R& r) { r.mutable_messages(0)->set_content("other"); };
+  effects["options"] = [](R& r) { r.mutable_options()->set_temperature(0.5f); };
+  effects["add_generation_prompt"] = [](R& r) { r.set_add_generation_prompt(false); };
+  effects["continue_final_message"] = [](R& r) { r.set_continue_final_message(true); };
+  effects["tools"] = [](R& r) { r.mutable_tools(0)->set_parameters("{\"type\": \"object\"}"); };
+  effects["tool_choice"] = [](R& r) { r.set_tool_choice("none"); };
+  effects["parallel_tool_calls"] = [](R& r) { r.set_parallel_tool_calls(false); };
+  effects["enable_thinking"] = [](R& r) { r.set_enable_thinking(true); };
+  effects["reasoning_effort"] = [](R& r) { r.set_reasoning_effort("high"); };
+  effects["chat_template_kwargs"] = [](R& r) { r.set_chat_template_kwargs("{\"extra\": 1}"); };
+  effects["thinking_token_budget"] = [](R& r) { r.set_thinking_token_budget(5); };
+  const auto* fields = v1::ChatRequest::descriptor();
+  for (int i = 0; i < fields->field_count(); ++i) {
+    const std::string name = fields->field(i)->name();
+    if (name == "request_id") continue;
+    INFO(name);
+    const auto effect = effects.find(name);
+    REQUIRE(effect != effects.end());  // a new field: add a line that shows its effect
+    v1::ChatRequest request = base;
+    effect->second(request);
+    CHECK(seen(request) != seen(base));
   }
 }
 

@@ -23,10 +23,11 @@ using grpc::StatusCode;
 
 class GrpcDoor {
  public:
-  explicit GrpcDoor(InferenceServiceOptions options = {}) {
+  explicit GrpcDoor(InferenceServiceOptions options = {},
+                    std::shared_ptr<const ServedModel> model = DoorModel()) {
     service.SetScript(Say({{"one", 40}, {" two", 41}}));
     options.now_unix_seconds = [] { return int64_t{1700000001}; };
-    inference_ = MakeInferenceService(std::move(options), DoorModel(), service);
+    inference_ = MakeInferenceService(std::move(options), std::move(model), service);
     grpc::ServerBuilder builder;
     builder.RegisterService(inference_.get());
     builder.SetMaxReceiveMessageSize(32 << 20);
@@ -113,6 +114,78 @@ TEST_CASE("a unary completion and a unary chat") {
   CHECK(chat.timings().kv_transfer().bytes() == 4096);
   CHECK(chat.timings().decode_replica() == "r0");
   CHECK(door.service.last_request().prompt_token_ids.back() == 4);  // <|assistant|>
+}
+
+TEST_CASE("a chat with tools and thinking, whole and as a stream") {
+  GrpcDoor door({}, ToolModel());
+  const std::string call =
+      "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"zone\": \"a\"}}\n</tool_call>";
+  door.service.SetScript(Says("<think>\nHm.\n</think>\n\nI look.\n" + call));
+  v1::ChatRequest request = Chat();
+  v1::FunctionTool& tool = *request.add_tools();
+  tool.set_name("clock");
+  tool.set_parameters(R"({"type": "object", "properties": {"zone": {"type": "string"}}})");
+  grpc::ClientContext context;
+  v1::CompletionReply whole;
+  REQUIRE(door.stub->Chat(&context, request, &whole).ok());
+  const v1::Choice& choice = whole.choices(0);
+  CHECK(choice.reasoning() == "Hm.");
+  CHECK(choice.text() == "I look.");
+  CHECK(choice.finish_reason() == "tool_calls");
+  REQUIRE(choice.tool_calls_size() == 1);
+  CHECK(choice.tool_calls(0).name() == "clock");
+  CHECK(choice.tool_calls(0).arguments() == "{\"zone\": \"a\"}");
+  CHECK_THAT(choice.tool_calls(0).id(), Catch::StartsWith("call_"));
+
+  grpc::ClientContext streaming;
+  const auto reader = door.stub->StreamChat(&streaming, request);
+  v1::CompletionChunk chunk;
+  std::string text, reasoning, arguments, names, finish;
+  while (reader->Read(&chunk)) {
+    text += chunk.choice().text();
+    reasoning += chunk.choice().reasoning();
+    finish += chunk.choice().finish_reason();
+    for (const v1::ToolCall& piece : chunk.choice().tool_calls()) {
+      arguments += piece.arguments();
+      names += piece.name();
+    }
+  }
+  REQUIRE(reader->Finish().ok());
+  CHECK(text == "I look.");
+  CHECK(reasoning == "Hm.");
+  CHECK(names == "clock");
+  CHECK(arguments == "{\"zone\": \"a\"}");
+  CHECK(finish == "tool_calls");
+
+  // The history goes to the template as it came.
+  v1::ChatMessage& answer = *request.add_messages();
+  answer.set_role("assistant");
+  v1::ToolCall& made = *answer.add_tool_calls();
+  made.set_id("call_1");
+  made.set_name("clock");
+  made.set_arguments(R"({"zone": "b", "a": 1})");
+  v1::ChatMessage& result = *request.add_messages();
+  result.set_role("tool");
+  result.set_content("noon");
+  result.set_tool_call_id("call_1");
+  request.set_tool_choice("clock");
+  grpc::ClientContext again;
+  REQUIRE(door.stub->Chat(&again, request, &whole).ok());
+  const std::string prompt = ToolModel()->tokenizer->Decode(
+      door.service.last_request().prompt_token_ids, /*skip_special_tokens=*/false);
+  CHECK_THAT(prompt,
+             Contains("{\"name\": \"clock\", \"arguments\": {\"zone\": \"b\", \"a\": 1}}"
+                      "\n</tool_call>[tool]noon[assistant]<tool_call>\n{\"name\": \"clock\""));
+
+  const auto refused = [&](const char* parameters) {
+    v1::ChatRequest bad = request;
+    bad.mutable_tools(0)->set_parameters(parameters);
+    grpc::ClientContext last;
+    return door.stub->Chat(&last, bad, &whole).error_message();
+  };
+  CHECK_THAT(refused("{"), Contains("tools[0].parameters"));
+  CHECK_THAT(refused("5"), Contains("tools[0].parameters: an object as JSON is expected"));
+  CHECK_THAT(refused("{}, \"x\": {}"), Contains("tools[0].parameters: an object as JSON"));
 }
 
 TEST_CASE("an echo is the prompt as sent; without a prompt a document begins") {

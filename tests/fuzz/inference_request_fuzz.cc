@@ -76,7 +76,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   tessera::v1::ChatRequest chat;
   if (chat.ParseFromArray(data, static_cast<int>(size))) {
-    CheckRequest(tessera::coordinator::ReadChat(chat, Model(), 1700000000));
+    auto read = tessera::coordinator::ReadChat(chat, Model(), 1700000000);
+    if (read.ok()) {
+      CheckRequest(std::move(read->request));
+    } else {
+      CheckRequest(read.status());
+    }
   }
   return 0;
 }
