@@ -405,7 +405,8 @@ class Coordinator {
     api.waiting = [this] { return WaitingReplicas(); };
     api.load = [this] { return flow_->requests_in_flight(); };
     api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
-    api.other_paths = PlanPaths(!options_.open_loopback || !options_.admin_key_file.empty());
+    api.other_routes =
+        PlanRoutes(*desk_, !options_.open_loopback || !options_.admin_key_file.empty());
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
@@ -419,22 +420,14 @@ class Coordinator {
       metrics_->OnRefused(status == 503 ? absl::StatusCode::kUnavailable
                                         : absl::StatusCode::kInvalidArgument);
     };
-    http.admit = MakeHttpAdmission(
-        {.allowed_hosts = options_.allowed_hosts,
-         .allowed_origins = options_.allowed_origins,
-         .machine_name = MachineName()},
-        [this](const HttpRequest& header) {
-          const bool plan = header.path == kPlanPath || header.path == kApplyPlanPath;
-          return HttpAdmission{plan ? AdmitPlanRequest(*desk_, header) : api_->Admit(header), {}};
-        });
+    http.admit = MakeHttpAdmission({.allowed_hosts = options_.allowed_hosts,
+                                    .allowed_origins = options_.allowed_origins,
+                                    .machine_name = MachineName()},
+                                   [this](const HttpRequest& header) {
+                                     return HttpAdmission{api_->Admit(header), {}};
+                                   });
     const auto handle = [this](std::shared_ptr<HttpExchange> exchange) {
-      if (exchange->request().path == kPlanPath) {
-        HandlePlanRequest(*desk_, std::move(exchange));
-      } else if (exchange->request().path == kApplyPlanPath) {
-        HandleApplyPlan(*desk_, std::move(exchange));
-      } else {
-        api_->Handle(std::move(exchange));
-      }
+      api_->Handle(std::move(exchange));
     };
     auto started = HttpServer::Start(http, handle);
     if (!started.ok()) return started.status();

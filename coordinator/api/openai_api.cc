@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/api/chat_prompt.h"
 #include "coordinator/api/messages_request.h"
 #include "coordinator/api/openai_call.h"
@@ -61,12 +62,9 @@ class Api final : public OpenAiApi {
   std::optional<HttpResponse> Admit(const HttpRequest& header) const override {
     const std::string request_id = RequestIdOr(header.request_id);
     const Route* route = Find(header.path);
-    if (route == nullptr) {
-      return ErrorResponse(absl::NotFoundError(absl::StrCat("there is no endpoint ", header.path)),
-                           request_id);
-    }
-    const bool head = header.method == "HEAD" && route->method == "GET";
-    if (header.method != route->method && !head) return WrongMethod(*route, header, request_id);
+    if (route == nullptr) return AdmitOther(header, request_id);
+    if (!Takes(*route, header))
+      return WrongMethod({std::string(route->method)}, header, request_id);
     if (!route->needs_key || KeyFits(header.authorization)) return std::nullopt;
     const absl::Status status = absl::UnauthenticatedError(
         "the API key is missing or wrong (header Authorization: Bearer KEY, or x-api-key: KEY)");
@@ -78,6 +76,10 @@ class Api final : public OpenAiApi {
     const HttpRequest& request = exchange->request();
     const std::string request_id = RequestIdOr(request.request_id);
     const Route* route = Find(request.path);
+    if (route == nullptr) {
+      FindOther(request)->handle(std::move(exchange));
+      return;
+    }
     const absl::Status taken = large_bodies_.Read(
         request.body.size(),
         [this, route, exchange, request_id] { (this->*route->handle)(exchange, request_id); });
@@ -174,19 +176,49 @@ class Api final : public OpenAiApi {
     if (options_.refused) options_.refused(status.code());
   }
 
-  static HttpResponse WrongMethod(const Route& route, const HttpRequest& header,
-                                  const std::string& request_id) {
+  static bool Takes(const ApiPath& path, const HttpRequest& header) {
+    return header.method == path.method || (header.method == "HEAD" && path.method == "GET");
+  }
+
+  // Null where there is no such row for the request's method.
+  const OtherRoute* FindOther(const HttpRequest& header) const {
+    for (const OtherRoute& route : options_.other_routes) {
+      if (route.path == header.path && Takes(route, header)) return &route;
+    }
+    return nullptr;
+  }
+
+  std::optional<HttpResponse> AdmitOther(const HttpRequest& header,
+                                         const std::string& request_id) const {
+    std::vector<std::string> methods;
+    for (const OtherRoute& route : options_.other_routes) {
+      if (route.path != header.path) continue;
+      if (methods.empty()) {
+        if (std::optional<HttpResponse> refused = route.admit(header)) return refused;
+      }
+      methods.emplace_back(route.method);
+    }
+    if (methods.empty()) {
+      return ErrorResponse(absl::NotFoundError(absl::StrCat("there is no endpoint ", header.path)),
+                           request_id);
+    }
+    if (FindOther(header) != nullptr) return std::nullopt;
+    return WrongMethod(methods, header, request_id);
+  }
+
+  static HttpResponse WrongMethod(const std::vector<std::string>& methods,
+                                  const HttpRequest& header, const std::string& request_id) {
     HttpResponse response;
     response.status = 405;
     const Json error = {
         {"error",
-         {{"message", absl::StrCat(std::string(route.path), " takes ", std::string(route.method),
+         {{"message", absl::StrCat(header.path, " takes ", absl::StrJoin(methods, " and "),
                                    ", not ", header.method)},
           {"type", "invalid_request_error"},
           {"param", nullptr},
           {"code", nullptr}}}};
     response.body = error.dump(-1, ' ', false, Json::error_handler_t::replace);
-    response.headers = {{"Allow", std::string(route.method)}, {"X-Request-Id", request_id}};
+    response.headers = {{"Allow", absl::StrJoin(methods, ", ")}, {"X-Request-Id", request_id}};
     return response;
   }
 
@@ -298,7 +330,7 @@ class Api final : public OpenAiApi {
   void Description(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     std::vector<ApiPath> paths(Routes().begin(), Routes().end());
     for (ApiPath& path : paths) path.needs_key = path.needs_key && !options_.api_keys.empty();
-    paths.insert(paths.end(), options_.other_paths.begin(), options_.other_paths.end());
+    paths.insert(paths.end(), options_.other_routes.begin(), options_.other_routes.end());
     exchange->Respond(JsonResponse(OpenApiDocument(paths, options_.version), request_id));
   }
 

@@ -1,9 +1,11 @@
 // The HTTP front door: OpenAI-compatible endpoints over http_server and a GenerationService.
 //
 //   POST /v1/completions  /v1/chat/completions  /v1/responses  /v1/messages
-//        /v1/messages/count_tokens  /tokenize  /detokenize
-//   GET  /v1/models  /v1/models/{id}  /health /healthz /livez /ping  /ready /readyz  /load
-//        /version  /metrics  /openapi.json
+//        /v1/messages/count_tokens  /tokenize  /detokenize  /apply-template
+//   GET  /v1/models  /v1/models/{id}  /tokenizer_info  /health /healthz /livez /ping
+//        /ready /readyz  /load  /version  /metrics  /openapi.json
+//
+// and the rows of others (other_routes).
 //
 // Large bodies are parsed, rendered and tokenised on a thread of its own, so that no stream waits
 // for them. Thread rule: Handle may be called from any thread; it never blocks. All that it borrows
@@ -24,6 +26,13 @@
 
 namespace tessera::coordinator {
 
+// A row of others in the table of routes. Rows of one path stand together, and have one `admit`.
+struct OtherRoute : ApiPath {
+  // By its header: nullopt, or the error to answer with. Asked before the method is looked at.
+  std::function<std::optional<HttpResponse>(const HttpRequest&)> admit;
+  std::function<void(std::shared_ptr<HttpExchange>)> handle;
+};
+
 struct OpenAiApiOptions {
   std::vector<std::string> api_keys;        // empty: none is asked for
   int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
@@ -36,7 +45,7 @@ struct OpenAiApiOptions {
   std::function<int64_t()> load;  // requests that run or wait
   // Called for each request to generate that the door refuses itself.
   std::function<void(absl::StatusCode)> refused;
-  std::vector<ApiPath> other_paths;           // that others serve, for /openapi.json
+  std::vector<OtherRoute> other_routes;
   std::string version;                        // of this build
   std::function<std::string()> metrics;       // Prometheus text
   std::function<int64_t()> now_unix_seconds;  // time of day: for `created` and templates

@@ -2,10 +2,12 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/openai_call.h"
 #include "proto/document.h"
@@ -49,17 +51,6 @@ bool ReadBody(HttpExchange& exchange, const std::string& request_id,
   return status.ok();
 }
 
-HttpResponse NotAllowed(const std::string& path, const std::string& methods,
-                        const std::string& request_id) {
-  HttpResponse response;
-  response.status = 405;
-  response.headers = {{"Allow", methods}, {"X-Request-Id", request_id}};
-  response.body = absl::StrCat(R"({"error":{"message":")", path, " takes ",
-                               absl::StrReplaceAll(methods, {{", ", " and "}}),
-                               R"(","type":"invalid_request_error","param":null,"code":null}})");
-  return response;
-}
-
 std::vector<RequestField> FieldsOf(const google::protobuf::Descriptor& request) {
   std::vector<RequestField> fields;
   for (int i = 0; i < request.field_count(); ++i)
@@ -67,43 +58,48 @@ std::vector<RequestField> FieldsOf(const google::protobuf::Descriptor& request) 
   return fields;
 }
 
-}  // namespace
-
-std::vector<ApiPath> PlanPaths(bool needs_key) {
-  static const auto* const plan =
-      new std::vector<RequestField>(FieldsOf(*v1::PlanRequest::descriptor()));
-  static const auto* const apply =
-      new std::vector<RequestField>(FieldsOf(*v1::ApplyPlanRequest::descriptor()));
-  return {{"POST", kPlanPath, "Plans a deployment; needs the admin key.", needs_key, *plan},
-          {"GET", kPlanPath, "The plan in force; needs the admin key.", needs_key},
-          {"POST", kApplyPlanPath, "Carries a plan out; needs the admin key.", needs_key, *apply}};
+void RespondRunning(PlanningDesk& desk, HttpExchange& exchange) {
+  RespondMessage(exchange, desk.Running(), RequestIdOr(exchange.request().request_id));
 }
 
-std::optional<HttpResponse> AdmitPlanRequest(const PlanningDesk& desk, const HttpRequest& header) {
-  const std::string request_id = RequestIdOr(header.request_id);
-  if (absl::Status s = desk.CheckAdmin(header.authorization); !s.ok())
-    return ErrorResponse(s, request_id);
-  const bool reads = header.method == "GET" || header.method == "HEAD";
-  if (header.method == "POST" || (reads && header.path == kPlanPath)) return std::nullopt;
-  return NotAllowed(header.path, header.path == kPlanPath ? "GET, POST" : "POST", request_id);
-}
-
-void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
+void Plan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
   const std::string request_id = RequestIdOr(exchange->request().request_id);
-  if (exchange->request().method != "POST") {
-    RespondMessage(*exchange, desk.Running(), request_id);
-    return;
-  }
   v1::PlanRequest asked;
   if (ReadBody(*exchange, request_id, &asked))
     desk.Plan(std::move(asked), Responder<v1::PlanReply>(exchange, request_id));
 }
 
-void HandleApplyPlan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
+void Apply(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
   const std::string request_id = RequestIdOr(exchange->request().request_id);
   v1::ApplyPlanRequest asked;
   if (ReadBody(*exchange, request_id, &asked))
     desk.Apply(std::move(asked), Responder<v1::ApplyPlanReply>(exchange, request_id));
+}
+
+}  // namespace
+
+std::vector<OtherRoute> PlanRoutes(PlanningDesk& desk, bool needs_key) {
+  constexpr std::string_view kPlan = "/v1/plan";
+  static const auto* const plan =
+      new std::vector<RequestField>(FieldsOf(*v1::PlanRequest::descriptor()));
+  static const auto* const apply =
+      new std::vector<RequestField>(FieldsOf(*v1::ApplyPlanRequest::descriptor()));
+  const auto admit = [&desk](const HttpRequest& header) -> std::optional<HttpResponse> {
+    const absl::Status status = desk.CheckAdmin(header.authorization);
+    if (status.ok()) return std::nullopt;
+    return ErrorResponse(status, RequestIdOr(header.request_id));
+  };
+  using Exchange = std::shared_ptr<HttpExchange>;
+  return {
+      {{"GET", kPlan, "The plan in force; needs the admin key.", needs_key},
+       admit,
+       [&desk](const Exchange& exchange) { RespondRunning(desk, *exchange); }},
+      {{"POST", kPlan, "Plans a deployment; needs the admin key.", needs_key, *plan},
+       admit,
+       [&desk](Exchange exchange) { Plan(desk, std::move(exchange)); }},
+      {{"POST", "/v1/plan/apply", "Carries a plan out; needs the admin key.", needs_key, *apply},
+       admit,
+       [&desk](Exchange exchange) { Apply(desk, std::move(exchange)); }}};
 }
 
 }  // namespace tessera::coordinator

@@ -9,29 +9,15 @@
 // All need the admin key (see planning_desk). Thread rule: any thread; never blocks.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string_view>
 #include <vector>
 
-#include "coordinator/api/openapi.h"
+#include "coordinator/api/openai_api.h"
 #include "coordinator/deployment/planning_desk.h"
-#include "coordinator/http/http_server.h"
 
 namespace tessera::coordinator {
 
-inline constexpr std::string_view kPlanPath = "/v1/plan";
-inline constexpr std::string_view kApplyPlanPath = "/v1/plan/apply";
-
-// The door's entries in the OpenAPI document. `needs_key`: the desk asks for the admin key.
-std::vector<ApiPath> PlanPaths(bool needs_key);
-
-// Whether a request for one of the paths may go on to its handler, by its header: nullopt, or the
-// error to answer with (no admin key, another method).
-std::optional<HttpResponse> AdmitPlanRequest(const PlanningDesk& desk, const HttpRequest& header);
-
-// Of requests that were admitted. `desk` must outlive the answer.
-void HandlePlanRequest(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange);
-void HandleApplyPlan(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange);
+// The door's rows in the table of routes. `needs_key`: the desk asks for the admin key. `desk` must
+// outlive them and their answers.
+std::vector<OtherRoute> PlanRoutes(PlanningDesk& desk, bool needs_key);
 
 }  // namespace tessera::coordinator

@@ -406,4 +406,37 @@ TEST_CASE("a silent stream is told that it waits") {
   clock.join();
 }
 
+TEST_CASE("rows of others have their own admission, and both methods of a path are named") {
+  OpenAiApiOptions options;
+  const auto admit = [](const HttpRequest& header) -> std::optional<HttpResponse> {
+    if (header.authorization == "Bearer admin") return std::nullopt;
+    HttpResponse response;
+    response.status = 401;
+    return response;
+  };
+  const auto says = [](const std::string& what) {
+    return [what](const std::shared_ptr<HttpExchange>& exchange) {
+      HttpResponse response;
+      response.body = what + exchange->request().body;
+      exchange->Respond(std::move(response));
+    };
+  };
+  options.other_routes = {{{"GET", "/x", "Reads.", true}, admit, says("read")},
+                          {{"POST", "/x", "Writes.", true}, admit, says("written ")}};
+  Door door(options);
+  constexpr std::string_view kKey = "Authorization: Bearer admin\r\n";
+  CHECK(door.Get("/x").status == 401);
+  CHECK(door.Get("/x", kKey).body == "read");
+  CHECK(door.Post("/x", "{}", kKey).body == "written {}");
+  HttpClient client(door.port());
+  REQUIRE(client.SendRequest("PUT", "/x", "{}", kKey));
+  const HttpReply wrong = client.Receive();
+  CHECK(wrong.status == 405);
+  CHECK(wrong.head.find("Allow: GET, POST\r\n") != std::string::npos);
+  CHECK(Door::ErrorOf(wrong) == "405 - /x takes GET and POST, not PUT");
+  const Json paths = Json::parse(door.Get("/openapi.json").body)["paths"];
+  CHECK(paths["/x"].size() == 2);
+  CHECK(door.Get("/y").status == 404);
+}
+
 }  // namespace tessera::coordinator
