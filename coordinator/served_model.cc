@@ -121,6 +121,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   served.tokenizer = *std::move(tokenizer);
   served.defaults = *defaults;
   served.max_model_len_tokens = model.max_positions();
+  served.embedding_width = model.embedding_width();
   if (options.max_model_len_tokens > 0) {
     if (options.max_model_len_tokens > model.max_positions()) {
       return absl::InvalidArgumentError(

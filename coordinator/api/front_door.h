@@ -42,6 +42,7 @@ struct ServedModel {
       std::make_shared<CurrentFingerprint>();
   std::string folder;
   int64_t max_model_len_tokens = 0;
+  int64_t embedding_width = 0;  // of the rows that embeddings are made of
   int64_t created_unix_seconds = 0;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ProbedTemplate> chat_template;  // absent: chat is refused, saying so

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/api/chat_prompt.h"
+#include "coordinator/api/embeddings.h"
 #include "coordinator/api/messages_request.h"
 #include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
@@ -116,7 +117,7 @@ class Api final : public OpenAiApi {
       if (!path.ends_with(kModelParameter)) return asked == path;
       return asked.starts_with(path.substr(0, path.size() - kModelParameter.size()));
     }
-    bool generates() const { return streams; }
+    bool generates() const { return streams || form == AnswerForm::kEmbeddings; }
   };
 
   static std::span<const Route> Routes() {
@@ -136,6 +137,9 @@ class Api final : public OpenAiApi {
           CountTokensFields()},
          &Api::CountTokens,
          AnswerForm::kMessages},
+        {{"POST", "/v1/embeddings", "Texts to vectors.", true, EmbeddingsFields()},
+         &Api::Embed,
+         AnswerForm::kEmbeddings},
         {{"GET", "/v1/models", "The served model, once per name.", true}, &Api::ListModels},
         {{"GET", "/v1/models/{model}", "One name of the served model.", true}, &Api::GetModel},
         {{"POST", "/tokenize", "Text or messages to token ids.", true, TokenizeFields()},
@@ -263,6 +267,12 @@ class Api final : public OpenAiApi {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
     Begin(ReadCompletionCall(body->all, body->ordered, *model_), exchange, request_id);
+  }
+
+  void Embed(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
+    if (!body.has_value()) return;
+    Begin(ReadEmbeddingsCall(body->all, *model_), exchange, request_id);
   }
 
   void Begin(absl::StatusOr<OpenAiCall> call, std::shared_ptr<HttpExchange> exchange,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/embeddings.h"
 #include "coordinator/api/messages_reply.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/responses_reply.h"
@@ -18,6 +19,7 @@ std::unique_ptr<AnswerWriter> MakeWriter(const ServedModel& model, const OpenAiC
   switch (call.form) {
     case AnswerForm::kMessages: return std::make_unique<MessagesReply>(model, call);
     case AnswerForm::kResponses: return std::make_unique<ResponsesReply>(model, call, created);
+    case AnswerForm::kEmbeddings: return std::make_unique<EmbeddingsReply>(model, call);
     case AnswerForm::kOpenAi: break;
   }
   return std::make_unique<OpenAiReply>(model, call, created);

@@ -218,6 +218,18 @@ constexpr auto kMessagesRequest = Join(std::to_array<RequestField>({
                                        }),
                                        kCountTokens);
 
+constexpr auto kEmbeddings = std::to_array<RequestField>({
+    Plain("model", kString),
+    Required("input", kPrompt),
+    Integer("dimensions", 1, kMaxInt32),
+    Plain("encoding_format", kString),
+    Integer("truncate_prompt_tokens", -1, kMaxInt32),
+    Plain("add_special_tokens", kBool),
+    Plain("cache_salt", kString),
+    Integer("priority", -kMaxInt32, kMaxInt32),
+    NoEffect("user", kString),
+});
+
 // What the prompt of a chat is made of, messages aside.
 constexpr auto kTemplating = std::to_array<RequestField>({
     Plain("model", kString),
@@ -261,6 +273,7 @@ std::span<const RequestField> ChatFields() { return kChat; }
 std::span<const RequestField> ResponsesFields() { return kResponses; }
 std::span<const RequestField> MessagesFields() { return kMessagesRequest; }
 std::span<const RequestField> CountTokensFields() { return kCountTokens; }
+std::span<const RequestField> EmbeddingsFields() { return kEmbeddings; }
 std::span<const RequestField> TokenizeFields() { return kTokenize; }
 std::span<const RequestField> ApplyTemplateFields() { return kApplyTemplate; }
 std::span<const RequestField> DetokenizeFields() { return kDetokenize; }

@@ -75,6 +75,7 @@ struct GenerationRequest {
   // The first of its group: the others wait with it, and have no queue timeout of their own.
   bool leads_group = true;
   bool show_timings = false;  // the answer says what GenerationTimings has
+  bool final_rows = false;    // each event has the final row of its last token
 };
 
 struct TokenChance {
@@ -103,6 +104,8 @@ struct ChoiceEvent {
   std::vector<int32_t> token_ids;
   std::vector<PositionChances> logprobs;  // one per token id, when asked for
   bool ends_with_stop_token = false;      // the last of token_ids is an eos or stop id
+  // When asked for: the row that the last token was drawn from, behind the final norm.
+  std::vector<float> final_row;
   Finish finish = Finish::kNone;
   std::string
       stop_reason;  // the stop string, or the decimal stop token id given by the client; else empty

@@ -90,6 +90,7 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
     }
     ChoiceEvent out;
     out.choice = event.choice();
+    out.final_row.assign(event.final_row().begin(), event.final_row().end());
     if (event.has_token()) ApplyToken(event, now_seconds, out, outcome);
     ApplyFinish(event, out, outcome);
     if (outcome.choice_finished) {

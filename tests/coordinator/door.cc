@@ -35,6 +35,7 @@ std::shared_ptr<const ServedModel> DoorModel() {
   model->system_fingerprint->Set("fp_of_the_door");
   model->folder = kModelFolder;
   model->max_model_len_tokens = 200;
+  model->embedding_width = 3;
   model->created_unix_seconds = 1700000000;
   model->tokenizer = Tokenizer::Load(kModelFolder).value();
   model->chat_template = ChatTemplate::Load(kModelFolder).value();

@@ -213,6 +213,15 @@ TEST_CASE("every field of the other endpoints has an effect, or is refused") {
   };
   Endpoint("/apply-template", chat).Check(ApplyTemplateFields(), effects);
   Endpoint("/tokenize", chat).Check(TokenizeFields(), effects);
+  Endpoint("/v1/embeddings", {{"input", "What is"}})
+      .Check(EmbeddingsFields(), {{"model", {"another"}},
+                                  {"input", {"other"}},
+                                  {"dimensions", {1}},
+                                  {"encoding_format", {"base64"}},
+                                  {"truncate_prompt_tokens", {1}},
+                                  {"add_special_tokens", {false}},
+                                  {"cache_salt", {"x"}},
+                                  {"priority", {1}}});
   Effects of_text = effects;
   of_text["add_special_tokens"] = {false};
   Endpoint("/tokenize", {{"prompt", "What is"}})

@@ -24,7 +24,7 @@ Json Minimal(const std::string& path) {
   if (path.starts_with("/v1/messages")) {
     return {{"max_tokens", 5}, {"messages", {{{"role", "user"}, {"content", "What"}}}}};
   }
-  if (path == "/v1/responses") return {{"input", "What"}};
+  if (path == "/v1/responses" || path == "/v1/embeddings") return {{"input", "What"}};
   return {{"prompt", "What"}};
 }
 

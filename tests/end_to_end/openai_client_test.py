@@ -44,6 +44,18 @@ def test_chat_and_completion():
         assert [choice.index for choice in several.choices] == [0, 1]
 
 
+def test_embeddings():
+    with client() as c:
+        texts = ["What is 57 + 85?", "Count from 3 to 9."]
+        reply = c.embeddings.create(model="tessera-demo", input=texts)  # asks for base64
+        assert [item.index for item in reply.data] == [0, 1], reply
+        plain = c.embeddings.create(model="tessera-demo", input=texts, encoding_format="float")
+        assert [item.embedding for item in plain.data] == [item.embedding for item in reply.data]
+        assert len(reply.data[0].embedding) == 160 and reply.usage.total_tokens > 10, reply.usage
+        cut = c.embeddings.create(model="tessera-demo", input=texts[0], dimensions=8)
+        assert len(cut.data[0].embedding) == 8
+
+
 def test_stream():
     with client() as c:
         whole = c.chat.completions.create(model="tessera-demo", messages=COUNT, temperature=0)

@@ -112,6 +112,7 @@ FakeGenerationService::Script Say(std::vector<Piece> pieces, Finish finish) {
         if (request.top_logprobs >= 0) {
           event.logprobs = {Chances(pieces[i].token_id, request.top_logprobs)};
         }
+        if (request.final_rows) event.final_row = {3, 4, 0};
         if (i + 1 == pieces.size()) event.finish = finish;
         sink.OnChoice(std::move(event));
         ++usage.completion_tokens;

@@ -274,6 +274,7 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
   event->set_token_id(result.token_id);
   event->set_position(sequence->known_tokens());
   if (submission.request.top_logprobs() >= 0) *event->mutable_logprobs() = result.logprobs;
+  event->mutable_final_row()->Add(result.final_row.begin(), result.final_row.end());
   sequence->tokens.push_back(result.token_id);
   if (sequence->history != nullptr) sequence->history->AddOutput(result.token_id);
 

@@ -279,6 +279,7 @@ void StepBuilder::AddRequests(EngineStep* step) const {
       sample.history_counts = sequence.history->counts();
     }
     sample.top_logprobs = std::max(-1, request.top_logprobs());
+    sample.final_row = request.final_rows();
     std::span<const int32_t> stop_ids;
     if (sequence.output_then() < request.min_tokens()) stop_ids = submission.stop_ids;
     sample.banned =

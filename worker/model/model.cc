@@ -120,6 +120,7 @@ class Transformer : public Model {
 
   TensorView stage_rows() const override { return buffers_.hidden; }
   TensorView logits() const override { return buffers_.logits; }
+  TensorView final_rows() const override { return pass_.FinalRows(buffers_.logit_hidden.rows()); }
   void PackWeights() override {
     if (weights_->later != nullptr) weights_->later->Start();
   }

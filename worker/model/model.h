@@ -91,6 +91,9 @@ class Model {
   // On the last stage's rank 0, [max_logit_rows, vocabulary] f32; the first step.logit_rows.rows()
   // rows hold the last Forward's logits.
   virtual kernels::TensorView logits() const = 0;
+  // Beside them, [max_logit_rows, embedding width] f32: what they were computed from, behind the
+  // final norm. Empty: this model does not tell.
+  virtual kernels::TensorView final_rows() const { return {}; }
   // Begins to pack, behind the steps, what Load left to it: until then steps are slower, and have
   // the same results. Once, and soon: files that are cut short meanwhile end the process.
   virtual void PackWeights() {}

@@ -438,6 +438,12 @@ absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) 
   return status.ok() && !whole ? GatherLogits(count, stream) : status;
 }
 
+TensorView ForwardPass::FinalRows(int64_t rows) const {
+  if (weights_.project_out.matrix.data != nullptr) return buffers_.logit_narrow.Rows(rows);
+  const Residual residual = RowsOf(buffers_.logit_hidden, rows);
+  return weights_.final_norm.weight.empty() ? residual.hidden : residual.normed;
+}
+
 absl::Status ForwardPass::FinishLogits(const TensorView& logits, kernels::Stream& stream) {
   if (model_.logits_soft_cap() == 0) return Scale(logits, model_.logits_scale(), stream);
   const double scale = model_.logits_scale() == 0 ? 1 : model_.logits_scale();

@@ -45,6 +45,8 @@ class ForwardPass {
   // step.logit_rows alone.
   absl::Status Layer(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Head(const StepInputs& step, kernels::Stream& stream);
+  // What Head multiplies by the head's matrix.
+  kernels::TensorView FinalRows(int64_t rows) const;
   // Instead of the head: leaves the whole residual stream in `hidden`, by the addition that the
   // next layer's norm would have done.
   absl::Status EndStage(const StepInputs& step, kernels::Stream& stream);

@@ -58,6 +58,7 @@ struct SampleRequest {
   // Bit id % 32 of word id / 32: may be drawn; words that are missing are 0. Empty: every id.
   std::span<const int32_t> mask;
   int32_t top_logprobs = -1;                // -1: none
+  bool final_row = false;                   // wanted too; the sampler leaves it to its caller
 };
 
 // A row whose next token is known.
@@ -69,6 +70,7 @@ struct ScoreRequest {
 struct SampleResult {
   int32_t token_id = -1;          // or kernels::kLogitsNotFinite, kNothingToPick
   v1::PositionLogprobs logprobs;  // when asked for, and there is a token
+  std::vector<float> final_row;   // when asked for: [embedding width], behind the final norm
 };
 
 struct SamplerLimits {

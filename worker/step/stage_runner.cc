@@ -134,7 +134,10 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
 }
 
 bool StageRunner::RunsAhead(const StepWork& work) const {
-  return runs_ahead() && work.scores.empty() && work.pushes.empty() &&
+  const bool wants_rows =
+      std::any_of(work.samples.begin(), work.samples.end(),
+                  [](const SampleRequest& request) { return request.final_row; });
+  return runs_ahead() && work.scores.empty() && work.pushes.empty() && !wants_rows &&
          sampler_->DrawsAtOnce(work.samples);
 }
 
@@ -195,8 +198,23 @@ absl::Status StageRunner::Sample(const StepWork& work, StepOutcome* outcome) {
   outcome->scores.clear();
   const int64_t rows = work.arrays->logit_count();
   if (rows == 0) return absl::OkStatus();
-  return sampler_->Run(model_->logits().Rows(rows), work.samples, work.scores, *stream_,
-                       &outcome->samples, &outcome->scores);
+  absl::Status status = sampler_->Run(model_->logits().Rows(rows), work.samples, work.scores,
+                                      *stream_, &outcome->samples, &outcome->scores);
+  return status.ok() ? ReadFinalRows(work, outcome) : status;
+}
+
+absl::Status StageRunner::ReadFinalRows(const StepWork& work, StepOutcome* outcome) {
+  const kernels::TensorView rows = model_->final_rows();
+  absl::Status status;
+  for (size_t i = 0; i < work.samples.size(); ++i) {
+    if (!work.samples[i].final_row || rows.data == nullptr) continue;
+    std::vector<float>& values = outcome->samples[i].final_row;
+    values.resize(static_cast<size_t>(rows.RowElements()));
+    status.Update(stream_->CopyToHost(values.data(), rows.Row<float>(static_cast<int64_t>(i)),
+                                      static_cast<int64_t>(values.size() * sizeof(float))));
+  }
+  status.Update(stream_->Synchronize());
+  return status;
 }
 
 }  // namespace tessera::worker

@@ -82,7 +82,7 @@ class StageRunner {
   absl::Status Run(const StepWork& work, StepOutcome* outcome);
 
   // Whether some steps can be enqueued ahead, and whether this one can: it asks for tokens alone,
-  // and pushes no KV.
+  // without logprobs and final rows, and pushes no KV.
   bool runs_ahead() const { return marks_ != nullptr; }
   bool RunsAhead(const StepWork& work) const;
   // Enqueues a step that RunsAhead. At most two of them are enqueued and not collected, and none
@@ -110,6 +110,8 @@ class StageRunner {
   absl::Status HandOn(int64_t rows);
   absl::Status RunModel(const StepWork& work);
   absl::Status Sample(const StepWork& work, StepOutcome* outcome);
+  // Final rows of the samples that want theirs, after the stream is done.
+  absl::Status ReadFinalRows(const StepWork& work, StepOutcome* outcome);
 
   absl::Status MakeStaging(kernels::Device& device);
   bool stages_rows() const { return staged_rows_.size_bytes() > 0; }

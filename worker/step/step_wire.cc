@@ -43,6 +43,7 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     Write(request.banned, row->mutable_banned_ids());
     Write(request.mask, row->mutable_mask());
     row->set_top_logprobs(request.top_logprobs);
+    row->set_final_row(request.final_row);
   }
   descriptor->clear_scores();
   for (const ScoreRequest& request : work.scores) {
@@ -97,6 +98,7 @@ absl::Status ReceivedStep::Check() {
     request.banned = Read(row.banned_ids());
     request.mask = Read(row.mask());
     request.top_logprobs = row.top_logprobs();
+    request.final_row = row.final_row();
   }
   scores_.clear();
   for (const v1::ScoreRow& row : d.scores()) {
@@ -132,6 +134,7 @@ void WriteResult(uint64_t step, StepOutcome outcome, v1::StepResult* result) {
     v1::SampledToken* token = result->add_samples();
     token->set_token_id(sample.token_id);
     if (sample.logprobs.has_chosen()) *token->mutable_logprobs() = std::move(sample.logprobs);
+    token->mutable_final_row()->Add(sample.final_row.begin(), sample.final_row.end());
   }
   for (v1::PositionLogprobs& score : outcome.scores) *result->add_scores() = std::move(score);
 }
@@ -149,7 +152,9 @@ absl::Status ReadResult(v1::StepResult result, size_t samples, size_t scores,
   }
   outcome->samples.clear();
   for (v1::SampledToken& token : *result.mutable_samples()) {
-    outcome->samples.push_back({token.token_id(), std::move(*token.mutable_logprobs())});
+    outcome->samples.push_back({token.token_id(),
+                                std::move(*token.mutable_logprobs()),
+                                {token.final_row().begin(), token.final_row().end()}});
   }
   outcome->scores.clear();
   for (v1::PositionLogprobs& score : *result.mutable_scores()) {

@@ -41,6 +41,7 @@ struct TestStep {
     samples[1].banned = ids;
     samples[1].mask = mask;
     samples[1].top_logprobs = 2;
+    samples[1].final_row = true;
   }
   StepWork work() const { return {&arrays, samples, scores}; }
 
@@ -82,6 +83,8 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(Values(work.samples[1].mask) == step.mask);
   CHECK(work.samples[0].mask.empty());
   CHECK(work.samples[1].top_logprobs == 2);
+  CHECK_FALSE(work.samples[0].final_row);
+  CHECK(work.samples[1].final_row);
   REQUIRE(work.scores.size() == 1);
   CHECK(work.scores[0].token_id == 6);
 }
@@ -126,6 +129,7 @@ TEST_CASE("a result answers every row, or says what failed") {
   outcome.samples[0].token_id = 5;
   outcome.samples[1].token_id = -1;
   outcome.samples[0].logprobs.mutable_chosen()->set_logprob(-0.5f);
+  outcome.samples[0].final_row = {0.5f, -2};
   outcome.scores.resize(1);
   v1::StepResult result;
   WriteResult(9, outcome, &result);
@@ -133,7 +137,9 @@ TEST_CASE("a result answers every row, or says what failed") {
   REQUIRE(ReadResult(result, 2, 1, &read).ok());
   CHECK(read.samples[0].token_id == 5);
   CHECK(read.samples[0].logprobs.chosen().logprob() == -0.5f);
+  CHECK(read.samples[0].final_row == std::vector<float>{0.5f, -2});
   CHECK(read.samples[1].token_id == -1);
+  CHECK(read.samples[1].final_row.empty());
   CHECK(absl::IsInvalidArgument(ReadResult(result, 3, 1, &read)));
   CHECK(absl::IsInvalidArgument(ReadResult(result, 2, 0, &read)));
   result.set_error_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
