@@ -40,9 +40,16 @@ std::string RotationText(const v1::Attention& attention) {
     case v1::ROPE_SCALING_KIND_LLAMA3: scaling = ", llama3"; break;
     case v1::ROPE_SCALING_KIND_YARN: scaling = ", yarn"; break;
     case v1::ROPE_SCALING_KIND_LONGROPE: scaling = ", longrope"; break;
+    case v1::ROPE_SCALING_KIND_PROPORTIONAL: scaling = ", proportional"; break;
     default: break;
   }
   return absl::StrFormat("rope of base %g%s", rope.theta(), scaling);
+}
+
+std::string SeenText(const v1::Attention& attention) {
+  if (attention.chunked()) return StrCat("chunks of ", attention.window(), " tokens");
+  if (attention.window() > 0) return StrCat("a window of ", attention.window(), " tokens");
+  return "all tokens seen";
 }
 
 std::string KindText(const v1::LayerKind& kind) {
@@ -50,10 +57,8 @@ std::string KindText(const v1::LayerKind& kind) {
   const v1::Ffn& ffn = kind.ffn();
   std::string text =
       StrCat(attention.heads(), " heads and ", attention.kv_heads(), " kv heads of ",
-             attention.head_dim(), ", ",
-             attention.window() > 0 ? StrCat("a window of ", attention.window(), " tokens")
-                                    : std::string("all tokens seen"),
-             ", ", RotationText(attention));
+             attention.head_dim(), attention.borrows_kv() ? " of an earlier layer, " : ", ",
+             SeenText(attention), ", ", RotationText(attention));
   if (ffn.has_experts()) {
     text += StrCat("; ", ffn.experts().per_token(), " of ", ffn.experts().count(),
                    " experts of width ", ffn.experts().width());

@@ -284,8 +284,8 @@ enum class RowsPerSequence { kAny, kOne, kSeveral };
 
 // Causal attention over paged KV for prefill chunks and decode rows in one call. Row i of sequence
 // s is the token at position context_lengths[s] - query_rows(s) + i and sees keys 0..position (or
-// the last `window` of them). The keys of these rows are already in the cache. Rows of no sequence
-// are left as they are.
+// the last `window` of them, or those of its chunk). The keys of these rows are already in the
+// cache. Rows of no sequence are left as they are.
 struct AttentionArgs {
   TensorView out;  // [tokens, heads, head_dim]
   TensorView q;    // [tokens, heads, head_dim]; may be a strided slice
@@ -295,6 +295,7 @@ struct AttentionArgs {
   TensorView block_tables;     // [sequences, max_blocks] i32
   float scale = 1.0f;          // above 0
   int64_t window = 0;          // 0: all
+  bool chunked = false;        // with `window`: keys from the last multiple of it on, instead
   float soft_cap = 0.0f;       // above 0: scores become soft_cap * tanh(score / soft_cap)
   // [heads] f32, optional: a score of each head that counts among those of its keys, and has no
   // value.
@@ -315,12 +316,17 @@ struct AttentionShape {
 // ---- Mixture of experts
 // ------------------------------------------------------------------------------
 
-enum class RouterScores { kSoftmax, kSigmoid };
+enum class RouterScores { kSoftmax, kSigmoid, kSparseMixer };
 
-// A router's logits as scores between 0 and 1: softmax over a row, or the sigmoid of each.
+// A router's logits as scores between 0 and 1: softmax over a row, or the sigmoid of each. Or the
+// weights of a row's two experts, and 0 of all others (Phi-3.5-MoE): the largest logit m, with its
+// softmax among the logits x where (m - x) / max(|x|, m) <= 2 * jitter; then the same of the others
+// without it, still against |x| of these (ties: lower index).
 struct MoeScoresArgs {
   TensorView scores;  // [rows, experts] f32, in place
   RouterScores kind = RouterScores::kSoftmax;
+  // With kSparseMixer, which needs two experts at least.
+  float jitter = 0;
 };  // f32 invariance
 
 // Limits of MoeRouteArgs::groups.
@@ -342,10 +348,11 @@ struct MoeRouteArgs {
   TensorView expert_offsets;  // out [experts + 1] i32
   bool renormalise = true;
   bool scored = false;
-  TensorView choice_bias = {};  // [experts] f32, optional, with `scored`
-  int64_t groups = 1;           // divide experts, into groups of two at least where above 1
-  int64_t groups_per_row = 1;   // hold k experts or more
-  float factor = 1;             // on the weights, at last
+  TensorView choice_bias = {};    // [experts] f32, optional, with `scored`
+  int64_t groups = 1;             // divide experts, into groups of two at least where above 1
+  int64_t groups_per_row = 1;     // hold k experts or more
+  float factor = 1;               // on the weights
+  TensorView expert_scales = {};  // [experts] f32, optional: on the weights of each, at last
 };
 
 struct MoeCombineArgs {

@@ -342,6 +342,7 @@ absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) 
       .Tensor("block_tables", args.block_tables, {kI32}, {sequences, kAnySize}, kMayBeStrided)
       .That(args.scale > 0, "scale", "be above 0")
       .That(args.window >= 0, "window", "not be negative")
+      .That(!args.chunked || args.window > 0, "chunked", "be given with a window")
       .That(args.soft_cap >= 0, "soft_cap", "not be negative")
       .Optional("sinks", args.sinks, {kF32}, {heads})
       .That(args.out.data != args.q.data || args.out.empty(), "out", "not alias q")
@@ -363,6 +364,8 @@ AttentionShape ShapeOf(const AttentionArgs& args) {
 absl::Status CheckMoeScores(const MoeScoresArgs& args) {
   return ArgumentCheck("MoeScores")
       .Tensor("scores", args.scores, {kF32}, {kAnySize, kAnySize}, kMayBeStrided)
+      .That(args.kind != RouterScores::kSparseMixer || args.scores.shape[1] >= 2, "scores",
+            "be of two experts at least")
       .status();
 }
 
@@ -377,6 +380,7 @@ absl::Status CheckMoeRoute(const MoeRouteArgs& args) {
       .Tensor("source_rows", args.source_rows, {kI32}, {rows * k})
       .Tensor("expert_offsets", args.expert_offsets, {kI32}, {experts + 1})
       .Optional("choice_bias", args.choice_bias, {kF32}, {experts})
+      .Optional("expert_scales", args.expert_scales, {kF32}, {experts})
       .That(args.scored || (args.choice_bias.empty() && args.groups == 1), "logits",
             "be scores where a bias or groups decide")
       .That(args.groups >= 1 && args.groups <= kMaxExpertGroups && experts % args.groups == 0 &&

@@ -187,6 +187,12 @@ uint64_t KeptGroups(const MoeRouteArgs& args, const float* scores, const float* 
   return kept;
 }
 
+// What the weight of an expert is multiplied by.
+double FactorOf(const MoeRouteArgs& args, int32_t expert) {
+  const double scale = args.expert_scales.empty() ? 1 : args.expert_scales.As<float>()[expert];
+  return args.factor * scale;
+}
+
 // Experts and weights of one row from its scores; see MoeRouteArgs.
 void ChooseScored(const MoeRouteArgs& args, int64_t row) {
   const int64_t experts = args.logits.shape[1], k = args.weights.shape[1];
@@ -213,8 +219,8 @@ void ChooseScored(const MoeRouteArgs& args, int64_t row) {
   double total = 0;
   for (int64_t j = 0; j < k; ++j) total += scores[chosen[j]];
   for (int64_t j = 0; j < k; ++j) {
-    weights[j] =
-        static_cast<float>(scores[chosen[j]] / (args.renormalise ? total : 1) * args.factor);
+    weights[j] = static_cast<float>(scores[chosen[j]] / (args.renormalise ? total : 1) *
+                                    FactorOf(args, chosen[j]));
   }
 }
 
@@ -251,7 +257,8 @@ void ScanMoeRoute(const RowScan& scan, const MoeRouteArgs& args, ThreadPool& poo
     if (args.scored) return ChooseScored(args, row);
     const float* logits = args.logits.Row<float>(row);
     float* weights = args.weights.Row<float>(row);
-    scan.top_k(logits, experts, k, weights, args.slots.Row<int32_t>(row));
+    int32_t* chosen = args.slots.Row<int32_t>(row);
+    scan.top_k(logits, experts, k, weights, chosen);
     const float largest = weights[0];
     double total = args.renormalise ? 0 : scan.sum_exp(logits, experts, largest, 1.0f);
     if (args.renormalise) {
@@ -259,7 +266,7 @@ void ScanMoeRoute(const RowScan& scan, const MoeRouteArgs& args, ThreadPool& poo
     }
     for (int64_t j = 0; j < k; ++j) {
       const double weight = std::exp(static_cast<double>(weights[j]) - largest);
-      weights[j] = static_cast<float>(weight / total * args.factor);
+      weights[j] = static_cast<float>(weight / total * FactorOf(args, chosen[j]));
     }
   };
   pool.ParallelFor((rows + kRowsPerTask - 1) / kRowsPerTask, [&](int64_t task, int) {

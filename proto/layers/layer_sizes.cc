@@ -1,5 +1,7 @@
 #include "proto/layers/layer_sizes.h"
 
+#include "proto/layers/layers.h"
+
 namespace tessera {
 namespace {
 
@@ -19,7 +21,10 @@ LayerShape ShapeOf(const v1::Model& model, const v1::LayerKind& kind) {
           .experts = ffn.experts().count(),
           .experts_per_token = ffn.experts().per_token(),
           .expert_width = ffn.experts().width(),
-          .summed_numbers = attention.qk_norm_full_width() ? 2 : 0};
+          .summed_numbers = attention.qk_norm_full_width() ? 2 : 0,
+          .borrows_kv = attention.borrows_kv(),
+          .further_row_floats =
+              (ffn.normed_apart() ? model.hidden() : 0) + (ffn.experts().scales_input() ? 2 : 0)};
 }
 
 LayerPart WholeLayer(const LayerShape& layer) {
@@ -37,7 +42,8 @@ LayerPart PartOf(const v1::LayerShare& share) {
 }
 
 double AttentionParameters(const LayerShape& layer, const LayerPart& part) {
-  const auto heads = static_cast<double>(2 * part.query_heads + 2 * part.kv_heads);
+  const int64_t kv_heads = layer.borrows_kv ? 0 : part.kv_heads;
+  const auto heads = static_cast<double>(2 * part.query_heads + 2 * kv_heads);
   return static_cast<double>(layer.hidden * layer.head_dim) * heads;
 }
 
@@ -68,7 +74,7 @@ double MatrixParametersUsed(const LayerShape& layer, const LayerPart& part) {
 }
 
 int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part) {
-  return 2 * part.kv_heads * layer.head_dim;
+  return layer.borrows_kv ? 0 : 2 * part.kv_heads * layer.head_dim;
 }
 
 double VocabularyParameters(const v1::Model& model, int64_t vocabulary_rows) {
@@ -78,6 +84,15 @@ double VocabularyParameters(const v1::Model& model, int64_t vocabulary_rows) {
 
 int64_t LearnedPositions(const v1::Model& model) {
   return model.learned_positions() ? model.max_positions() + model.learned_position_offset() : 0;
+}
+
+int64_t PerLayerColumns(const v1::Model& model) {
+  return model.per_layer_width() == 0 ? 0 : LayerCount(model) * model.per_layer_width();
+}
+
+int64_t PerLayerParameters(const v1::Model& model) {
+  // From the embedding; of each layer to it and from it.
+  return 3 * PerLayerColumns(model) * model.hidden();
 }
 
 }  // namespace tessera

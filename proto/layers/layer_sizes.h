@@ -25,6 +25,9 @@ struct LayerShape {
   int64_t experts_per_token = 0;  // k
   int64_t expert_width = 0;
   int64_t summed_numbers = 0;  // of a token, f32, that ranks sum before they attend
+  bool borrows_kv = false;     // v1::Attention's
+  // Of a row, f32, that workers need for this layer beside what all layers need.
+  int64_t further_row_floats = 0;
 
   bool operator==(const LayerShape&) const = default;
 };
@@ -57,5 +60,9 @@ int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part);
 // of positions, which every rank of the first stage holds.
 double VocabularyParameters(const v1::Model& model, int64_t vocabulary_rows);
 int64_t LearnedPositions(const v1::Model& model);
+// What all layers have of a token from tables of their own: columns of the table, of which a rank
+// holds its vocabulary rows; and elements of the matrices, of which every rank holds all.
+int64_t PerLayerColumns(const v1::Model& model);
+int64_t PerLayerParameters(const v1::Model& model);
 
 }  // namespace tessera

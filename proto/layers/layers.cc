@@ -21,6 +21,9 @@ absl::Status CheckKind(const v1::Model& model, int index) {
                        attention.heads(), ")"));
   }
   if (attention.head_dim() <= 0) return fail(".attention.head_dim must be at least 1");
+  if (attention.chunked() && attention.window() <= 0) {
+    return fail(".attention.chunked needs a window, the tokens of a chunk");
+  }
   const v1::Experts& experts = kind.ffn().experts();
   if (experts.count() < 0 || kind.ffn().width() < 0) return fail(".ffn has a negative size");
   if (experts.count() == 0) {
@@ -33,6 +36,23 @@ absl::Status CheckKind(const v1::Model& model, int index) {
     return fail(StrCat(".ffn.experts.", std::string(groups.message())));
   }
   return experts.width() > 0 ? absl::OkStatus() : fail(".ffn.experts.width must be at least 1");
+}
+
+absl::Status CheckBorrowers(const v1::Model& model) {
+  const std::vector<int> kinds = KindsOfLayers(model);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const v1::Attention& own = model.kinds(kinds[i]).attention();
+    if (!own.borrows_kv()) continue;
+    const int64_t lender = KvLayerOf(model, static_cast<int64_t>(i));
+    if (lender >= 0) {
+      const v1::Attention& lent = KindOf(model, lender).attention();
+      if (lent.kv_heads() == own.kv_heads() && lent.head_dim() == own.head_dim()) continue;
+    }
+    return absl::InvalidArgumentError(
+        StrCat("model ", model.name(), ": layer ", i, " has no keys and values of its own, and no ",
+               "layer before it has such ones with its window, heads and head size"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -67,7 +87,7 @@ absl::Status CheckLayers(const v1::Model& model) {
     }
     layers += run.count();
   }
-  if (layers >= 1 && layers <= kMaxLayers) return absl::OkStatus();
+  if (layers >= 1 && layers <= kMaxLayers) return CheckBorrowers(model);
   return absl::InvalidArgumentError(
       StrCat("model ", model.name(), " has ", layers, " layers; there must be 1 to ", kMaxLayers));
 }
@@ -102,6 +122,21 @@ const v1::LayerShare& ShareOf(const v1::Model& model, const v1::WorkerShare& sha
   return kind < share.kinds_size() ? share.kinds(kind) : v1::LayerShare::default_instance();
 }
 
+int64_t KvLayerOf(const v1::Model& model, int64_t layer) {
+  const int64_t window = KindOf(model, layer).attention().window();
+  for (int64_t i = layer; i >= 0; --i) {
+    const v1::Attention& attention = KindOf(model, i).attention();
+    if (!attention.borrows_kv() && (i == layer || attention.window() == window)) return i;
+  }
+  return -1;
+}
+
+bool NeedsOneStage(const v1::Model& model) {
+  const auto borrows = [](const v1::LayerKind& kind) { return kind.attention().borrows_kv(); };
+  return model.per_layer_width() > 0 ||
+         std::any_of(model.kinds().begin(), model.kinds().end(), borrows);
+}
+
 void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model) {
   if (count < 1) return;
   const std::string text = kind.SerializeAsString();
@@ -119,6 +154,10 @@ void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model) {
 absl::Status CheckOneKvShape(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
     const v1::Attention &first = model.kinds(0).attention(), &other = kind.attention();
+    if (other.borrows_kv()) {
+      return absl::InvalidArgumentError(
+          StrCat("model ", model.name(), ": layers that borrow keys and values are not supported"));
+    }
     if (first.kv_heads() == other.kv_heads() && first.head_dim() == other.head_dim()) continue;
     return absl::InvalidArgumentError(StrCat("model ", model.name(), ": layers with ",
                                              first.kv_heads(), " kv heads of ", first.head_dim(),

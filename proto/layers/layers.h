@@ -19,7 +19,8 @@ inline constexpr int64_t kMaxLayers = 10'000;
 inline constexpr int64_t kMaxExpertGroups = 64;
 
 // InvalidArgument where a run names no kind or no layer, a kind lacks what every layer has (heads,
-// their width, a dense ffn or experts), or there are no layers or more than kMaxLayers.
+// their width, a dense ffn or experts), a layer borrows keys and values that are not there, or
+// there are no layers or more than kMaxLayers.
 absl::Status CheckLayers(const v1::Model& model);
 // InvalidArgument where groups are none that ops can choose by (kernels/ops.h).
 absl::Status CheckGroups(const v1::Experts& experts);
@@ -35,10 +36,18 @@ std::vector<int> KindsOfLayers(const v1::Model& model);
 // What a rank with `share` holds of `layer`; nothing where the share has no entry for its kind.
 const v1::LayerShare& ShareOf(const v1::Model& model, const v1::WorkerShare& share, int64_t layer);
 
+// The layer whose keys and values `layer` reads: itself, or the one that it borrows from; -1: there
+// is none.
+int64_t KvLayerOf(const v1::Model& model, int64_t layer);
+
+// Whether all layers must be on one stage: some borrow keys and values, or have embeddings of their
+// own.
+bool NeedsOneStage(const v1::Model& model);
+
 // Appends `count` layers of `kind`, which is added to the kinds unless there is an equal one.
 void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model);
 
-// Keys and values have one shape in all layers: what a KV pool holds and what moves between
+// Keys and values have one shape in all layers, and each layer keeps its own: what can move between
 // replicas. InvalidArgument naming two kinds that differ.
 absl::Status CheckOneKvShape(const v1::Model& model);
 // With one KV shape: width of a kv head, and the kv heads that a rank holds of every layer.

@@ -114,7 +114,8 @@ class ReadTensorsCheck {
   absl::Status Check(const ModelTensor& tensor) {
     absl::Status status;
     std::vector<StoredMatrix> matrices;
-    const bool is_table = tensor.role == TensorRole::kEmbedding;
+    const bool is_table =
+        tensor.role == TensorRole::kEmbedding || tensor.role == TensorRole::kPerLayerTable;
     for (const TensorPart& part : tensor.parts) {
       const bool whole = part.whole_name && tensors_.FindTensor(part.name).has_value();
       if ((IsMatrix(tensor.role) || is_table) && !whole) {

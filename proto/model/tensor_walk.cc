@@ -56,8 +56,27 @@ class Walk {
       const int64_t rows = model_.max_positions() + model_.learned_position_offset();
       VisitMatrix(TensorRole::kPositions, {Matrix(StrCat(root_, names_.positions), rows, hidden)});
     }
+    if (model_.per_layer_width() > 0) VisitPerLayerTables();
     if (width == hidden) return;
     VisitMatrix(TensorRole::kProjectIn, {Matrix(StrCat(root_, names_.project_in), hidden, width)});
+  }
+
+  void VisitPerLayerTables() {
+    const int64_t width = model_.per_layer_width(), columns = LayerCount(model_) * width;
+    TensorPart table = Matrix(StrCat(root_, names_.per_layer_table), model_.vocabulary(), columns);
+    table.cut = TensorCut::kVocabulary;
+    VisitMatrix(TensorRole::kPerLayerTable, {table});
+    VisitMatrix(TensorRole::kPerLayerContext,
+                {Matrix(StrCat(root_, names_.per_layer_context), columns, model_.hidden())});
+    VisitNorm(TensorRole::kPerLayerNorm, StrCat(root_, names_.per_layer_norm), width);
+  }
+
+  void VisitPerLayerBlock() {
+    const int64_t width = model_.per_layer_width(), hidden = model_.hidden();
+    VisitMatrix(TensorRole::kPerLayerGate, {Matrix(InLayer(names_.per_layer_gate), width, hidden)});
+    VisitMatrix(TensorRole::kPerLayerOutput,
+                {Matrix(InLayer(names_.per_layer_output), hidden, width)});
+    VisitNorm(TensorRole::kPerLayerAfter, InLayer(names_.per_layer_after_norm), hidden);
   }
 
   void VisitLayer(int64_t index) {
@@ -71,13 +90,22 @@ class Walk {
     VisitNorms(kind.norm_place(), kind.shared_norm() ? names_.attention_norm : names_.ffn_norm,
                names_.ffn_after_norm,
                {TensorRole::kFfnBefore, TensorRole::kFfnAfter, TensorRole::kFfnAfterResidual});
-    if (kind.ffn().has_experts()) VisitExperts(kind.ffn().experts());
+    if (kind.ffn().has_experts()) VisitExperts(kind.ffn());
     if (kind.ffn().width() > 0) VisitDenseFfn(kind.ffn());
     if (kind.ffn().shared_gate()) {
       VisitMatrix(TensorRole::kSharedGate,
                   {Matrix(InLayer(names_.shared_gate), 1, model_.hidden())});
     }
+    if (model_.per_layer_width() > 0) VisitPerLayerBlock();
+    if (kind.output_scale()) VisitWhole(TensorRole::kOutputScale, names_.output_scale, 1);
     layer_ = -1;
+  }
+
+  // Numbers under a whole name, of which each worker reads all.
+  void VisitWhole(TensorRole role, std::string_view name, int64_t size) {
+    Visit({.role = role,
+           .layer = layer_,
+           .parts = {{.name = InLayer(name), .whole_name = true, .shape = {size}, .rows = size}}});
   }
 
   struct NormRoles {
@@ -111,10 +139,13 @@ class Walk {
       made.unit = d;
       return made;
     };
-    std::vector<TensorPart> parts = {part(names_.q, q_rows, TensorCut::kQueryHeads, 0),
-                                     part(names_.k, kv_rows, TensorCut::kKvHeads, k_first),
-                                     part(names_.v, kv_rows, TensorCut::kKvHeads, v_first)};
-    parts[0].order.paired = parts[1].order.paired = PairedRows(attention);
+    std::vector<TensorPart> parts = {part(names_.q, q_rows, TensorCut::kQueryHeads, 0)};
+    parts[0].order.paired = PairedRows(attention);
+    if (attention.borrows_kv()) return parts;
+    const std::string_view v = attention.values_are_keys() ? names_.k : names_.v;
+    parts.push_back(part(names_.k, kv_rows, TensorCut::kKvHeads, k_first));
+    parts.push_back(part(v, kv_rows, TensorCut::kKvHeads, v_first));
+    parts[1].order.paired = PairedRows(attention);
     return parts;
   }
 
@@ -135,8 +166,10 @@ class Walk {
                         .rows = attention.heads(),
                         .cut = TensorCut::kQueryHeads}}});
     }
-    if (attention.qk_norm()) {
+    if (attention.qk_norm() && !attention.qk_norm_without_weights()) {
       VisitHeadNorm(TensorRole::kQNorm, names_.q_norm, attention, attention.heads());
+    }
+    if (attention.qk_norm() && !attention.qk_norm_without_weights() && !attention.borrows_kv()) {
       VisitHeadNorm(TensorRole::kKNorm, names_.k_norm, attention, attention.kv_heads());
     }
     TensorPart output = Matrix(InLayer(names_.o), model_.hidden(), attention.heads() * d);
@@ -193,8 +226,18 @@ class Walk {
     VisitMatrix(TensorRole::kFfnDown, {down}, ffn.bias());
   }
 
-  void VisitExperts(const v1::Experts& experts) {
+  void VisitExperts(const v1::Ffn& ffn) {
+    const v1::Experts& experts = ffn.experts();
     const int64_t width = experts.width(), hidden = model_.hidden();
+    if (ffn.normed_apart()) {
+      VisitNorm(TensorRole::kDenseAfter, InLayer(names_.dense_after_norm), hidden);
+      VisitNorm(TensorRole::kExpertsBefore, InLayer(names_.experts_norm), hidden);
+      VisitNorm(TensorRole::kExpertsAfter, InLayer(names_.experts_after_norm), hidden);
+      VisitWhole(TensorRole::kRouterNorm, names_.router_norm, hidden);
+    }
+    if (experts.expert_scales()) {
+      VisitWhole(TensorRole::kExpertScales, names_.expert_scales, experts.count());
+    }
     VisitMatrix(TensorRole::kRouter, {Matrix(InLayer(names_.router), experts.count(), hidden)},
                 experts.router_bias());
     if (experts.correction_bias()) VisitCorrection(experts.count());
@@ -213,7 +256,8 @@ class Walk {
   // Expert by expert, of tensors that hold all.
   void VisitStacked(const v1::Experts& experts) {
     const int64_t count = experts.count(), width = experts.width(), hidden = model_.hidden();
-    const bool inputs_first = names_.stacked == StackedExperts::kInputs;
+    const bool inputs_first = names_.stacked != StackedExperts::kOutputs;
+    const bool alternate = names_.stacked == StackedExperts::kInputs;
     const auto part = [&](std::string_view name, int64_t outputs, int64_t inputs) {
       TensorPart made = {.name = InLayer(name), .whole_name = true, .rows = outputs};
       made.shape = {count, outputs};
@@ -228,8 +272,8 @@ class Walk {
         TensorPart& made = parts[static_cast<size_t>(half)];
         made.rows = width;
         const int64_t first = 2 * i * width;
-        made.order = inputs_first ? RowOrder{.first = first + half, .head = 1, .stride = 2}
-                                  : RowOrder{.first = first + half * width};
+        made.order = alternate ? RowOrder{.first = first + half, .head = 1, .stride = 2}
+                               : RowOrder{.first = first + half * width};
       }
       return parts;
     };
@@ -272,7 +316,7 @@ class Walk {
         model_.tied_embeddings() ? StrCat(root_, names_.embedding) : std::string(names_.head),
         model_.vocabulary(), width);
     head.cut = TensorCut::kVocabulary;
-    VisitMatrix(TensorRole::kHead, {head});
+    VisitMatrix(TensorRole::kHead, {head}, model_.head_bias());
   }
 
   const v1::Model& model_;
@@ -305,6 +349,9 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
 bool IsMatrix(TensorRole role) {
   switch (role) {
     case TensorRole::kProjectIn:
+    case TensorRole::kPerLayerContext:
+    case TensorRole::kPerLayerGate:
+    case TensorRole::kPerLayerOutput:
     case TensorRole::kQkv:
     case TensorRole::kAttentionOutput:
     case TensorRole::kFfnUp:

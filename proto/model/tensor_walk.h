@@ -21,9 +21,12 @@ namespace tessera {
 
 enum class TensorRole {
   // With the embedding.
-  kEmbedding,  // table
-  kPositions,  // table
-  kProjectIn,  // matrix
+  kEmbedding,        // table
+  kPositions,        // table
+  kProjectIn,        // matrix
+  kPerLayerTable,    // table
+  kPerLayerContext,  // matrix, from the embedding; rows: of the first layer, of the second, ...
+  kPerLayerNorm,     // of each layer's part of that
   // Of a layer: norms around its blocks (v1::NormPlace), then what the blocks multiply with.
   kAttentionBefore,
   kAttentionAfter,
@@ -40,11 +43,20 @@ enum class TensorRole {
   kFfnDown,  // matrix
   kRouter,   // matrix
   kRouterCorrection,
+  kRouterNorm,
+  kExpertScales,
+  kDenseAfter,
+  kExpertsBefore,
+  kExpertsAfter,
   kSharedGate,  // matrix
   kExpertUp,
   kExpertDown,
   kExpertUpBias,
   kExpertDownBias,
+  kPerLayerGate,    // matrix
+  kPerLayerOutput,  // matrix
+  kPerLayerAfter,
+  kOutputScale,  // one number
   // With the head.
   kFinalNorm,
   kProjectOut,  // matrix

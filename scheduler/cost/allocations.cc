@@ -113,7 +113,7 @@ int64_t AttentionWorkspaceBytes(const ModelShape& model, const LayerShape& layer
 
 // Floats of one row of a step in every buffer of the forward pass.
 int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
-  int64_t wide = 0, inner = 0, rotation = 0, routed = 0;
+  int64_t wide = 0, inner = 0, rotation = 0, routed = 0, further = 0;
   for (size_t i = 0; i < model.kinds.size(); ++i) {
     const LayerShape& layer = model.kinds[i];
     const LayerPart& part = share.kinds[i];
@@ -123,11 +123,13 @@ int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
     wide = std::max({wide, (part.query_heads + 2 * part.kv_heads) * d, up * columns});
     inner = std::max({inner, part.query_heads * d, columns});
     rotation = std::max(rotation, d);  // cosines and sines
+    further = std::max(further, layer.further_row_floats);
     if (layer.experts > 0) {
       routed = std::max(routed, 1 + layer.experts + layer.experts_per_token * (3 + model.hidden));
     }
   }
-  int64_t floats = 3 * model.hidden + wide + inner + rotation + routed;
+  int64_t floats = 3 * model.hidden + std::max(wide, model.per_layer_columns) + inner + rotation +
+                   routed + further + model.per_layer_columns;
   if (model.embedding_width != model.hidden) floats += model.embedding_width;
   return floats;
 }
@@ -162,10 +164,12 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   const LayerShape& shape = model.layer(layer);
   const LayerPart& part = share.part(model, layer);
   const int64_t d = shape.head_dim, up = shape.ffn_matrices - 1, hidden = model.hidden;
-  const int64_t q = part.query_heads * d, qkv = q + 2 * part.kv_heads * d;
+  const int64_t q = part.query_heads * d;
+  const int64_t qkv = q + (shape.borrows_kv ? 0 : 2 * part.kv_heads * d);
   // Heads of ranks may begin within a group of inputs, which is cut there.
   const int64_t output = MatrixBytes(model, q, hidden, std::gcd(model.int4_group_inputs, d));
-  const int64_t vectors = 6 * hidden + 2 * d + qkv + up * part.ffn_columns;
+  const int64_t norms = shape.further_row_floats > 0 ? 10 * hidden : 6 * hidden;
+  const int64_t vectors = norms + 2 * d + qkv + up * part.ffn_columns;
   int64_t bytes = packed(hidden, qkv) + output + vectors * kFloat + 10 * kAlignment;
   if (shape.ffn_width > 0) {
     bytes += packed(hidden, up * part.ffn_columns) + packed(part.ffn_columns, hidden);
@@ -174,9 +178,21 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   // Router, the gate of a shared ffn, biases of the choice.
   return bytes + PackedBytes(Weights::kF32, hidden, shape.experts) +
          (shape.ffn_width > 0 ? PackedBytes(Weights::kF32, hidden, 1) : 0) +
-         (shape.experts * kFloat + 2 * kAlignment) +
+         (2 * shape.experts * kFloat + 2 * kAlignment) +
          part.experts *
              (packed(hidden, up * shape.expert_width) + packed(shape.expert_width, hidden));
+}
+
+// Of what layers have of a token: from the embedding, to each layer and from it.
+int64_t PerLayerMatrixBytes(const ModelShape& model) {
+  if (model.per_layer_columns == 0) return 0;
+  const Weights weights = WeightsOf(model);
+  const int64_t width = model.per_layer_columns / model.layers;
+  const int64_t of_layer = PackedBytes(weights, model.hidden, width) +
+                           PackedBytes(weights, width, model.hidden) + model.hidden * kFloat +
+                           kAlignment;
+  return PackedBytes(weights, model.hidden, model.per_layer_columns) + model.layers * of_layer +
+         width * kFloat + 2 * kAlignment;
 }
 
 // The weights of a rank as they are allocated.
@@ -200,6 +216,8 @@ double AllocatedWeightBytes(const ModelShape& model, const StageSpec& stage,
   int64_t rest = 0;
   if (stage.holds_embedding) {
     rest += projection + model.learned_positions * model.hidden * table_element;
+    rest += share.vocabulary_rows * model.per_layer_columns * table_element +
+            PerLayerMatrixBytes(model);
     if (!one_table) rest += share.vocabulary_rows * width * table_element + 2 * kAlignment;
   }
   if (stage.holds_head) {

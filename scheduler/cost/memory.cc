@@ -77,7 +77,9 @@ double StageWeightBytes(const ModelShape& model, const StageSpec& stage, const R
   const int tables = one_table ? 1 : (stage.holds_embedding ? 1 : 0) + (stage.holds_head ? 1 : 0);
   double parameters = tables * VocabularyParameters(model, share);
   if (stage.holds_embedding)
-    parameters += static_cast<double>(model.learned_positions * model.hidden);
+    parameters += static_cast<double>(model.learned_positions * model.hidden +
+                                      share.vocabulary_rows * model.per_layer_columns +
+                                      model.per_layer_parameters);
   return bytes + parameters * model.weight_bytes_per_element;
 }
 

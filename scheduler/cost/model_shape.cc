@@ -66,7 +66,9 @@ LayerPart FullestPart(const ModelShape& model, const LayerShape& layer, int widt
 // Embedding and head, and a table of positions.
 double TableParameters(const ModelShape& model) {
   return (model.tied_embeddings ? 1 : 2) * VocabularyParameters(model, FullestShare(model, 1)) +
-         static_cast<double>(model.learned_positions * model.hidden);
+         static_cast<double>(model.learned_positions * model.hidden +
+                             model.vocabulary * model.per_layer_columns +
+                             model.per_layer_parameters);
 }
 
 }  // namespace
@@ -95,6 +97,9 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   shape.vocabulary = model.vocabulary();
   shape.embedding_width = model.embedding_width() > 0 ? model.embedding_width() : model.hidden();
   shape.learned_positions = LearnedPositions(model);
+  shape.one_stage = NeedsOneStage(model);
+  shape.per_layer_columns = PerLayerColumns(model);
+  shape.per_layer_parameters = PerLayerParameters(model);
   shape.tied_embeddings = model.tied_embeddings();
   shape.max_positions = model.max_positions();
   const v1::DataType weights =
@@ -192,6 +197,15 @@ double ExpertsRead(int64_t experts, int64_t per_token, double tokens) {
 
 double VocabularyParameters(const ModelShape& model, const RankShare& share) {
   return static_cast<double>(share.vocabulary_rows * model.embedding_width);
+}
+
+bool HasOneKvShape(const ModelShape& model) {
+  const auto is_like_first = [&](const LayerShape& layer) {
+    const LayerShape& first = model.kinds[0];
+    return layer.kv_heads == first.kv_heads && layer.head_dim == first.head_dim &&
+           !layer.borrows_kv;
+  };
+  return std::all_of(model.kinds.begin(), model.kinds.end(), is_like_first);
 }
 
 double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {

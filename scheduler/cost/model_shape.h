@@ -26,6 +26,11 @@ struct ModelShape {
   int64_t vocabulary = 0;
   int64_t embedding_width = 0;    // hidden, except where the embedding is projected
   int64_t learned_positions = 0;  // rows of a position table, on every rank of the first stage
+  bool one_stage = false;         // all layers must be on one
+  // Columns of a table of what all layers have of a token, and elements of its matrices, which
+  // every rank holds.
+  int64_t per_layer_columns = 0;
+  int64_t per_layer_parameters = 0;
   bool tied_embeddings = false;
   int64_t max_positions = 0;            // tokens, 0: no limit
   double weight_bytes_per_element = 2;  // B, int4 matrices aside
@@ -92,6 +97,9 @@ double LayerWeightBytes(const ModelShape& model, const RankShare& share, int lay
 
 // Elements of the embedding or head on a rank.
 double VocabularyParameters(const ModelShape& model, const RankShare& share);
+
+// Whether KV can travel from one replica to another, as CheckOneKvShape says it.
+bool HasOneKvShape(const ModelShape& model);
 
 // Bytes of KV per token of one layer on a rank.
 double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer);

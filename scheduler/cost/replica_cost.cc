@@ -216,6 +216,7 @@ ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
   ReplicaRate rate;
   rate.kv_capacity_tokens = kv_capacity_tokens;
   rate.limit = Limit::kKv;
+  if (model.one_stage && replica.stages.size() > 1) return rate;
   if (kv_capacity_tokens <= 0 || kv_capacity_tokens < LeastKvTokens(replica.role, lengths, options))
     return rate;
   if (replica.role == Role::kPrefill || lengths.decode_steps <= 0) {

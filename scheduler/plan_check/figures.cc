@@ -182,6 +182,9 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
       table * ((share.holds_embedding() ? 1 : 0) + (share.holds_head() && !one_table ? 1 : 0));
   if (share.holds_embedding()) {
     tables += static_cast<double>(LearnedPositions(model)) * model.hidden();
+    tables += static_cast<double>(PerLayerColumns(model)) * Width(share.vocabulary_rows());
+    tables += static_cast<double>(PerLayerParameters(model));
+    used_tables += static_cast<double>(PerLayerParameters(model));
   }
   HeldByWorker sum;
   const double matrix_bytes = MatrixElementBytes(plan), table_bytes = WeightElementBytes(plan);

@@ -152,12 +152,23 @@ absl::Status CheckStage(const std::string& where, const v1::Model& model, const 
 constexpr int64_t kMaxStepRows = 1 << 20;
 constexpr int64_t kMaxSequences = 65536;
 
+// KV travels between replicas that only prefill and that only decode.
+absl::Status CheckRole(const std::string& where, const v1::Model& model, v1::ReplicaRole role) {
+  if (role == v1::REPLICA_ROLE_UNSPECIFIED) {
+    return absl::InvalidArgumentError(absl::StrCat(where, " has no role: both, prefill or decode"));
+  }
+  if (role == v1::REPLICA_ROLE_BOTH) return absl::OkStatus();
+  const absl::Status one_shape = CheckOneKvShape(model);
+  if (one_shape.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(where, " cannot hand KV over, or take it: ", std::string(one_shape.message()),
+                   "; give it the role both"));
+}
+
 absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
                           std::map<std::string, std::string>& device_user) {
   const std::string where = absl::StrCat("replica ", replica.name());
-  if (replica.role() == v1::REPLICA_ROLE_UNSPECIFIED) {
-    return absl::InvalidArgumentError(absl::StrCat(where, " has no role: both, prefill or decode"));
-  }
+  if (absl::Status role = CheckRole(where, model, replica.role()); !role.ok()) return role;
   if (replica.stages().empty())
     return absl::InvalidArgumentError(absl::StrCat(where, " has no stage"));
   if (replica.max_sequences() < 0 || replica.max_sequences() > kMaxSequences) {
@@ -169,6 +180,12 @@ absl::Status CheckReplica(const v1::Model& model, const v1::Replica& replica,
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": max_batched_tokens is ", replica.max_batched_tokens(),
                      "; it must be between 0 (left to the workers) and ", kMaxStepRows));
+  }
+  if (NeedsOneStage(model) && replica.stages_size() > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, " has ", replica.stages_size(),
+                     " stages; a model whose layers borrow keys and values, or have embeddings of "
+                     "their own, must be on one"));
   }
   int64_t reached = 0;
   for (int i = 0; i < replica.stages_size(); ++i) {

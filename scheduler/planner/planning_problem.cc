@@ -39,6 +39,11 @@ absl::Status Read(PlanningProblem* out) {
     out->graph = std::move(supported->graph);
     out->left_out = std::move(supported->left_out);
   }
+  if (options.require_split && !HasOneKvShape(out->shape)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model ", out->shape.name, " has layers whose keys and values are of unlike shapes, which ",
+        "are not handed over: leave out ", input.by_request ? "options.split" : "--split"));
+  }
   out->context_tokens =
       options.context_tokens > 0 ? options.context_tokens : out->shape.max_positions;
   absl::StatusOr<WorkloadSamples> samples =
@@ -52,7 +57,7 @@ absl::Status Read(PlanningProblem* out) {
   problem.classes = out->workload.classes;
   problem.arrival_variation = out->workload.arrival_variation;
   problem.goal = options.goal;
-  problem.allow_split = options.allow_split;
+  problem.allow_split = options.allow_split && HasOneKvShape(out->shape);
   problem.prove = options.prove;
   problem.watch = options.watch;
   problem.options.memory.utilisation = options.utilisation;

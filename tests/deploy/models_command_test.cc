@@ -45,6 +45,16 @@ TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
   const auto experts = DescribeModel("tests/golden/models/qwen3_moe");
   REQUIRE(experts.status().message() == "");
   CHECK_THAT(*experts, Contains("2 of 4 experts of width 24, gated"));
+  const auto chunks = DescribeModel("tests/golden/models/llama4");
+  REQUIRE(chunks.status().message() == "");
+  CHECK_THAT(*chunks, Contains("2 kv heads of 8, chunks of 8 tokens, rope of base 100;") &&
+                          Contains("; 1 of 4 experts of width 8 beside a shared ffn of width 8"));
+  const auto borrowed = DescribeModel("tests/golden/models/gemma4_per_layer");
+  REQUIRE(borrowed.status().message() == "");
+  CHECK_THAT(
+      *borrowed,
+      Contains("  1 with 4 heads and 2 kv heads of 16 of an earlier layer, all tokens seen, "
+               "rope of base 100, proportional; ffn of width 24, gated; KV 0.00 KiB per token"));
   const auto int4 = DescribeModel("tests/golden/models/llama_gptq");
   REQUIRE(int4.status().message() == "");
   CHECK_THAT(*int4,

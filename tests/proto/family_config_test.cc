@@ -179,6 +179,174 @@ TEST_CASE("qwen2.5-vl: the text part, in text_config or beside the towers as pub
   CHECK(inside.SerializeAsString() == beside->SerializeAsString());
 }
 
+constexpr const char* kGemma4 = "Gemma4ForCausalLM";
+
+TEST_CASE("gemma 4: heads of two sizes, values that are keys, rotations by type of layer") {
+  const v1::Model model = Read(kGemma4, R"("hidden_size_per_layer_input": 0,
+      "attention_k_eq_v": true, "num_global_key_value_heads": 1, "sliding_window": 8,
+      "layer_types": ["full_attention", "sliding_attention", "sliding_attention",
+                      "sliding_attention"], "final_logit_softcapping": 30.0)");
+  CHECK(model.logits_soft_cap() == 30);
+  CHECK(model.embedding_scale() == 8);
+  CHECK(model.per_layer_width() == 0);
+  CHECK(model.tied_embeddings());
+  const v1::Attention& window = KindOf(model, 1).attention();
+  CHECK(window.head_dim() == 256);
+  CHECK(window.kv_heads() == 4);
+  CHECK(window.window() == 8);
+  CHECK_FALSE(window.values_are_keys());
+  CHECK(window.rope().theta() == 1e4);
+  CHECK(window.rope().rotary_dim() == 256);
+  // The last layer has no window, whatever the file says.
+  for (const int64_t layer : {0, 3}) {
+    const v1::Attention& full = KindOf(model, layer).attention();
+    CHECK(full.head_dim() == 512);
+    CHECK(full.kv_heads() == 1);
+    CHECK(full.window() == 0);
+    CHECK(full.values_are_keys());
+    CHECK(full.value_norm());
+    CHECK(full.scale() == 1);
+    CHECK(full.rope().scaling() == v1::ROPE_SCALING_KIND_PROPORTIONAL);
+    CHECK(full.rope().theta() == 1e6);
+    CHECK(full.rope().rotary_dim() == 512);
+    CHECK(full.rope().turning_pairs() == 64);
+  }
+  CHECK(KindOf(model, 1).output_scale());
+  // Every sixth layer where the file does not say; fewer kv heads only where values are keys.
+  const v1::Model plain =
+      Read(kGemma4, R"("hidden_size_per_layer_input": 0, "num_global_key_value_heads": 1)");
+  CHECK(KindOf(plain, 2).attention().window() == 512);
+  CHECK(KindOf(plain, 3).attention().kv_heads() == 4);
+}
+
+TEST_CASE("gemma 4: heads as transformers 5 writes them, and what it cannot say") {
+  const std::string by_layer = R"("hidden_size_per_layer_input": 0, "attention_k_eq_v": true,
+      "per_layer_config": {"3": {"head_dim": 64, "num_key_value_heads": 2}}})";
+  const auto config = [&](const std::string& text) { return Config(kGemma4, text); };
+  const v1::Model model = ReadText(config(by_layer.substr(0, by_layer.size() - 1)));
+  CHECK(KindOf(model, 3).attention().head_dim() == 64);
+  CHECK(KindOf(model, 3).attention().kv_heads() == 2);
+  CHECK(KindOf(model, 3).attention().rope().turning_pairs() == 8);
+  const std::string none = R"("hidden_size_per_layer_input": 0, )";
+  CHECK_THAT(ErrorOf(config(none + R"("per_layer_config": {"2": {"head_dim": 64}})")),
+             Contains("per_layer_config must say the same of all layers without a window"));
+  CHECK_THAT(ErrorOf(config(none + R"("per_layer_config": {"3": 7})")),
+             Contains("per_layer_config must be an object of objects"));
+  CHECK_THAT(ErrorOf(config(none + R"("attention_k_eq_v": true,
+                                      "num_global_key_value_heads": 3)")),
+             Contains("num_global_key_value_heads (3) does not divide"));
+  CHECK_THAT(ErrorOf(config(none + R"("use_bidirectional_attention": "all")")),
+             Contains("use_bidirectional_attention"));
+}
+
+TEST_CASE("gemma 4 26B: experts beside a dense ffn, each between norms of its own") {
+  const v1::Model model = Read(kGemma4, R"("hidden_size_per_layer_input": 0,
+      "enable_moe_block": true, "num_experts": 128, "top_k_experts": 8,
+      "moe_intermediate_size": 48)");
+  const v1::Ffn& ffn = model.kinds(0).ffn();
+  CHECK(ffn.width() == 96);
+  CHECK(ffn.normed_apart());
+  CHECK(ffn.activation() == v1::ACTIVATION_KIND_GELU_TANH);
+  CHECK(ffn.experts().count() == 128);
+  CHECK(ffn.experts().per_token() == 8);
+  CHECK(ffn.experts().width() == 48);
+  CHECK(ffn.experts().renormalise());
+  CHECK(ffn.experts().expert_scales());
+  CHECK_THAT(ErrorOf(Config(kGemma4, R"("enable_moe_block": true)")), Contains("num_experts"));
+}
+
+TEST_CASE("gemma 4 E2B: layers that borrow keys and values, and embeddings of each layer") {
+  const v1::Model model = Read(kGemma4, R"("vocab_size_per_layer_input": 128,
+      "num_kv_shared_layers": 2, "use_double_wide_mlp": true, "layer_types": [
+      "sliding_attention", "full_attention", "sliding_attention", "full_attention"])");
+  CHECK(model.per_layer_width() == 256);
+  CHECK(model.per_layer_scale() == 16);
+  CHECK(NeedsOneStage(model));
+  CHECK_FALSE(KindOf(model, 1).attention().borrows_kv());
+  CHECK(KindOf(model, 2).attention().borrows_kv());
+  CHECK(KindOf(model, 1).ffn().width() == 96);
+  CHECK(KindOf(model, 3).ffn().width() == 192);
+  CHECK(KvLayerOf(model, 1) == 1);
+  CHECK(KvLayerOf(model, 2) == 0);
+  CHECK(KvLayerOf(model, 3) == 1);
+  CHECK_THAT(ErrorOf(Config(kGemma4, "")), Contains("vocab_size_per_layer_input (262144)"));
+  CHECK_THAT(ErrorOf(Config(kGemma4, R"("hidden_size_per_layer_input": 0,
+      "num_kv_shared_layers": 1)")),
+             Contains("layer 3 has no keys and values of its own"));
+}
+
+TEST_CASE("llama 4: chunks where layers are rotated, queries that grow elsewhere, experts") {
+  const std::string sizes = R"("num_key_value_heads": 2, "head_dim": 16,
+      "interleave_moe_layer_step": 2, "num_local_experts": 8, "intermediate_size_mlp": 80)";
+  const v1::Model model = Read("Llama4ForCausalLM", sizes);
+  const v1::LayerKind &dense = KindOf(model, 0), &routed = KindOf(model, 3);
+  CHECK(dense.attention().window() == 8192);
+  CHECK(dense.attention().chunked());
+  CHECK(dense.attention().rope().neighbour_pairs());
+  CHECK(dense.attention().qk_norm_without_weights());
+  CHECK(dense.attention().qk_norm_after_rope());
+  CHECK(dense.attention().query_gain() == 0);
+  CHECK(dense.ffn().width() == 80);
+  CHECK(dense.ffn().experts().count() == 0);
+  CHECK(routed.attention().window() == 0);
+  CHECK_FALSE(routed.attention().has_rope());
+  CHECK_FALSE(routed.attention().qk_norm());
+  CHECK(routed.attention().query_gain() == 0.1);
+  CHECK(routed.attention().query_gain_period() == 8192);
+  CHECK(routed.attention().query_gain_offset() == 1);
+  CHECK(routed.ffn().width() == 96);  // of the shared expert
+  CHECK(routed.ffn().experts().scales_input());
+  CHECK(routed.ffn().experts().score() == v1::EXPERT_SCORE_SIGMOID);
+
+  const v1::Model listed = Read("Llama4ForCausalLM", sizes + R"(, "moe_layers": [0],
+      "no_rope_layers": [0, 1, 1, 1], "attention_chunk_size": null, "use_qk_norm": false,
+      "attn_temperature_tuning": false)");
+  CHECK(KindOf(listed, 0).ffn().experts().count() == 8);
+  CHECK(KindOf(listed, 1).ffn().experts().count() == 0);
+  CHECK_FALSE(KindOf(listed, 0).attention().has_rope());
+  CHECK(KindOf(listed, 0).attention().query_gain() == 0);
+  CHECK(KindOf(listed, 1).attention().window() == 0);
+  CHECK_FALSE(KindOf(listed, 1).attention().qk_norm());
+  const auto error = [&](const std::string& more) {
+    return ErrorOf(Config("Llama4ForCausalLM", sizes + ", " + more));
+  };
+  CHECK_THAT(error(R"("num_experts_per_tok": 2)"), Contains("num_experts_per_tok other than 1"));
+  CHECK_THAT(error(R"("no_rope_layers": [1])"), Contains("no_rope_layers names fewer layers"));
+  CHECK_THAT(error(R"("layer_types": ["full_attention", "full_attention", "full_attention",
+                                      "full_attention"])"),
+             Contains("layer_types must be chunked_attention where layers are rotated"));
+}
+
+TEST_CASE(
+    "phi-3.5-moe: its class has two names; the sparse mixer, biases, one factor of longrope") {
+  const auto text = [](const std::string& class_name, const std::string& more) {
+    return Config(class_name, R"("num_key_value_heads": 2, "attention_bias": true,
+        "lm_head_bias": true, "input_jitter_noise": 0.01, "router_jitter_noise": 0.02)" +
+                                  more);
+  };
+  const v1::Model model = ReadText(text("PhiMoEForCausalLM", ""));
+  CHECK(model.SerializeAsString() == ReadText(text("PhimoeForCausalLM", "")).SerializeAsString());
+  CHECK(model.architecture() == "PhimoeForCausalLM");
+  CHECK(model.head_bias());
+  CHECK(model.norm() == v1::NORM_KIND_LAYER);
+  CHECK(model.kinds(0).attention().output_bias());
+  const v1::Experts& experts = model.kinds(0).ffn().experts();
+  CHECK(experts.score() == v1::EXPERT_SCORE_SPARSE_MIXER);
+  CHECK(experts.jitter() == 0.02);
+  CHECK(experts.count() == 16);
+  const auto longrope = [](const std::string& of_long) {
+    return R"(, "rope_scaling": {"type": "longrope", "original_max_position_embeddings": 16,
+        "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [2, 2, 2, 2, 2, 2, 2, 2],
+        "short_mscale": 1.243, "long_mscale": )" +
+           of_long + "}";
+  };
+  const v1::Model scaled = ReadText(text("PhiMoEForCausalLM", longrope("1.243")));
+  CHECK(scaled.kinds(0).attention().rope().attention_factor() == 1.243);
+  CHECK_THAT(ErrorOf(text("PhiMoEForCausalLM", longrope("1.3"))), Contains("long_mscale"));
+  CHECK_THAT(ErrorOf(text("PhiMoEForCausalLM", R"(, "num_experts_per_tok": 1)")),
+             Contains("num_experts_per_tok other than 2"));
+}
+
 TEST_CASE("granite multiplies embeddings, scores and blocks, and divides logits") {
   const v1::Model model = Read("GraniteForCausalLM", R"("embedding_multiplier": 12.0,
       "attention_multiplier": 0.015625, "residual_multiplier": 0.22, "logits_scaling": 8.0)");

@@ -511,6 +511,17 @@ TEST_CASE("impossible values name file and key") {
              Contains("num_hidden_layers is missing"));
 }
 
+TEST_CASE("llama3's band between scaled and unscaled frequencies may be empty, not inverted") {
+  const auto rope = [](const std::string& low) {
+    return R"("rope_scaling": {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 1.0,
+        "original_max_position_embeddings": 16, "low_freq_factor": )" +
+           low + "}";
+  };
+  CHECK_THAT(ErrorWith(rope("2.0")), Contains("high_freq_factor must not be below"));
+  const auto model = ParseModelConfig(Config("LlamaForCausalLM", rope("1.0")), "config.json");
+  CHECK(model.status().message() == "");
+}
+
 TEST_CASE("a refused class names the nearest one, a wrapper the class of its text part") {
   const auto nearest = [](const std::string& name) {
     const std::string error = ErrorWith("", name);
@@ -520,11 +531,11 @@ TEST_CASE("a refused class names the nearest one, a wrapper the class of its tex
     return error.substr(begin + mark.size(), error.find(';', begin) - begin - mark.size());
   };
   CHECK(nearest("LLaMAForCausalLM") == "LlamaForCausalLM");
-  CHECK(nearest("Llama4ForCausalLM") == "LlamaForCausalLM");
+  CHECK(nearest("Llama5ForCausalLM") == "Llama4ForCausalLM");
   CHECK(nearest("Qwen2MoEForCausalLM") == "Qwen2MoeForCausalLM");
   CHECK(nearest("Qwen3NextForCausalLM") == "Qwen3ForCausalLM");
   CHECK(nearest("MixtralForCausualLM") == "MixtralForCausalLM");
-  CHECK(nearest("Qwen2VLForConditionalGeneration") == "Qwen2ForCausalLM");
+  CHECK(nearest("Qwen2VLForConditionalGeneration") == "Qwen2_5_VLForConditionalGeneration");
   CHECK_THAT(ErrorWith("", std::string(100000, 'x')), Contains("the nearest class by name is "));
 
   const auto wrapper = [](const std::string& text) {

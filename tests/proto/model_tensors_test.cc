@@ -332,7 +332,7 @@ TEST_CASE("a tensor that workers read is there, in the shape that config.json gi
 
 // Of every checkpoint that workers compute like transformers.
 TEST_CASE("the tensors of a model are those of its files") {
-  size_t models = 0;
+  size_t models = 0, towers = 0;
   for (const auto& entry : fs::directory_iterator("tests/golden/models")) {
     if (!entry.is_directory()) continue;
     CAPTURE(entry.path().string());
@@ -342,8 +342,10 @@ TEST_CASE("the tensors of a model are those of its files") {
         ReadCheckedModel((folder ? entry.path() : entry.path() / "model.gguf").string());
     INFO(checked.status().ToString());
     REQUIRE(checked.ok());
-    if (FindFamily(checked->model.architecture())->wrapped) {
-      REQUIRE(checked->warnings.size() == 1);  // of the tower
+    // Some folders of wrapped families have the text part alone.
+    if (FindFamily(checked->model.architecture())->wrapped && !checked->warnings.empty()) {
+      ++towers;
+      REQUIRE(checked->warnings.size() == 1);
       CHECK_THAT(checked->warnings[0], Contains("tensors are left out") &&
                                            !Contains("language_model") && !Contains("lm_head"));
     } else {
@@ -351,6 +353,7 @@ TEST_CASE("the tensors of a model are those of its files") {
     }
   }
   CHECK(models > 10);
+  CHECK(towers >= 5);
 }
 
 TEST_CASE("a checkpoint of int4 codes says how much of its fullest layer is held otherwise") {

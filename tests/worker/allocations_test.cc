@@ -102,7 +102,7 @@ class Comparison {
     const int layers = static_cast<int>(LayerCount(options_.model));
     for (const auto& [first, end] :
          {std::pair(0, layers), {0, layers - 1}, {1, layers - 1}, {layers - 1, layers}}) {
-      if (first >= end) continue;
+      if (first >= end || (shape->one_stage && end - first < layers)) continue;
       for (int width = 1; width <= MaxWidth(*shape); ++width)
         CompareStage(*shape, weights, {first, end}, width, ratios);
     }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 #include <utility>
+#include <vector>
 
 #include "kernels/repeating_stream.h"
 #include "proto/layers/kv_sizes.h"
@@ -41,6 +43,16 @@ absl::Status CheckOptions(const ModelOptions& options) {
   return absl::OkStatus();
 }
 
+// `values` is as long as the view.
+template <typename Element>
+absl::Status Fill(const TensorView& view, const std::vector<Element>& values,
+                  kernels::Stream& stream) {
+  absl::Status status = stream.CopyToDevice(view.data, values.data(),
+                                            static_cast<int64_t>(values.size() * sizeof(Element)));
+  status.Update(stream.Synchronize());
+  return status;
+}
+
 class Transformer : public Model {
  public:
   Transformer(const ModelOptions& options, std::unique_ptr<ModelWeights> weights,
@@ -51,7 +63,7 @@ class Transformer : public Model {
         device_(device),
         pass_(options_, *weights_, buffers_, kv_, attention_workspace_, device->ops()) {}
 
-  // Frequencies are the only constants that no checkpoint holds.
+  // Constants that no checkpoint holds: frequencies, ones and numbers.
   absl::Status Prepare() {
     auto stream = device_->CreateStream();
     if (!stream.ok()) return stream.status();
@@ -60,10 +72,15 @@ class Transformer : public Model {
     for (size_t i = 0; i < ropes.size() && status.ok(); ++i) {
       const int64_t longest = options_.max_model_len_tokens > 0 ? options_.max_model_len_tokens
                                                                 : options_.model.max_positions();
-      const std::vector<float> frequencies = InverseFrequencies(ropes[i], longest);
-      status = (*stream)->CopyToDevice(buffers_.ropes[i].frequencies.data, frequencies.data(),
-                                       static_cast<int64_t>(frequencies.size() * sizeof(float)));
-      status.Update((*stream)->Synchronize());
+      status = Fill(buffers_.ropes[i].frequencies, InverseFrequencies(ropes[i], longest), **stream);
+    }
+    if (!buffers_.ones.empty()) {
+      status.Update(Fill(buffers_.ones, std::vector<float>(buffers_.ones.rows(), 1.0f), **stream));
+    }
+    if (!buffers_.own_numbers.empty()) {
+      std::vector<int32_t> numbers(buffers_.own_numbers.rows());
+      std::iota(numbers.begin(), numbers.end(), 0);
+      status.Update(Fill(buffers_.own_numbers, numbers, **stream));
     }
     return status;
   }
@@ -81,6 +98,12 @@ class Transformer : public Model {
     kv_.clear();
     blocks_ = blocks;
     for (int64_t layer = 0; layer < Layers(); ++layer) {
+      const int64_t first = options_.share.layers().begin();
+      const int64_t lender = KvLayerOf(options_.model, first + layer) - first;
+      if (lender != layer) {
+        kv_.push_back(kv_[lender]);
+        continue;
+      }
       const bool apart = blocks.window > 0 && WindowOfLayer(layer) > 0;
       const int64_t of_layer = apart ? blocks.window : blocks.common;
       const auto plane = [&] {

@@ -31,7 +31,8 @@ TensorView Flat(const TensorView& heads) {
 // A norm of q and k that Ops::PrepareAttention does.
 bool IsPreparedNorm(const v1::Model& model, const v1::Attention& attention) {
   return attention.qk_norm() && model.norm() == v1::NORM_KIND_RMS && !attention.qk_norm_by_head() &&
-         !attention.qk_norm_full_width() && !attention.qk_norm_after_rope();
+         !attention.qk_norm_full_width() && !attention.qk_norm_after_rope() &&
+         !attention.borrows_kv();
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ bool IsPreparedNorm(const v1::Model& model, const v1::Attention& attention) {
 ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t index, int64_t tokens) const {
   const int64_t d = Kind(index).attention().head_dim();
   const LayerPart held = PartOf(Held(index));
-  const int64_t heads = held.query_heads, kv_heads = held.kv_heads;
+  const bool borrows = Kind(index).attention().borrows_kv();
+  const int64_t heads = held.query_heads, kv_heads = borrows ? 0 : held.kv_heads;
   const TensorView all = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
   return {.all = all,
           .q = Heads(all, 0, heads, d),
@@ -68,7 +70,6 @@ absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const R
 
 absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step,
                                            const Projections& projected, kernels::Stream& stream) {
-  const AttentionWeights& weights = weights_.layers[index].attention;
   const v1::Attention& attention = Kind(index).attention();
   kernels::PrepareAttentionArgs args = {.q = projected.q,
                                         .k = projected.k,
@@ -79,8 +80,8 @@ absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step
   if (rope >= 0) args.cos_sin = buffers_.ropes[rope].cos_sin.Rows(step.token_ids.rows());
   absl::Status status;
   if (IsPreparedNorm(model_, attention)) {
-    args.q_norm = weights.q_norm;
-    args.k_norm = weights.k_norm;
+    args.q_norm = HeadNorms(index).q;
+    args.k_norm = HeadNorms(index).k;
     args.epsilon = static_cast<float>(model_.norm_epsilon());
   } else if (attention.qk_norm()) {
     if (attention.qk_norm_after_rope() && rope >= 0) {
@@ -89,7 +90,17 @@ absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step
     }
     if (status.ok()) status = NormHeads(index, projected, stream);
   }
-  if (status.ok()) status = ops_.PrepareAttention(args, stream);
+  if (status.ok() && attention.value_norm() && !attention.borrows_kv()) {
+    const TensorView weight = buffers_.ones.Rows(attention.head_dim());
+    status = Norm({.weight = weight, .bias = {}}, projected.v, {}, projected.v, stream);
+  }
+  if (status.ok() && attention.borrows_kv()) {
+    if (rope >= 0 && !args.cos_sin.empty()) {
+      status = ops_.Rope({.q = args.q, .k = args.k, .cos_sin = args.cos_sin}, stream);
+    }
+  } else if (status.ok()) {
+    status = ops_.PrepareAttention(args, stream);
+  }
   if (!status.ok() || attention.query_gain() == 0) return status;
   return ops_.Scale({.rows = Flat(projected.q),
                      .positions = step.positions,
@@ -99,14 +110,23 @@ absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step
                     stream);
 }
 
+ForwardPass::QkNorms ForwardPass::HeadNorms(int64_t index) const {
+  const AttentionWeights& weights = weights_.layers[index].attention;
+  const v1::Attention& attention = Kind(index).attention();
+  if (!attention.qk_norm_without_weights()) return {weights.q_norm, weights.k_norm};
+  const TensorView ones = buffers_.ones.Rows(attention.head_dim());
+  return {ones, ones};
+}
+
 absl::Status ForwardPass::NormHeads(int64_t index, const Projections& projected,
                                     kernels::Stream& stream) {
   const v1::Attention& attention = Kind(index).attention();
   if (attention.qk_norm_full_width()) return NormFullWidth(index, projected, stream);
-  const AttentionWeights& weights = weights_.layers[index].attention;
+  const QkNorms norms = HeadNorms(index);
   absl::Status status;
   for (const auto& [heads, stored] :
-       {std::pair(projected.q, weights.q_norm), std::pair(projected.k, weights.k_norm)}) {
+       {std::pair(projected.q, norms.q), std::pair(projected.k, norms.k)}) {
+    if (heads.shape[1] == 0) continue;
     TensorView weight = stored;
     if (attention.qk_norm_by_head()) {
       weight = TensorView(stored.data, stored.dtype, {heads.shape[1], heads.shape[2]});
@@ -169,6 +189,7 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
                          .block_tables = BlocksOf(index, step).tables,
                          .scale = static_cast<float>(scale),
                          .window = attention.window(),
+                         .chunked = attention.chunked(),
                          .soft_cap = static_cast<float>(attention.soft_cap()),
                          .sinks = weights_.layers[index].attention.sinks,
                          .workspace = attention_workspace_,

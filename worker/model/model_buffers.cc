@@ -6,6 +6,7 @@
 #include "kernels/collectives/group.h"
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/staged_group.h"
+#include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/model/model_rope.h"
@@ -47,9 +48,12 @@ int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
   const int64_t slots = tokens * MaxExpertsPerToken(options.model);
   LinearWorkspace workspace(ops);
   workspace.Add(weights.project_in.matrix, tokens);
+  workspace.Add(weights.per_layer_context.matrix, tokens);
   for (const LayerWeights& layer : weights.layers) {
     workspace.Add(layer.attention.qkv.matrix, tokens);
     workspace.Add(layer.attention.output.matrix, tokens);
+    workspace.Add(layer.per_layer.gate.matrix, tokens);
+    workspace.Add(layer.per_layer.output.matrix, tokens);
     workspace.Add(layer.ffn.up.matrix, tokens);
     workspace.Add(layer.ffn.down.matrix, tokens);
     workspace.Add(layer.ffn.router, tokens);
@@ -83,6 +87,10 @@ SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
     }
     add(tokens, layer.ffn.up.matrix, layer.ffn.down.matrix);
   }
+  // Rows of its table, then a layer's gate and what is gated.
+  const int64_t per_layer = PerLayerColumns(options.model), width = options.model.per_layer_width();
+  sizes.wide = std::max(sizes.wide, tokens * std::max(per_layer, 2 * width));
+  sizes.inner = std::max(sizes.inner, tokens * width);
   return sizes;
 }
 
@@ -101,6 +109,33 @@ void ReserveExperts(int64_t count, int64_t k, int64_t tokens, int64_t hidden, Mo
                            &buffers->expert_out}) {
     arena->Reserve(view);
   }
+}
+
+// What few families need.
+void ReserveFurther(const v1::Model& model, int64_t tokens, ModelBuffers* buffers, Arena* arena) {
+  int64_t ones = 0;
+  bool apart = false, numbers = false;
+  for (const v1::LayerKind& kind : model.kinds()) {
+    const v1::Attention& attention = kind.attention();
+    if (attention.value_norm() || attention.qk_norm_without_weights()) {
+      ones = std::max<int64_t>(ones, attention.head_dim());
+    }
+    apart = apart || kind.ffn().normed_apart();
+    numbers = numbers || kind.ffn().experts().scales_input();
+  }
+  const auto reserve = [arena](TensorView* view, DType dtype,
+                               std::initializer_list<int64_t> shape) {
+    *view = TensorView(nullptr, dtype, shape);
+    arena->Reserve(view);
+  };
+  if (numbers) ones = std::max(ones, tokens);
+  if (model.per_layer_width() > 0) {
+    reserve(&buffers->per_layer, DType::kF32, {tokens, PerLayerColumns(model)});
+    numbers = true;
+  }
+  if (apart) reserve(&buffers->apart, DType::kF32, {tokens, model.hidden()});
+  if (ones > 0) reserve(&buffers->ones, DType::kF32, {ones});
+  if (numbers) reserve(&buffers->own_numbers, DType::kI32, {tokens});
 }
 
 // Logits of all ids on rank 0, which holds the first ones; of its own ids on every rank.
@@ -152,6 +187,7 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
   if (HasExperts(model)) {
     ReserveExperts(MaxExperts(model), MaxExpertsPerToken(model), tokens, hidden, &buffers, &arena);
   }
+  ReserveFurther(model, tokens, &buffers, &arena);
   if (model.embedding_width() != hidden) {
     reserve(&buffers.narrow, {tokens, model.embedding_width()});
     reserve(&buffers.logit_narrow, {logit_rows, model.embedding_width()});
@@ -180,8 +216,9 @@ int64_t GroupStagingBytes(const ModelBuffers& buffers) {
   const auto call = [](const TensorView& in, const TensorView& out) {
     return kernels::StagedGroup::StagingBytes(kernels::DenseBytes(in), kernels::DenseBytes(out));
   };
-  return std::max({call({}, buffers.hidden), call({}, buffers.narrow),
-                   call({}, buffers.router_logits), call(buffers.logit_part, buffers.logit_parts),
+  return std::max({call({}, buffers.hidden), call({}, buffers.narrow), call({}, buffers.apart),
+                   call({}, buffers.per_layer), call({}, buffers.router_logits),
+                   call(buffers.logit_part, buffers.logit_parts),
                    call(buffers.rank_sizes.Rows(1), buffers.rank_sizes)});
 }
 

@@ -1,7 +1,10 @@
 #include "worker/model/model_forward.h"
 
+#include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <numeric>
+#include <utility>
 
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
@@ -36,8 +39,16 @@ kernels::Activation ActivationOf(v1::ActivationKind kind) {
 
 // Softmax alone is decided by logits, whose order is that of the scores.
 bool RoutesScores(const v1::Experts& experts) {
-  return experts.score() == v1::EXPERT_SCORE_SIGMOID || experts.correction_bias() ||
+  return experts.score() != v1::EXPERT_SCORE_UNSPECIFIED || experts.correction_bias() ||
          experts.groups() > 1;
+}
+
+kernels::RouterScores ScoresOf(v1::ExpertScore score) {
+  switch (score) {
+    case v1::EXPERT_SCORE_SIGMOID: return kernels::RouterScores::kSigmoid;
+    case v1::EXPERT_SCORE_SPARSE_MIXER: return kernels::RouterScores::kSparseMixer;
+    default: return kernels::RouterScores::kSoftmax;
+  }
 }
 
 double FactorOf(const v1::Experts& experts) {
@@ -140,7 +151,8 @@ absl::Status ForwardPass::Embed(const StepInputs& step, kernels::Stream& stream)
                              .accumulate = true},
                             stream);
   }
-  return status;
+  return status.ok() && model_.per_layer_width() > 0 ? per_layer_.Prepare(step, group_, stream)
+                                                     : status;
 }
 
 absl::Status ForwardPass::PrepareRotation(const StepInputs& step, kernels::Stream& stream) {
@@ -176,7 +188,11 @@ bool ForwardPass::LeavesPending(const BlockNorms& norms) {
 }
 
 bool ForwardPass::PendingBefore(int64_t index) const {
-  return index > 0 && LeavesPending(weights_.layers[index - 1].ffn.norms);
+  return index > 0 && LeavesPending(weights_.layers[index - 1].ffn.norms) && !EndsWhole(index - 1);
+}
+
+bool ForwardPass::EndsWhole(int64_t index) const {
+  return Kind(index).output_scale() || model_.per_layer_width() > 0;
 }
 
 absl::Status ForwardPass::BeginBlock(const BlockNorms& norms, bool pending, const Residual& rows,
@@ -192,10 +208,31 @@ absl::Status ForwardPass::BeginBlock(const BlockNorms& norms, bool pending, cons
 
 absl::Status ForwardPass::EndBlock(const BlockNorms& norms, const Residual& rows,
                                    kernels::Stream& stream) {
-  absl::Status status = Sum(rows.block_out, stream);
+  const absl::Status status = Sum(rows.block_out, stream);
+  return status.ok() ? FinishBlock(norms, rows, stream) : status;
+}
+
+absl::Status ForwardPass::FinishLayer(int64_t index, const TensorView& numbers,
+                                      const Residual& rows, kernels::Stream& stream) {
+  if (!EndsWhole(index)) return absl::OkStatus();
+  absl::Status status;
+  if (LeavesPending(weights_.layers[index].ffn.norms)) {
+    status = ops_.Add({.out = rows.hidden, .in = rows.block_out}, stream);
+  }
+  if (status.ok() && model_.per_layer_width() > 0) {
+    status = per_layer_.Add(index, ActivationOf(Kind(index).ffn().activation()),
+                            {.hidden = rows.hidden, .scratch = rows.block_out, .numbers = numbers},
+                            group_, stream);
+  }
+  return status.ok() ? Scale(rows.hidden, weights_.layers[index].output_scale, stream) : status;
+}
+
+absl::Status ForwardPass::FinishBlock(const BlockNorms& norms, const Residual& rows,
+                                      kernels::Stream& stream) {
+  absl::Status status;
   // Ranks whose kernels round a norm differently would drift apart from layer to layer, so all
   // follow one. (Before a norm, hidden only adds what all ranks have the same bits of.)
-  if (status.ok() && !norms.after.weight.empty()) {
+  if (!norms.after.weight.empty()) {
     status = Norm(norms.after, rows.block_out, {}, rows.block_out, stream);
     if (status.ok()) status = FollowRank0(rows.block_out, stream);
   }
@@ -244,11 +281,43 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
   } else {
     status = BeginBlock(layer.ffn.norms, LeavesPending(layer.attention.norms), rows, stream, &in);
   }
-  if (status.ok()) {
-    if (layer.ffn.has_dense()) status = DenseFfn(index, in, stream);
-    if (status.ok() && layer.ffn.has_experts()) status = ExpertFfn(index, in, stream);
+  if (!status.ok()) return status;
+  if (Kind(index).ffn().normed_apart()) {
+    status = ApartFfn(index, in, rows, stream);
+    if (status.ok()) status = FinishBlock(layer.ffn.norms, rows, stream);
+  } else {
+    const bool dense = layer.ffn.has_dense();
+    if (dense) status = DenseFfn(index, in, stream);
+    if (status.ok() && layer.ffn.has_experts()) {
+      const TensorView shared = dense ? rows.block_out : TensorView();
+      status = ExpertFfn(
+          index, {.in = in, .router_in = in, .out = rows.block_out, .shared = shared}, stream);
+    }
+    if (status.ok()) status = EndBlock(layer.ffn.norms, rows, stream);
   }
-  return status.ok() ? EndBlock(layer.ffn.norms, rows, stream) : status;
+  if (!status.ok()) return status;
+  const bool numbered = !last && !buffers_.own_numbers.empty();
+  return FinishLayer(index, numbered ? buffers_.own_numbers.Rows(tokens) : step.logit_rows, rows,
+                     stream);
+}
+
+absl::Status ForwardPass::ApartFfn(int64_t index, const TensorView& in, const Residual& rows,
+                                   kernels::Stream& stream) {
+  const FfnWeights& ffn = weights_.layers[index].ffn;
+  const TensorView apart = buffers_.apart.Rows(in.rows());
+  absl::Status status = DenseFfn(index, in, stream);
+  if (status.ok()) status = Sum(rows.block_out, stream);
+  if (status.ok()) status = Norm(ffn.dense_after, rows.block_out, {}, rows.block_out, stream);
+  if (status.ok()) status = Norm(ffn.experts_before, rows.hidden, {}, rows.normed, stream);
+  if (status.ok()) status = Norm(ffn.router_norm, rows.hidden, {}, apart, stream);
+  // The router's input has been read when experts write there.
+  if (status.ok()) {
+    status = ExpertFfn(index, {.in = rows.normed, .router_in = apart, .out = apart, .shared = {}},
+                       stream);
+  }
+  if (status.ok()) status = Sum(apart, stream);
+  if (status.ok()) status = Norm(ffn.experts_after, apart, {}, apart, stream);
+  return status.ok() ? ops_.Add({.out = rows.block_out, .in = apart}, stream) : status;
 }
 
 absl::Status ForwardPass::TellKvListener(int64_t index, const StepInputs& step,
@@ -324,13 +393,15 @@ absl::Status ForwardPass::Route(int64_t index, const TensorView& in, const Routi
   const v1::Experts& experts = Kind(index).ffn().experts();
   const TensorView logits = Matrix(buffers_.router_logits, in.rows(), experts.count());
   absl::Status status = Linear(ffn.router, ffn.router_bias, in, logits, stream);
+  if (status.ok() && Kind(index).ffn().normed_apart()) {
+    status = Scale(logits, 1 / std::sqrt(static_cast<double>(model_.hidden())), stream);
+  }
   const bool scored = RoutesScores(experts);
   if (status.ok() && scored) {
-    const bool sigmoid = experts.score() == v1::EXPERT_SCORE_SIGMOID;
-    status = ops_.MoeScores(
-        {.scores = logits,
-         .kind = sigmoid ? kernels::RouterScores::kSigmoid : kernels::RouterScores::kSoftmax},
-        stream);
+    status = ops_.MoeScores({.scores = logits,
+                             .kind = ScoresOf(experts.score()),
+                             .jitter = static_cast<float>(experts.jitter())},
+                            stream);
   }
   // Ranks with unlike kernels would now and then choose other experts.
   if (status.ok()) status = FollowRank0(logits, stream);
@@ -345,7 +416,8 @@ absl::Status ForwardPass::Route(int64_t index, const TensorView& in, const Routi
                         .choice_bias = ffn.router_correction,
                         .groups = std::max(1, experts.groups()),
                         .groups_per_row = std::max(1, experts.groups_per_token()),
-                        .factor = static_cast<float>(FactorOf(experts))},
+                        .factor = static_cast<float>(FactorOf(experts)),
+                        .expert_scales = ffn.expert_scales},
                        stream);
 }
 
@@ -357,11 +429,29 @@ absl::Status ForwardPass::AddExpertBias(const TensorView& biases, const TensorVi
       stream);
 }
 
-absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels::Stream& stream) {
+absl::Status ForwardPass::ScaleExpertInput(const Routing& routing, TensorView* in,
+                                           kernels::Stream& stream) {
+  // Outputs of experts are not there yet. A row is its own slot.
+  const TensorView scaled = buffers_.expert_out.Rows(in->rows());
+  const TensorView input = std::exchange(*in, scaled);
+  return ops_.MoeCombine({.out = scaled,
+                          .in = input,
+                          .weights = routing.weights,
+                          .slots = Matrix(buffers_.own_numbers, in->rows(), 1)},
+                         stream);
+}
+
+absl::Status ForwardPass::ExpertFfn(int64_t index, const ExpertRows& rows,
+                                    kernels::Stream& stream) {
   const FfnWeights& ffn = weights_.layers[index].ffn;
   const v1::Ffn& kind = Kind(index).ffn();
-  const Routing routing = RoutingOf(kind.experts(), in.rows());
-  absl::Status status = Route(index, in, routing, stream);
+  TensorView in = rows.in;
+  Routing routing = RoutingOf(kind.experts(), in.rows());
+  absl::Status status = Route(index, rows.router_in, routing, stream);
+  if (status.ok() && kind.experts().scales_input()) {
+    status = ScaleExpertInput(routing, &in, stream);
+    routing.weights = Matrix(buffers_.ones, in.rows(), 1);
+  }
   // Of the experts that this rank has; ranks add up theirs.
   const v1::Range& experts = Held(index).experts();
   TensorView held = routing.offsets.Rows(experts.end() - experts.begin() + 1);
@@ -396,17 +486,15 @@ absl::Status ForwardPass::ExpertFfn(int64_t index, const TensorView& in, kernels
   TensorView shared_gate;
   if (status.ok() && kind.shared_gate()) {
     shared_gate = buffers_.shared_gate.Rows(in.rows());
-    status = Linear(ffn.shared_gate, {}, in, shared_gate, stream);
+    status = Linear(ffn.shared_gate, {}, rows.in, shared_gate, stream);
   }
   if (!status.ok()) return status;
-  // The dense ffn beside the experts has left its part there.
-  const TensorView block_out = buffers_.block_out.Rows(in.rows());
-  return ops_.MoeCombine({.out = block_out,
+  return ops_.MoeCombine({.out = rows.out,
                           .in = out,
                           .weights = routing.weights,
                           .slots = routing.slots,
                           .held = held,
-                          .shared = ffn.has_dense() ? block_out : TensorView(),
+                          .shared = rows.shared,
                           .shared_gate = shared_gate},
                          stream);
 }

@@ -17,6 +17,7 @@
 #include "worker/model/model.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_rope.h"
+#include "worker/model/per_layer_pass.h"
 #include "worker/weights/weights.h"
 
 namespace tessera::worker {
@@ -34,7 +35,8 @@ class ForwardPass {
         attention_workspace_(attention_workspace),
         products_(options.product_dtype),
         ropes_(RopesOf(options.model)),
-        ops_(ops) {}
+        ops_(ops),
+        per_layer_(options, weights, buffers, ops) {}
 
   // See Model::JoinRanks.
   absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream);
@@ -97,6 +99,11 @@ class ForwardPass {
   // What lies between the projections and the attention.
   absl::Status PrepareAttention(int64_t index, const StepInputs& step, const Projections& projected,
                                 kernels::Stream& stream);
+  // Weights of the norms of q and k.
+  struct QkNorms {
+    kernels::TensorView q, k;
+  };
+  QkNorms HeadNorms(int64_t index) const;
   // The norm of q and k; over their full width the ranks' squares are summed, for which the memory
   // of block_out is used.
   absl::Status NormHeads(int64_t index, const Projections& projected, kernels::Stream& stream);
@@ -115,8 +122,20 @@ class ForwardPass {
   // To the slots of a rank's experts, whose offsets are `held`; none where there are no biases.
   absl::Status AddExpertBias(const kernels::TensorView& biases, const kernels::TensorView& held,
                              const kernels::TensorView& out, kernels::Stream& stream);
-  // Adds to what DenseFfn left in `block_out` where the layer has both.
-  absl::Status ExpertFfn(int64_t index, const kernels::TensorView& in, kernels::Stream& stream);
+  // Rows of experts, each [rows, hidden].
+  struct ExpertRows {
+    kernels::TensorView in;
+    kernels::TensorView router_in;
+    kernels::TensorView out;
+    kernels::TensorView shared;  // added to them, may be `out`; empty: nothing
+  };
+  absl::Status ExpertFfn(int64_t index, const ExpertRows& rows, kernels::Stream& stream);
+  // v1::Ffn::normed_apart, up to the norm of the sum; `in` is the dense ffn's input.
+  absl::Status ApartFfn(int64_t index, const kernels::TensorView& in, const Residual& rows,
+                        kernels::Stream& stream);
+  // In the place of `in`, the rows times the weight of their one expert.
+  absl::Status ScaleExpertInput(const Routing& routing, kernels::TensorView* in,
+                                kernels::Stream& stream);
   absl::Status Activate(const v1::Ffn& ffn, const kernels::TensorView& wide,
                         const kernels::TensorView& inner, kernels::Stream& stream);
   absl::Status Norm(const NormWeights& norm, const kernels::TensorView& in,
@@ -128,8 +147,16 @@ class ForwardPass {
   // Input of a block. Where `pending`, what the block before left is added to `hidden` first.
   absl::Status BeginBlock(const BlockNorms& norms, bool pending, const Residual& rows,
                           kernels::Stream& stream, kernels::TensorView* in);
+  // Whether `hidden` is whole behind a layer.
+  bool EndsWhole(int64_t index) const;
+  // Adds and multiplies what follows a layer's ffn where EndsWhole; `numbers`: which of the step's
+  // rows these are.
+  absl::Status FinishLayer(int64_t index, const kernels::TensorView& numbers, const Residual& rows,
+                           kernels::Stream& stream);
   // Sums block_out over the ranks, and does what follows the block.
   absl::Status EndBlock(const BlockNorms& norms, const Residual& rows, kernels::Stream& stream);
+  // The same of what is summed already.
+  absl::Status FinishBlock(const BlockNorms& norms, const Residual& rows, kernels::Stream& stream);
   // Input of an ffn whose layer is parallel, in `normed`: of `hidden` before the attention is added
   // to it.
   absl::Status BeginParallelBlock(const BlockNorms& norms, const Residual& rows,
@@ -148,6 +175,7 @@ class ForwardPass {
   const kernels::DType products_;
   const Ropes ropes_;
   kernels::Ops& ops_;
+  PerLayerPass per_layer_;
   kernels::Group* group_ = nullptr;        // null: this worker is the whole stage
   std::vector<int64_t> vocabulary_parts_;  // ids that each rank's head has, on the last stage
 };

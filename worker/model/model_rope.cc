@@ -11,7 +11,8 @@ double Llama3(const v1::Rope& rope, double frequency) {
   const auto original = static_cast<double>(rope.original_max_positions());
   const double wavelength = 2 * std::numbers::pi / frequency;
   if (wavelength > original / rope.low_frequency_factor()) return frequency / rope.factor();
-  if (wavelength < original / rope.high_frequency_factor()) return frequency;
+  // Where both factors are one (Llama 4 Scout) there is no band between.
+  if (wavelength <= original / rope.high_frequency_factor()) return frequency;
   const double smooth = (original / wavelength - rope.low_frequency_factor()) /
                         (rope.high_frequency_factor() - rope.low_frequency_factor());
   return (1 - smooth) * frequency / rope.factor() + smooth * frequency;
@@ -70,6 +71,9 @@ std::vector<float> InverseFrequencies(const v1::Rope& rope, int64_t max_model_le
     if (rope.scaling() == v1::ROPE_SCALING_KIND_YARN) {
       const double kept = YarnKept(rope, static_cast<int64_t>(i));
       frequency = frequency / rope.factor() * (1 - kept) + frequency * kept;
+    }
+    if (rope.scaling() == v1::ROPE_SCALING_KIND_PROPORTIONAL) {
+      frequency = static_cast<int>(i) < rope.turning_pairs() ? frequency / rope.factor() : 0;
     }
     if (rope.scaling() == v1::ROPE_SCALING_KIND_LONGROPE) {
       frequency /= factors[static_cast<int>(i)];

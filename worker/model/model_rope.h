@@ -24,6 +24,7 @@ Ropes RopesOf(const v1::Model& model);
 //     length, unscaled where it turns more than beta_fast times, a ramp between (arXiv 2309.00071).
 //   longrope: divided by the long factors if sequences of `max_model_len_tokens` pass the original
 //     length, else by the short ones (arXiv 2402.13753).
+//   proportional: divided by factor, and 0 from the pair turning_pairs on (Gemma 4).
 std::vector<float> InverseFrequencies(const v1::Rope& rope, int64_t max_model_len_tokens);
 
 }  // namespace tessera::worker

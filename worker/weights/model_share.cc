@@ -53,9 +53,13 @@ bool Covers(const v1::Range& range, int64_t size) {
 
 absl::Status CheckShare(const v1::Model& model, const v1::WorkerShare& share) {
   absl::Status status = CheckLayers(model);
-  status.Update(CheckOneKvShape(model));
   if (!status.ok()) return status;
   status = CheckRange("layers", share.layers(), LayerCount(model));
+  if (NeedsOneStage(model) && !(share.holds_embedding() && share.holds_head())) {
+    status.Update(absl::InvalidArgumentError(
+        "worker share: a model whose layers borrow keys and values, or have embeddings of their "
+        "own, cannot be cut into stages"));
+  }
   if (share.kinds_size() != model.kinds_size()) {
     status.Update(
         absl::InvalidArgumentError(StrCat("worker share: it names ", share.kinds_size(),

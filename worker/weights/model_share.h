@@ -7,8 +7,9 @@
 
 namespace tessera::worker {
 
-// The model's layers can be computed (CheckLayers, CheckOneKvShape); ranges are not empty and lie
-// within the model; query heads and kv heads belong together. Names the range and both numbers.
+// The model's layers can be computed (CheckLayers), and are all there where it NeedsOneStage;
+// ranges are not empty and lie within the model; query heads and kv heads belong together. Names
+// the range and both numbers.
 absl::Status CheckShare(const v1::Model& model, const v1::WorkerShare& share);
 
 // Whether the share has all heads, columns, ids and experts of its layers: what it computes needs

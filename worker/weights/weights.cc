@@ -1,6 +1,7 @@
 #include "worker/weights/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -94,6 +95,10 @@ class ModelPlanner {
       case TensorRole::kProjectIn:
         if (!share_.holds_embedding()) return absl::OkStatus();
         return AddLinear(tensor, nullptr, &weights->project_in);
+      case TensorRole::kPerLayerTable: return AddTable(tensor, &weights->per_layer_table);
+      case TensorRole::kPerLayerContext:
+        return AddLinear(tensor, nullptr, &weights->per_layer_context);
+      case TensorRole::kPerLayerNorm: return AddNorm(tensor, &weights->per_layer_norm);
       default: break;
     }
     if (!share_.holds_head()) return absl::OkStatus();
@@ -131,6 +136,15 @@ class ModelPlanner {
       case TensorRole::kRouterCorrection:
         return AddVector(tensor, "", &held, &ffn.router_correction);
       case TensorRole::kSharedGate: return AddRouter(tensor, &ffn.shared_gate);
+      case TensorRole::kRouterNorm: return AddVector(tensor, "", &held, &ffn.router_norm.weight);
+      case TensorRole::kExpertScales: return AddVector(tensor, "", &held, &ffn.expert_scales);
+      case TensorRole::kDenseAfter: return AddNorm(tensor, &ffn.dense_after);
+      case TensorRole::kExpertsBefore: return AddNorm(tensor, &ffn.experts_before);
+      case TensorRole::kExpertsAfter: return AddNorm(tensor, &ffn.experts_after);
+      case TensorRole::kPerLayerGate: return AddLinear(tensor, &held, &layer->per_layer.gate);
+      case TensorRole::kPerLayerOutput: return AddLinear(tensor, &held, &layer->per_layer.output);
+      case TensorRole::kPerLayerAfter: return AddNorm(tensor, &layer->per_layer.after);
+      case TensorRole::kOutputScale: return ReadNumber(tensor, &layer->output_scale);
       default: return absl::InternalError("a tensor of a layer has a role of none");
     }
   }
@@ -184,6 +198,17 @@ class ModelPlanner {
     absl::Status status = AddVector(tensor, ".weight", nullptr, &norm->weight);
     if (status.ok() && tensor.bias) status = AddVector(tensor, ".bias", nullptr, &norm->bias);
     return status;
+  }
+
+  // A number that the host needs.
+  absl::Status ReadNumber(const ModelTensor& tensor, float* number) const {
+    const auto found = checkpoint_.Find(tensor.parts[0].name, tensor.parts[0].shape);
+    if (!found.ok()) return found.status();
+    std::vector<std::byte> raw;
+    const absl::Status status = ReadFloats(*found, 1, {0, 1}, {0, 1}, &raw, number);
+    if (!status.ok() || (std::isfinite(*number) && *number != 0)) return status;
+    return absl::InvalidArgumentError(
+        StrCat(found->Describe(), " is ", *number, "; it must be a finite number other than 0"));
   }
 
   // Weights, or biases, of all parts.

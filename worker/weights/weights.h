@@ -55,8 +55,11 @@ struct FfnWeights {
   LinearWeights down;
   kernels::PackedWeights shared_gate;  // [1, hidden], optional: of up and down beside experts
   kernels::PackedWeights router;
-  kernels::TensorView router_bias;                // optional [experts] f32
-  kernels::TensorView router_correction;          // optional [experts] f32
+  kernels::TensorView router_bias;        // optional [experts] f32
+  kernels::TensorView router_correction;  // optional [experts] f32
+  kernels::TensorView expert_scales;      // optional [experts] f32
+  // Of v1::Ffn::normed_apart.
+  NormWeights dense_after, experts_before, experts_after, router_norm;
   std::vector<kernels::PackedWeights> expert_up;  // gate, then up
   std::vector<kernels::PackedWeights> expert_down;
   // Optional f32, of one expert behind the other: [.. of expert_up], [.. of expert_down].
@@ -65,9 +68,18 @@ struct FfnWeights {
   bool has_dense() const { return up.matrix.spec.out_features > 0; }
 };
 
+// What of v1::Model::per_layer_width a layer has.
+struct PerLayerWeights {
+  LinearWeights gate;
+  LinearWeights output;
+  NormWeights after;
+};
+
 struct LayerWeights {
   AttentionWeights attention;
   FfnWeights ffn;
+  PerLayerWeights per_layer;
+  float output_scale = 1;  // v1::LayerKind::output_scale
 };
 
 // Matrices that the checkpoint has as codes that ops do not compute with.
@@ -82,6 +94,10 @@ struct ModelWeights {
   kernels::TensorView embedding;
   kernels::TensorView positions;  // learned positions, else empty
   LinearWeights project_in;       // embedding width -> hidden, where they differ
+  // Of v1::Model::per_layer_width, all layers' beside each other.
+  kernels::TensorView per_layer_table;  // [vocabulary rows, layers * width]
+  LinearWeights per_layer_context;      // hidden -> layers * width
+  NormWeights per_layer_norm;           // [width]
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   LinearWeights project_out;

@@ -147,7 +147,10 @@ void Attention(const AttentionArgs& args, ThreadPool&) {
     const int64_t first_position = args.context_lengths.As<int32_t>()[s] - rows;
     for (int64_t i = 0; i < rows; ++i) {
       const int64_t end = first_position + i + 1;
-      const int64_t begin = args.window == 0 ? 0 : std::max<int64_t>(0, end - args.window);
+      const int64_t last = end - 1;
+      const int64_t begin = args.window == 0 ? 0
+                            : args.chunked   ? last - last % args.window
+                                             : std::max<int64_t>(0, end - args.window);
       const Context context = {.table = args.block_tables.Row<int32_t>(s),
                                .block_tokens = args.cache.keys.shape[2],
                                .begin = begin,

@@ -11,6 +11,12 @@
 namespace tessera::kernels::reference {
 namespace {
 
+// What the weight of an expert is multiplied by.
+double FactorOf(const MoeRouteArgs& args, int32_t expert) {
+  const double scale = args.expert_scales.empty() ? 1 : args.expert_scales.As<float>()[expert];
+  return args.factor * scale;
+}
+
 // The k most likely experts of a row, ties to the lower index, into `slots` for now. Weights are
 // their softmax probabilities.
 void ChooseExperts(const MoeRouteArgs& args, int64_t row) {
@@ -34,8 +40,8 @@ void ChooseExperts(const MoeRouteArgs& args, int64_t row) {
   }
   for (int64_t j = 0; j < k; ++j) {
     const double probability = std::exp(logits[chosen[j]] - largest) / total;
-    weights[j] =
-        static_cast<float>(probability / (args.renormalise ? chosen_total : 1) * args.factor);
+    weights[j] = static_cast<float>(probability / (args.renormalise ? chosen_total : 1) *
+                                    FactorOf(args, chosen[j]));
   }
 }
 
@@ -84,8 +90,40 @@ void ChooseScored(const MoeRouteArgs& args, int64_t row) {
     total += weights[j];
   }
   for (int64_t j = 0; j < k; ++j) {
-    weights[j] = static_cast<float>(weights[j] / (args.renormalise ? total : 1) * args.factor);
+    weights[j] =
+        static_cast<float>(weights[j] / (args.renormalise ? total : 1) * FactorOf(args, chosen[j]));
   }
+}
+
+// The largest logit but for the one at `without`.
+int64_t BestOf(const float* logits, int64_t experts, int64_t without) {
+  int64_t best = without == 0 ? 1 : 0;
+  for (int64_t e = best + 1; e < experts; ++e) {
+    if (e != without && logits[e] > logits[best]) best = e;
+  }
+  return best;
+}
+
+// Its softmax among those near to it; see MoeScoresArgs.
+float NearSoftmax(const MoeScoresArgs& args, const float* logits, int64_t best, int64_t without) {
+  const float most = logits[best];
+  double total = 0;
+  for (int64_t e = 0; e < args.scores.shape[1]; ++e) {
+    // In float: all paths must find the same ones near.
+    const bool far = (most - logits[e]) / std::max(std::abs(logits[e]), most) > 2 * args.jitter;
+    if (e != without && !far) total += std::exp(static_cast<double>(logits[e]) - most);
+  }
+  return static_cast<float>(1 / total);
+}
+
+void MixSparsely(const MoeScoresArgs& args, float* scores) {
+  const int64_t experts = args.scores.shape[1];
+  const int64_t first = BestOf(scores, experts, -1), second = BestOf(scores, experts, first);
+  const float of_first = NearSoftmax(args, scores, first, -1);
+  const float of_second = NearSoftmax(args, scores, second, first);
+  std::fill(scores, scores + experts, 0.0f);
+  scores[first] = of_first;
+  scores[second] = of_second;
 }
 
 }  // namespace
@@ -106,6 +144,7 @@ void MoeScores(const MoeScoresArgs& args, ThreadPool& pool) {
   // Other paths use this too: exponentials of a router are few.
   pool.ParallelFor(args.scores.rows(), [&](int64_t row, int) {
     float* scores = args.scores.Row<float>(row);
+    if (args.kind == RouterScores::kSparseMixer) return MixSparsely(args, scores);
     const bool softmax = args.kind == RouterScores::kSoftmax;
     const double largest = softmax ? *std::max_element(scores, scores + experts) : 0;
     double total = 0;

@@ -94,6 +94,13 @@ struct Plan {
   int64_t partitions_per_task = 1;
 };
 
+// The first key that the token at a position sees.
+inline int64_t FirstKeySeen(const AttentionArgs& args, int64_t position) {
+  if (args.window == 0) return 0;
+  if (args.chunked) return position - position % args.window;
+  return Larger(0, position + 1 - args.window);
+}
+
 // Lists the items of a call into `plan.items` (room for Cut::MaxItems).
 inline void ListItems(const AttentionArgs& args, const Cut& cut, Plan& plan) {
   const int32_t* starts = args.query_starts.As<int32_t>();
@@ -106,7 +113,7 @@ inline void ListItems(const AttentionArgs& args, const Cut& cut, Plan& plan) {
       const int64_t tokens = Smaller(cut.tokens_per_item, rows - token);
       const int64_t position = first_position + token;
       const int64_t end = Larger(position + tokens, 0);
-      const int64_t begin = args.window == 0 ? 0 : Larger(0, position + 1 - args.window);
+      const int64_t begin = FirstKeySeen(args, position);
       for (int64_t unit = 0; unit < kv_heads * cut.head_chunks; ++unit) {
         const int64_t kv_head = unit / cut.head_chunks;
         const int64_t first = unit % cut.head_chunks * cut.heads_per_item;

@@ -123,7 +123,7 @@ class ItemContext {
         head_dim_(args.q.shape[2]),
         block_tokens_(args.cache.keys.shape[2]),
         table_(args.block_tables.Row<int32_t>(item.sequence)),
-        begin_(args.window == 0 ? 0 : Larger(0, item.first_position + 1 - args.window)),
+        begin_(FirstKeySeen(args, item.first_position)),
         end_(item.first_position + item.tokens) {}
 
   // Keys that any row sees.
@@ -316,12 +316,11 @@ class ItemRun {
     const int64_t count = Smaller(kTileKeys, context_.end() - tile);
     const auto seen_of = [this, tile](int64_t row) {
       const int64_t position = item_.first_position + row / item_.heads;
-      const int64_t from = args_.window == 0 ? 0 : position + 1 - args_.window;
-      return std::pair{Larger(0, from - tile), position + 1 - tile};
+      return std::pair{Larger(0, FirstKeySeen(args_, position) - tile), position + 1 - tile};
     };
     const int64_t last_position = item_.first_position + item_.tokens - 1;
-    const bool all_seen = item_.first_position + 1 >= tile + kTileKeys &&
-                          (args_.window == 0 || last_position + 1 - args_.window <= tile);
+    const bool all_seen =
+        item_.first_position + 1 >= tile + kTileKeys && FirstKeySeen(args_, last_position) <= tile;
     math_.PutTile(places, count);
     math_.Attend(rows_, args_.scale, seen_of, all_seen, scratch_.scores, state,
                  scratch_.corrections);

@@ -21,10 +21,13 @@ bool IsTensorAttention(const AttentionArgs& args, int capability) {
       (cached == DType::kBF16 && capability >= 80) || (cached == DType::kF16 && capability >= 75);
   const bool typed =
       args.products == cached && (args.q.dtype == cached || args.q.dtype == DType::kF32);
+  const int64_t longest = args.block_tables.shape[1] * args.cache.keys.shape[2];
+  const bool one_chunk = !args.chunked || longest <= args.window;
   const int64_t pair_bytes = 2 * SizeInBytes(args.q.dtype);
-  return multiplied && typed && args.soft_cap == 0 && HasTensorAttention(args.q.shape[2]) &&
-         IsAligned(args.cache.keys, kCopyBytes) && IsAligned(args.cache.values, kCopyBytes) &&
-         IsAligned(args.q, pair_bytes) && IsAligned(args.out, pair_bytes);
+  return multiplied && typed && args.soft_cap == 0 && one_chunk &&
+         HasTensorAttention(args.q.shape[2]) && IsAligned(args.cache.keys, kCopyBytes) &&
+         IsAligned(args.cache.values, kCopyBytes) && IsAligned(args.q, pair_bytes) &&
+         IsAligned(args.out, pair_bytes);
 }
 
 int64_t TensorAttentionWorkspaceBytes(const AttentionShape& shape) {

@@ -402,6 +402,7 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                   .head_dim = args.q.shape[2],
                                   .block_tokens = args.cache.keys.shape[2],
                                   .window = args.window,
+                                  .chunked = args.chunked,
                                   .out_stride = args.out.row_stride,
                                   .q_stride = args.q.row_stride,
                                   .keys_stride = args.cache.keys.row_stride,
@@ -446,7 +447,9 @@ absl::Status CudaOps::MoeScores(const MoeScoresArgs& args, Stream& stream) {
                                   .rows = args.scores.rows(),
                                   .experts = args.scores.shape[1],
                                   .stride = args.scores.row_stride,
-                                  .softmax = args.kind == RouterScores::kSoftmax};
+                                  .softmax = args.kind == RouterScores::kSoftmax,
+                                  .sparse_mixer = args.kind == RouterScores::kSparseMixer,
+                                  .jitter = args.jitter};
   return Enqueue("MoeScores", &LaunchMoeScores, params, stream);
 }
 
@@ -467,7 +470,8 @@ absl::Status CudaOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
                                  .choice_bias = args.choice_bias.As<float>(),
                                  .groups = args.groups,
                                  .groups_per_row = args.groups_per_row,
-                                 .factor = args.factor};
+                                 .factor = args.factor,
+                                 .expert_scales = args.expert_scales.As<float>()};
   return Enqueue("MoeRoute", &LaunchMoeRoute, params, stream);
 }
 

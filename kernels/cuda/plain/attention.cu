@@ -49,7 +49,8 @@ __global__ void AttentionKernel(AttentionParams p) {
     return;  // the whole block
   }
   const int64_t end = p.context_lengths[sequence] - (p.query_starts[sequence + 1] - row) + 1;
-  const int64_t begin = p.window == 0 || end < p.window ? 0 : end - p.window;
+  const int64_t of_chunk = p.chunked ? (end - 1) % p.window + 1 : p.window;
+  const int64_t begin = p.window == 0 || end < of_chunk ? 0 : end - of_chunk;
   const int64_t kv_head = head / (p.heads / p.kv_heads);
   const C* keys = static_cast<const C*>(p.keys) + kv_head * p.keys_stride;
   const C* values = static_cast<const C*>(p.values) + kv_head * p.values_stride;

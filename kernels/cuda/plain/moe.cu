@@ -7,11 +7,44 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
+// The largest of `count` logits, without the one at `without`.
+__device__ __forceinline__ int64_t BestOf(const float* logits, int64_t count, int64_t without) {
+  int64_t best = without == 0 ? 1 : 0;
+  for (int64_t e = best + 1; e < count; ++e) {
+    if (e != without && logits[e] > logits[best]) best = e;
+  }
+  return best;
+}
+
+// Its softmax among those near to it; see MoeScoresArgs.
+__device__ float NearSoftmax(const MoeScoresParams& p, const float* logits, int64_t best,
+                             int64_t without) {
+  const float most = logits[best];
+  float total = 0;
+  for (int64_t e = 0; e < p.experts; ++e) {
+    const float x = logits[e];
+    const bool far = (most - x) / fmaxf(fabsf(x), most) > 2 * p.jitter;
+    if (e != without && !far) total += expf(x - most);
+  }
+  return 1.0f / total;
+}
+
+__device__ void MixSparsely(const MoeScoresParams& p, float* scores) {
+  const int64_t first = BestOf(scores, p.experts, -1);
+  const int64_t second = BestOf(scores, p.experts, first);
+  const float of_first = NearSoftmax(p, scores, first, -1);
+  const float of_second = NearSoftmax(p, scores, second, first);
+  for (int64_t e = 0; e < p.experts; ++e) {
+    scores[e] = e == first ? of_first : e == second ? of_second : 0.0f;
+  }
+}
+
 // A thread per row.
 __global__ void ScoresKernel(MoeScoresParams p) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (row >= p.rows) return;
   float* scores = p.scores + row * p.stride;
+  if (p.sparse_mixer) return MixSparsely(p, scores);
   float largest = scores[0];
   for (int64_t e = 1; e < p.experts; ++e) largest = fmaxf(largest, scores[e]);
   float total = 0;
@@ -23,6 +56,11 @@ __global__ void ScoresKernel(MoeScoresParams p) {
 
 __device__ __forceinline__ float ChoiceOf(const MoeRouteParams& p, const float* scores, int64_t e) {
   return p.choice_bias == nullptr ? scores[e] : scores[e] + p.choice_bias[e];
+}
+
+// On the weight of an expert, at last.
+__device__ __forceinline__ float ScaleOf(const MoeRouteParams& p, int32_t expert) {
+  return p.expert_scales == nullptr ? 1.0f : p.expert_scales[expert];
 }
 
 constexpr float kLowest = -3.402823466e38f;
@@ -77,7 +115,9 @@ __global__ void ChooseScoredKernel(MoeRouteParams p) {
     weights[j] = scores[best];
     total += scores[best];
   }
-  for (int64_t j = 0; j < p.k; ++j) weights[j] *= p.renormalise ? p.factor / total : p.factor;
+  for (int64_t j = 0; j < p.k; ++j) {
+    weights[j] *= (p.renormalise ? p.factor / total : p.factor) * ScaleOf(p, chosen[j]);
+  }
 }
 
 // A thread per row: its experts, best first, into `slots` for now, and their weights.
@@ -106,7 +146,7 @@ __global__ void ChooseExpertsKernel(MoeRouteParams p) {
   }
   for (int64_t j = 0; j < p.k; ++j) {
     if (p.renormalise) weights[j] /= chosen_total;
-    weights[j] *= p.factor;
+    weights[j] *= p.factor * ScaleOf(p, chosen[j]);
   }
 }
 

@@ -22,7 +22,9 @@ struct ExpertBiasParams {
 struct MoeScoresParams {
   float* scores = nullptr;  // [rows, experts], in place
   int64_t rows = 0, experts = 0, stride = 0;
-  bool softmax = true;  // else sigmoid
+  bool softmax = true;        // else sigmoid
+  bool sparse_mixer = false;  // instead of both
+  float jitter = 0;
 };
 
 // MoeRoute of ops.h.
@@ -39,6 +41,7 @@ struct MoeRouteParams {
   const float* choice_bias = nullptr;  // [experts] or null
   int64_t groups = 1, groups_per_row = 1;
   float factor = 1;
+  const float* expert_scales = nullptr;  // [experts] or null
 };
 
 // MoeCombine of ops.h.

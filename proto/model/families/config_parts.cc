@@ -136,14 +136,17 @@ void ReadGraniteMultipliers(ConfigDraft& draft, v1::Attention* attention) {
   model.set_logits_scale(1 / config.NumberOr("logits_scaling", 1, kLeast, kMost));
 }
 
-void ScaleGemmaEmbedding(ConfigDraft& draft) {
-  v1::Model& model = *draft.model;
-  const double scale = std::sqrt(static_cast<double>(model.hidden()));
+double GemmaScale(const v1::Model& model, int64_t width) {
+  const double scale = std::sqrt(static_cast<double>(width));
   switch (model.dtype()) {
-    case v1::DATA_TYPE_BFLOAT16: return model.set_embedding_scale(RoundedTo(8, scale));
-    case v1::DATA_TYPE_FLOAT16: return model.set_embedding_scale(RoundedTo(11, scale));
-    default: return model.set_embedding_scale(RoundedTo(24, scale));
+    case v1::DATA_TYPE_BFLOAT16: return RoundedTo(8, scale);
+    case v1::DATA_TYPE_FLOAT16: return RoundedTo(11, scale);
+    default: return RoundedTo(24, scale);
   }
+}
+
+void ScaleGemmaEmbedding(ConfigDraft& draft) {
+  draft.model->set_embedding_scale(GemmaScale(*draft.model, draft.model->hidden()));
 }
 
 void ReadQueryScale(ConfigDraft& draft, v1::Attention* attention) {

@@ -63,6 +63,7 @@ std::vector<bool> ReadPatternLayers(ConfigDraft& draft, int64_t pattern);
 void ReadWindow(ConfigDraft& draft, v1::Attention* attention);
 
 // Gemma: embeddings are multiplied by the root of their width, rounded to the stored type.
+double GemmaScale(const v1::Model& model, int64_t width);
 void ScaleGemmaEmbedding(ConfigDraft& draft);
 // Gemma 2 and 3: query_pre_attn_scalar.
 void ReadQueryScale(ConfigDraft& draft, v1::Attention* attention);

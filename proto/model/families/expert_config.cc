@@ -42,7 +42,8 @@ void ReadExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::Experts
   JsonReader& config = draft.config;
   const char* count =
       KeyOf(config, {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"});
-  const char* per_token = KeyOf(config, {"num_experts_per_tok", "moe_k", "moe_topk"});
+  const char* per_token =
+      KeyOf(config, {"num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts"});
   experts->set_count(ReadAlike(config, count, defaults.count, kMaxExperts));
   experts->set_per_token(ReadAlike(config, per_token, defaults.per_token, kMaxExperts));
   experts->set_width(ReadAlike(config, "moe_intermediate_size", defaults.width, kMaxWidth));

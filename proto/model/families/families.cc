@@ -14,6 +14,9 @@ extern const Family kGemma;
 extern const Family kGemma2;
 extern const Family kGemma3;
 extern const Family kGemma3Wrapped;
+extern const Family kGemma4;
+extern const Family kGemma4Unified;
+extern const Family kGemma4Wrapped;
 extern const Family kGlm4;
 extern const Family kGlm4Moe;
 extern const Family kGptNeoX;
@@ -23,6 +26,8 @@ extern const Family kGraniteMoe;
 extern const Family kHunyuanDense;
 extern const Family kHunyuanMoe;
 extern const Family kLlama;
+extern const Family kLlama4;
+extern const Family kLlama4Wrapped;
 extern const Family kMiniMaxM2;
 extern const Family kMinistral3;
 extern const Family kMistral;
@@ -34,6 +39,7 @@ extern const Family kOlmo3;
 extern const Family kOlmoe;
 extern const Family kOpt;
 extern const Family kPhi3;
+extern const Family kPhimoe;
 extern const Family kQwen2;
 extern const Family kQwen25VlWrapped;
 extern const Family kQwen2Moe;
@@ -48,21 +54,26 @@ extern const Family kStarcoder2;
 namespace {
 
 constexpr std::array kFamilies = {
-    &kCohere2,   &kCohere,          &kErnie45,         &kErnie45Moe,   &kExaone4,        &kGptNeoX,
-    &kGemma2,    &kGemma3,          &kGemma3Wrapped,   &kGemma,        &kGlm4,           &kGlm4Moe,
-    &kGptOss,    &kGranite,         &kGraniteMoe,      &kHunyuanDense, &kHunyuanMoe,     &kLlama,
-    &kMiniMaxM2, &kMinistral3,      &kMistral3Wrapped, &kMistral,      &kMixtral,        &kNemotron,
-    &kOpt,       &kOlmo2,           &kOlmo3,           &kOlmoe,        &kPhi3,           &kQwen2,
-    &kQwen2Moe,  &kQwen25VlWrapped, &kQwen3,           &kQwen3Moe,     &kQwen3VlWrapped, &kSeedOss,
-    &kSmolLm3,   &kStableLm,        &kStarcoder2};
+    &kCohere2,         &kCohere,        &kErnie45,         &kErnie45Moe,    &kExaone4,
+    &kGptNeoX,         &kGemma2,        &kGemma3,          &kGemma3Wrapped, &kGemma4,
+    &kGemma4Wrapped,   &kGemma4Unified, &kGemma,           &kGlm4,          &kGlm4Moe,
+    &kGptOss,          &kGranite,       &kGraniteMoe,      &kHunyuanDense,  &kHunyuanMoe,
+    &kLlama4,          &kLlama4Wrapped, &kLlama,           &kMiniMaxM2,     &kMinistral3,
+    &kMistral3Wrapped, &kMistral,       &kMixtral,         &kNemotron,      &kOpt,
+    &kOlmo2,           &kOlmo3,         &kOlmoe,           &kPhi3,          &kPhimoe,
+    &kQwen2,           &kQwen2Moe,      &kQwen25VlWrapped, &kQwen3,         &kQwen3Moe,
+    &kQwen3VlWrapped,  &kSeedOss,       &kSmolLm3,         &kStableLm,      &kStarcoder2};
 
 }  // namespace
 
 absl::Span<const Family* const> Families() { return kFamilies; }
 
 const Family* FindFamily(std::string_view architecture) {
+  if (architecture.empty()) return nullptr;
   for (const Family* family : kFamilies) {
-    if (family->architecture == architecture) return family;
+    if (family->architecture == architecture || family->published_as == architecture) {
+      return family;
+    }
   }
   return nullptr;
 }

@@ -49,8 +49,9 @@ struct GgufFacts {
 };
 
 struct Family {
-  std::string_view architecture;  // as in config.json
-  std::string_view name;          // as its publisher calls it, shown to users
+  std::string_view architecture;       // as transformers writes it to config.json
+  std::string_view published_as = {};  // and published files, where they have another name
+  std::string_view name;               // as its publisher calls it, shown to users
   void (*read)(ConfigDraft&);
   TensorNames tensors;
   // The configuration is text_config of a model that takes images or sound as well, whose towers
@@ -68,6 +69,7 @@ struct Family {
   int64_t head_dim = 0;          // 0: hidden_size / num_attention_heads
   int64_t max_positions = 0;     // 0: must be given
   int64_t sliding_window = 0;    // 0: none
+  int64_t per_layer_width = 0;   // of embeddings of each layer
   double partial_rotary = 0;     // part of a head that is rotated; 0: all, and no key changes that
   bool neighbour_pairs = false;  // v1::Rope's; fixed in the family's code
   bool tied_embeddings = false;

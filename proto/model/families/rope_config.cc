@@ -24,10 +24,11 @@ v1::RopeScalingKind ScalingKind(JsonReader& scaling, const char* key, const std:
     return v1::ROPE_SCALING_KIND_LONGROPE;
   }
   if (type == "yarn") return v1::ROPE_SCALING_KIND_YARN;
+  if (type == "proportional") return v1::ROPE_SCALING_KIND_PROPORTIONAL;
   if (type == "mrope") return v1::ROPE_SCALING_KIND_UNSPECIFIED;
   scaling.Fail(key, StrCat("'", type,
-                           "' is not supported; known are default, linear, dynamic, llama3, yarn "
-                           "and longrope"));
+                           "' is not supported; known are default, linear, dynamic, llama3, yarn, "
+                           "longrope and proportional"));
   return v1::ROPE_SCALING_KIND_UNSPECIFIED;
 }
 
@@ -101,9 +102,25 @@ void ReadLongRope(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
   rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 0, kMaxFactor));
 }
 
+// Whole heads turn by their frequencies, of which only the first `part` is not 0 (Gemma 4).
+void SetTurningPart(int64_t head_dim, double part, double factor, v1::Rope* rope) {
+  rope->set_scaling(v1::ROPE_SCALING_KIND_PROPORTIONAL);
+  rope->set_rotary_dim(static_cast<int32_t>(head_dim));
+  rope->set_turning_pairs(static_cast<int32_t>(part * static_cast<double>(head_dim) / 2));
+  rope->set_factor(factor);
+}
+
+const char* TypeKey(const JsonReader& scaling) {
+  return scaling.Has("rope_type") ? "rope_type" : "type";
+}
+
+bool IsProportional(JsonReader& scaling) {
+  return scaling.StringOr(TypeKey(scaling), "") == "proportional";
+}
+
 void ReadScaling(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
   v1::Rope& rope = read->rope;
-  const char* key = scaling.Has("rope_type") ? "rope_type" : "type";
+  const char* key = TypeKey(scaling);
   rope.set_scaling(ScalingKind(scaling, key, scaling.StringOr(key, "")));
   if (!scaling.ok() || rope.scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED) return;
   if (rope.scaling() == v1::ROPE_SCALING_KIND_YARN) return ReadYarn(config, scaling, read);
@@ -115,8 +132,8 @@ void ReadScaling(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
     rope.set_high_frequency_factor(scaling.Number("high_freq_factor", 1e-6, kMaxFactor));
     rope.set_original_max_positions(scaling.IntegerOr("original_max_position_embeddings",
                                                       read->max_positions, 1, kMaxPositions));
-    if (rope.high_frequency_factor() <= rope.low_frequency_factor()) {
-      scaling.Fail("high_freq_factor", "must be above low_freq_factor");
+    if (rope.high_frequency_factor() < rope.low_frequency_factor()) {
+      scaling.Fail("high_freq_factor", "must not be below low_freq_factor");
     }
     return;
   }
@@ -132,6 +149,14 @@ void ReadScaling(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
 class RotaryPart {
  public:
   RotaryPart(double usual, int64_t head_dim) : usual_(usual), head_dim_(head_dim) {}
+
+  void ReadProportional(JsonReader& reader, v1::Rope* rope) const {
+    const double part = reader.NumberOr("partial_rotary_factor", 1.0, 0.0, 1.0);
+    SetTurningPart(head_dim_, part, reader.NumberOr("factor", 1.0, 1e-6, kMaxFactor), rope);
+    if (head_dim_ % 2 != 0) {
+      reader.Fail("head_dim", StrCat("must be even to be rotated, not ", head_dim_));
+    }
+  }
 
   // Where `reader` says nothing, what was read before stays.
   void Read(JsonReader& reader, v1::Rope* rope) const {
@@ -185,8 +210,12 @@ void ReadRopeFrom(JsonReader& config, const char* key, const RotaryPart& part, R
                                       rope.theta(), ": remove the one that is not meant"));
   }
   rope.set_theta(theta);
-  part.Read(scaling, &rope);
-  ReadScaling(config, scaling, read);
+  if (IsProportional(scaling)) {
+    part.ReadProportional(scaling, &rope);
+  } else {
+    part.Read(scaling, &rope);
+    ReadScaling(config, scaling, read);
+  }
   config.Adopt(scaling.status());
 }
 
@@ -232,6 +261,8 @@ RopeConfig ReadRopeOfType(JsonReader& config, const LayerTypeRope& type, int64_t
     config.Adopt(types.status());
   } else if (scaling && type.scaled) {
     ReadRopeFrom(config, "rope_scaling", part, &read);
+  } else if (!parameters && type.turning_part != 0) {
+    SetTurningPart(head_dim, type.turning_part, 1.0, &read.rope);
   }
   read.max_positions = max_positions;
   return read;

@@ -25,6 +25,8 @@ struct LayerTypeRope {
   const char* theta_key;   // of the base, where rope_parameters does not name it
   double theta;            // where nothing does
   bool scaled;             // rope_scaling is theirs
+  // Where rope_parameters are absent, the part of pairs that turn, proportionally; 0: all, plainly.
+  double turning_part = 0;
 };
 
 // The same of one type of layers: whole heads are rotated, and max_position_embeddings names the

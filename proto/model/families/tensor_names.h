@@ -15,8 +15,9 @@ enum class QkvRows { kBlocks, kByHead };
 // How checkpoints keep all experts of a layer in one tensor. kOutputs: gate and up [experts, 2 *
 // width, hidden], gate's rows first, and down [experts, hidden, width]. kInputs: gate and up
 // [experts, hidden, 2 * width], gate in the even columns, and down [experts, width, hidden]; codes
-// of MXFP4 and biases are in the order of these columns.
-enum class StackedExperts { kOutputs, kInputs };
+// of MXFP4 and biases are in the order of these columns. kInputHalves: the same with gate's columns
+// first, then up's.
+enum class StackedExperts { kOutputs, kInputs, kInputHalves };
 
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
@@ -55,6 +56,13 @@ struct TensorNames {
   bool correction_is_row = false;           // of the shape [1, experts], else [experts]
   std::string_view shared = {};  // beside experts, "<shared>." is a prefix of the same three
   std::string_view shared_gate = {};
+  // Of v1::Ffn::normed_apart: norms of the dense ffn's output, and before and behind the experts.
+  std::string_view dense_after_norm = {}, experts_norm = {}, experts_after_norm = {};
+  // Of v1::Model::per_layer_width: from the root, of all layers; then of each layer.
+  std::string_view per_layer_table = {}, per_layer_context = {}, per_layer_norm = {};
+  std::string_view per_layer_gate = {}, per_layer_output = {}, per_layer_after_norm = {};
+  // Whole names: of its router's norm, of v1::Experts::expert_scales, v1::LayerKind::output_scale.
+  std::string_view router_norm = {}, expert_scales = {}, output_scale = {};
   // Weights of norms are stored less this much (1: a norm multiplies by 1 + w).
   float norm_offset = 0;
 };

@@ -374,7 +374,7 @@ class LayoutSearch {
   // Adds every stage of pool `next` behind `item`.
   void Extend(const Item& item, int state, int index, int layer, int used, int last, int next) {
     const int free = problem_.pools[next].count - UsedOf(used, next);
-    const int step = problem_.layer_step;
+    const int step = model_.one_stage ? model_.layers : problem_.layer_step;
     for (int width = 1; width <= std::min<int>(free, widths_[next].size()); ++width) {
       const WidthTable& table = widths_[next][width - 1];
       const double hop =

@@ -8,6 +8,14 @@ def variants(Variant, rope):
     plain, no_theta = rope("default"), rope("default", rope_theta=100.0)
     tiny = dict(rope_parameters=plain, intermediate_size=24, num_key_value_heads=2)
     files = dict(dtype=torch.float16, prompts=(20, 8))
+    llama4 = dict(
+        **{**tiny, "intermediate_size": 8, "rope_parameters": rope("default", rope_theta=100.0)},
+        intermediate_size_mlp=20, head_dim=8, num_local_experts=4, num_experts_per_tok=1,
+        interleave_moe_layer_step=2, no_rope_layers=[1, 0], attention_chunk_size=8, floor_scale=8,
+        attn_scale=0.5)
+    llama4_off = [dict(attention_chunk_size=9), dict(attn_scale=0.1), dict(floor_scale=9),
+                  dict(use_qk_norm=False), dict(attn_temperature_tuning=False),
+                  dict(no_rope_layers=[1, 1]), dict(rms_norm_eps=0.0)]
     return {
         "qwen2_moe": Variant("Qwen2Moe", dict(
             **tiny, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
@@ -54,6 +62,24 @@ def variants(Variant, rope):
             num_attention_heads=2, num_local_experts=2, num_experts_per_tok=2, sliding_window=16,
             swiglu_limit=2.0), [dict(sliding_window=17), dict(swiglu_limit=7.0)],
             dtype=torch.bfloat16, prompts=(20, 8), sharpness=1.2),
+        # Chunks of 8: prompts see the end of one and the middle of another.
+        "llama4": Variant("Llama4", llama4, llama4_off, config_class="Llama4TextConfig", **files),
+        # Scout's rotation has no band between its two factors.
+        "llama4_wrapped": Variant(
+            "Llama4", dict(llama4, interleave_moe_layer_step=1, rope_parameters=rope(
+                "llama3", rope_theta=100.0, factor=4.0, low_freq_factor=1.0, high_freq_factor=1.0,
+                original_max_position_embeddings=16)),
+            [llama4_off[0], dict(rope_parameters=rope("default", rope_theta=100.0))],
+            config_class="Llama4TextConfig", rename=("", "language_model."),
+            wrapper="Llama4ForConditionalGeneration", **files),
+        "phimoe": Variant("Phimoe", dict(
+            **{**tiny, "intermediate_size": 8, "rope_parameters": rope(
+                "longrope", rope_theta=100.0, short_factor=[1.0, 1.2, 1.5, 4.0],
+                long_factor=[1.0, 1.2, 1.5, 4.0], short_mscale=1.3, long_mscale=1.3,
+                original_max_position_embeddings=16)}, num_local_experts=4, num_experts_per_tok=2,
+            attention_bias=True, lm_head_bias=True, router_jitter_noise=0.3, sliding_window=None),
+            [dict(router_jitter_noise=0.01), dict(rms_norm_eps=0.0), dict(rope_parameters=plain)],
+            **files),
         "olmoe": Variant("Olmoe", dict(
             **{**tiny, "intermediate_size": 8}, num_experts=4, num_experts_per_tok=2,
             norm_topk_prob=False, eos_token_id=1, pad_token_id=None),

@@ -38,6 +38,7 @@ import transformers
 
 import dense_variants
 import expert_variants
+import gemma4_variants
 import formats
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -72,6 +73,7 @@ class Variant:
     config_class: str = ""          # where it is not <family>Config
     model_class: str = ""           # where it is not <family>ForCausalLM
     outer: dict = None              # of a wrapper: `config` is its text_config
+    wrapper: str = ""               # class of the folder, of which the oracle runs the text part
     format: str = ""                # of formats.py
 
 
@@ -284,6 +286,7 @@ VARIANTS = {
 }
 VARIANTS.update(dense_variants.variants(Variant, rope))
 VARIANTS.update(expert_variants.variants(Variant, rope))
+VARIANTS.update(gemma4_variants.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
 
 
@@ -301,7 +304,9 @@ def stored_tensors(model):
 
 def is_of_tower(name):
     """Of what a wrapper has for images."""
-    return any(part in name for part in ("vision_tower", "multi_modal_projector", "visual."))
+    return any(part in name for part in (
+        "vision_tower", "vision_model", "multi_modal_projector", "visual.", "embed_vision",
+        "audio_tower", "embed_audio"))
 
 
 def randomise(model, dtype, sharpness, seed):
@@ -557,6 +562,8 @@ def write(name, variant, model, golden, stored):
         config.pop("rms_norm_eps", None)  # of BASE, where the family has another key
     if variant.form == 4:
         to_form_4(config)
+    if variant.wrapper:
+        config = {"architectures": [variant.wrapper], "text_config": config}
     path.write_text(json.dumps(config, indent=1) + "\n")
     safetensors.torch.save_file(golden, folder / "expected.safetensors")
     for file in folder.iterdir():

@@ -52,7 +52,9 @@ std::vector<float> FillCache(const AttentionCase& c, const Pages& pages, int64_t
   for (size_t s = 0; s < c.sequences.size(); ++s) {
     const Sequence& sequence = c.sequences[s];
     const int64_t first_row = sequence.context_length - sequence.query_rows;
-    const int64_t seen = c.window == 0 ? 0 : std::max<int64_t>(0, first_row + 1 - c.window);
+    const int64_t seen = c.window == 0 ? 0
+                         : c.chunked   ? first_row - first_row % c.window
+                                       : std::max<int64_t>(0, first_row + 1 - c.window);
     for (int64_t p = seen; p < sequence.context_length; ++p) {
       std::vector<float> token = TokenValues(sequence, p, c.kv_heads * c.head_dim, which);
       if (which == 0) {
@@ -114,6 +116,7 @@ std::vector<float> RunCase(Path& path, const AttentionCase& c, const Attend& att
                         .block_tables = tables,
                         .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
                         .window = c.window,
+                        .chunked = c.chunked,
                         .soft_cap = c.soft_cap};
   // About as large as scores.
   std::vector<float> sink_values = RandomFloats(c.heads, 77);

@@ -24,8 +24,9 @@ struct AttentionCase {
   int64_t padding = 8;       // elements between the rows of q and out
   int64_t nan_key = -1;      // position whose key is NaN in every sequence; -1: none
   float soft_cap = 0;
-  bool sinks = false;        // of each head another
-  float key_growth = 0;      // the key at position p is 1 + p * key_growth times as large
+  bool sinks = false;    // of each head another
+  bool chunked = false;  // windows are chunks
+  float key_growth = 0;  // the key at position p is 1 + p * key_growth times as large
 };
 
 // A kernel that no path has, run on a CPU path's tensors in place of its own.

@@ -62,6 +62,33 @@ TEST_CASE("attention: windows, and blocks before the window that are gone") {
              .products = rounded});
 }
 
+TEST_CASE("attention: chunks, of which a row sees its own alone, and blocks before it are gone") {
+  const int64_t chunk = GENERATE(1, 7, 16, 64, 100, 1000);
+  const int64_t block_tokens = GENERATE(1, 16, 24);
+  const int64_t head_dim = GENERATE(20, 64);
+  const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
+  CAPTURE(chunk, block_tokens, head_dim, Name(rounded));
+  AttentionCase attention = {
+      .sequences = {{1, 200, 1}, {40, 90, 2}, {70, 70, 3}, {1, 193, 4}, {1, 2300, 5}},
+      .head_dim = head_dim,
+      .block_tokens = block_tokens,
+      .window = chunk,
+      .cache = rounded,
+      .products = rounded,
+      .chunked = true};
+  CheckCase(attention);
+  if (chunk != 64) return;
+  // The token at position 192 begins a chunk: it sees itself, and its value is what comes out.
+  attention.sequences = {{1, 193, 4}};
+  attention.cache = attention.products = DType::kF32;
+  attention.window = 1;
+  attention.chunked = false;
+  const std::vector<float> itself = RunAttention(Reference(), attention);
+  attention.window = chunk;
+  attention.chunked = true;
+  CHECK(RunAttention(Reference(), attention) == itself);
+}
+
 TEST_CASE("attention: sinks take their part of a row's weights") {
   const int64_t window = GENERATE(0, 40);
   const auto [heads, kv_heads, head_dim] =

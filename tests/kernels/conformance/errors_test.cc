@@ -157,6 +157,9 @@ TEST_CASE("attention ops refuse what does not fit") {
   args.window = -1;
   CheckRefused(ops.Attention(args, stream), "Attention", "window");
   args.window = 0;
+  args.chunked = true;
+  CheckRefused(ops.Attention(args, stream), "Attention", "chunked");
+  args.chunked = false;
   args.scale = 0;
   CheckRefused(ops.Attention(args, stream), "Attention", "scale");
   for (const auto& path : OtherPaths()) {

@@ -12,21 +12,30 @@ struct Routing {
   std::vector<int32_t> slots, source_rows, offsets;
 };
 
+// Of experts 0, 1, ...: 0.5, 0.625, ...
+std::vector<float> ScalesOf(int64_t experts) {
+  std::vector<float> scales(experts);
+  for (int64_t e = 0; e < experts; ++e) scales[e] = 0.5f + 0.125f * static_cast<float>(e);
+  return scales;
+}
+
 Routing Route(Path& path, const std::vector<float>& logits, int64_t experts, int64_t k,
-              bool renormalise) {
+              bool renormalise, bool scaled = false) {
   const int64_t rows = static_cast<int64_t>(logits.size()) / experts;
   const Tensor in(path, DType::kF32, {rows, experts}, logits, 3);
   const Tensor weights = Zeros(path, DType::kF32, {rows, k});
   const Tensor slots(path, {rows, k}, std::vector<int32_t>(rows * k));
   const Tensor source_rows(path, {rows * k}, std::vector<int32_t>(rows * k, -7));
   const Tensor offsets(path, {experts + 1}, std::vector<int32_t>(experts + 1, -7));
+  const Tensor scales(path, DType::kF32, {experts}, ScalesOf(experts));
   REQUIRE(path.ops()
               .MoeRoute({.logits = in,
                          .weights = weights,
                          .slots = slots,
                          .source_rows = source_rows,
                          .expert_offsets = offsets,
-                         .renormalise = renormalise},
+                         .renormalise = renormalise,
+                         .expert_scales = scaled ? TensorView(scales) : TensorView()},
                         path.stream())
               .ok());
   return {weights.Read(), slots.ReadInts(), source_rows.ReadInts(), offsets.ReadInts()};
@@ -36,14 +45,14 @@ TEST_CASE("MoeRoute equals the reference") {
   const auto [experts, k] =
       GENERATE(table<int64_t, int64_t>({{1, 1}, {8, 2}, {8, 8}, {60, 4}, {128, 8}}));
   const int64_t rows = GENERATE(0, 1, 5, 100);
-  const bool renormalise = GENERATE(false, true);
-  CAPTURE(experts, k, rows, renormalise);
+  const bool renormalise = GENERATE(false, true), scaled = GENERATE(false, true);
+  CAPTURE(experts, k, rows, renormalise, scaled);
   std::vector<float> logits = RandomFloats(rows * experts, 1);
   for (float& value : logits) value = std::round(value * 20) / 4;  // with ties
-  const Routing expected = Route(Reference(), logits, experts, k, renormalise);
+  const Routing expected = Route(Reference(), logits, experts, k, renormalise, scaled);
   for (Path* path : PathsWith("MoeRoute")) {
     INFO("path " << path->name());
-    const Routing actual = Route(*path, logits, experts, k, renormalise);
+    const Routing actual = Route(*path, logits, experts, k, renormalise, scaled);
     CHECK(Difference(actual.weights, expected.weights, 1e-5) == "");
     CHECK(actual.slots == expected.slots);
     CHECK(actual.source_rows == expected.source_rows);
@@ -57,6 +66,7 @@ struct Rule {
   bool bias = false;
   int64_t groups = 1, groups_per_row = 1;
   float factor = 1;
+  bool scaled = false;  // by ScalesOf
 };
 
 Routing RouteScores(Path& path, const std::vector<float>& scores, int64_t experts, int64_t k,
@@ -66,6 +76,7 @@ Routing RouteScores(Path& path, const std::vector<float>& scores, int64_t expert
   std::vector<float> biases = RandomFloats(experts, 5);
   for (float& bias : biases) bias = std::round(bias * 4) / 16;
   const Tensor bias(path, DType::kF32, {experts}, biases);
+  const Tensor scales(path, DType::kF32, {experts}, ScalesOf(experts));
   const Tensor weights = Zeros(path, DType::kF32, {rows, k});
   const Tensor slots(path, {rows, k}, std::vector<int32_t>(rows * k));
   const Tensor source_rows(path, {rows * k}, std::vector<int32_t>(rows * k, -7));
@@ -81,7 +92,8 @@ Routing RouteScores(Path& path, const std::vector<float>& scores, int64_t expert
                          .choice_bias = rule.bias ? TensorView(bias) : TensorView(),
                          .groups = rule.groups,
                          .groups_per_row = rule.groups_per_row,
-                         .factor = rule.factor},
+                         .factor = rule.factor,
+                         .expert_scales = rule.scaled ? TensorView(scales) : TensorView()},
                         path.stream())
               .ok());
   return {weights.Read(), slots.ReadInts(), source_rows.ReadInts(), offsets.ReadInts()};
@@ -94,7 +106,8 @@ TEST_CASE("MoeRoute of scores chooses as the reference, whatever the bias, the g
                      .bias = GENERATE(false, true),
                      .groups = groups,
                      .groups_per_row = kept,
-                     .factor = 2.5f};
+                     .factor = 2.5f,
+                     .scaled = GENERATE(false, true)};
   const int64_t rows = GENERATE(0, 1, 37);
   CAPTURE(experts, k, rows, groups, rule.bias, rule.renormalise);
   std::vector<float> scores = RandomFloats(rows * experts, 1);
@@ -122,6 +135,9 @@ TEST_CASE("the reference routes scores: groups by their two best, weights withou
   CHECK(routing.weights[1] == Approx(1.0));
   const Routing normal = RouteScores(Reference(), scores, 6, 2, {.renormalise = true});
   CHECK(normal.weights[0] == Approx(0.9 / 1.5));
+  const Routing scaled = RouteScores(Reference(), scores, 6, 2, {.scaled = true});
+  CHECK(scaled.weights[0] == Approx(0.9 / 1.5 * 0.5));
+  CHECK(scaled.weights[1] == Approx(0.6 / 1.5 * 0.875));
 }
 
 TEST_CASE("MoeScores equals the reference") {
@@ -139,6 +155,37 @@ TEST_CASE("MoeScores equals the reference") {
     CHECK((std::abs(total - 1) < 1e-5) == (kind == RouterScores::kSoftmax));
     return read;
   });
+}
+
+TEST_CASE("MoeScores of the sparse mixer equals the reference: two experts, the rest 0") {
+  const int64_t experts = GENERATE(2, 8, 16);
+  CheckAgainstReference("MoeScores", DType::kF32, [&](Path& path) {
+    std::vector<float> logits = RandomFloats(9 * experts, 1);
+    for (float& logit : logits) logit = std::round(logit * 16) / 4;  // with ties, and zeros
+    const Tensor scores(path, DType::kF32, {9, experts}, logits, 3);
+    REQUIRE(path.ops()
+                .MoeScores({.scores = scores, .kind = RouterScores::kSparseMixer, .jitter = 0.25f},
+                           path.stream())
+                .ok());
+    CHECK(scores.PaddingIntact());
+    const std::vector<float> read = scores.Read();
+    CHECK(std::count_if(read.begin(), read.end(), [](float s) { return s > 0; }) == 9 * 2);
+    return read;
+  });
+}
+
+TEST_CASE("the reference mixes sparsely: softmaxes among the logits near to the best two") {
+  Path& path = Reference();
+  // Within 2 * 0.1 of 4 is 3.5, of 3.5 itself 2.9; 1 and -4 are far.
+  const Tensor scores(path, DType::kF32, {1, 5}, {4.0f, 1.0f, 2.9f, 3.5f, -4.0f});
+  REQUIRE(path.ops()
+              .MoeScores({.scores = scores, .kind = RouterScores::kSparseMixer, .jitter = 0.1f},
+                         path.stream())
+              .ok());
+  const std::vector<float> read = scores.Read();
+  CHECK(read[0] == Approx(1 / (1 + std::exp(-0.5))));
+  CHECK(read[3] == Approx(1 / (1 + std::exp(-0.6))));
+  CHECK((read[1] == 0 && read[2] == 0 && read[4] == 0));
 }
 
 TEST_CASE("the reference routes: best first, ties to the lower expert, slots by expert") {

@@ -109,6 +109,33 @@ TEST_CASE("a device serves once, and only with the memory it has") {
         "1.00 GiB: 0.50 GiB are missing");
 }
 
+TEST_CASE("KV of unlike layers is not handed over, and layers that need each other are together") {
+  v1::DeploymentPlan plan = TwoReplicas();
+  plan.mutable_replicas(0)->set_role(v1::REPLICA_ROLE_PREFILL);
+  plan.mutable_replicas(1)->set_role(v1::REPLICA_ROLE_DECODE);
+  plan.mutable_routing()->DeleteSubrange(1, 1);
+  plan.mutable_routing(0)->set_decode_replica(plan.replicas(1).name());
+  CHECK(Reason(plan) == "");
+  // A kind that no layer is of is a kind too.
+  v1::LayerKind other = plan.model().kinds(0);
+  other.mutable_attention()->set_head_dim(2);
+  *plan.mutable_model()->add_kinds() = other;
+  for (v1::Replica& replica : *plan.mutable_replicas()) {
+    v1::WorkerShare& share = *replica.mutable_stages(0)->mutable_workers(0)->mutable_share();
+    const v1::LayerShare part = share.kinds(0);
+    *share.add_kinds() = part;
+  }
+  CHECK(Reason(plan).starts_with("replica r-a/0 cannot hand KV over, or take it: "));
+  plan.mutable_replicas(0)->set_role(v1::REPLICA_ROLE_BOTH);
+  plan.mutable_replicas(1)->set_role(v1::REPLICA_ROLE_BOTH);
+  plan.mutable_routing(0)->set_decode_replica(plan.replicas(0).name());
+  CHECK(Reason(plan) == "");
+
+  plan = UnevenReplica();
+  plan.mutable_model()->set_per_layer_width(1);
+  CHECK(Reason(plan).starts_with("replica r-a/0 has 2 stages; a model whose layers borrow"));
+}
+
 TEST_CASE("a plan that decodes with too little KV for a request passes, and is warned of") {
   v1::DeploymentPlan plan = TwoReplicas();
   CHECK(ShortKvWarning(plan, 2048) == "");  // it does not say how much it has

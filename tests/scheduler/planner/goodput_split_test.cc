@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "proto/document.h"
+#include "proto/layers/layers.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/written_layout.h"
@@ -82,6 +83,42 @@ TEST_CASE("where prompts between its tokens keep the fast reader from its TPOT, 
   CHECK(split.promised > 1.4 * whole.promised);
   CHECK(split.simulated > 1.3 * whole.simulated);
   CHECK(split.simulated >= 0.9 * split.promised);
+}
+
+TEST_CASE("a model whose KV cannot travel is planned whole, and one that needs it on one stage") {
+  PlannerInput input = tests::WrittenInput(Unlike("400 Gbit/s"), "Llama-3-8B", kTwentyMs);
+  PlannerOptions options;
+  options.goal = Goal::kGoodput;
+  options.simulate = false;
+  // Half of the layers have heads of another size.
+  v1::LayerKind other = input.model.kinds(0);
+  other.mutable_attention()->set_head_dim(2 * other.attention().head_dim());
+  input.model.mutable_layers(0)->set_count(16);
+  AppendLayers(other, 16, &input.model);
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  for (const v1::Replica& replica : plan->replicas()) {
+    CHECK(replica.role() == v1::REPLICA_ROLE_BOTH);
+  }
+  options.require_split = true;
+  CHECK_THAT(std::string(MakePlan(input, options).status().message()),
+             Catch::Contains("which are not handed over: leave out --split"));
+
+  // Two cards, as one is too small: two ranks over a slow link rather than two stages.
+  constexpr char kSmall[] = R"(
+machines:
+- {name: a, devices: [{kind: RTX3060, count: 2}], inside: {bandwidth: 1 GB/s, latency: 300 us}}
+)";
+  input = tests::WrittenInput(kSmall, "Llama-3-8B");
+  const auto stages_of = [&input]() {
+    const auto made = MakePlan(input, {});
+    REQUIRE(made.status().message() == "");
+    REQUIRE(made->replicas_size() == 1);
+    return made->replicas(0).stages_size();
+  };
+  CHECK(stages_of() == 2);
+  input.model.set_per_layer_width(1);
+  CHECK(stages_of() == 1);
 }
 
 TEST_CASE("over a slow link the same devices serve more unsplit") {

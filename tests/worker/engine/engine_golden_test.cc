@@ -214,6 +214,8 @@ TEST_CASE("the emulated GPU gives them, too") {
     CheckGolden(*made->device, name);
   }
   CheckGolden(*made->device, "qwen2_window", /*windows=*/8);
+  CheckGolden(*made->device, "llama4", /*windows=*/8);
+  CheckGolden(*made->device, "gemma4_per_layer", /*windows=*/8);
   kernels::cuda::emulated::Inject({});
 #endif
 }

@@ -11,6 +11,7 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/links/link.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "scheduler/shares.h"
@@ -234,10 +235,9 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
       worker.staged = *std::move(staged);
     }
     v1::ConfigureRequest& request = requests_[i];
-    const v1::WorkerShare& share = request.share();
-    const int64_t block_bytes = 2 * (share.layers().end() - share.layers().begin()) *
-                                (KvHeads(share).end() - KvHeads(share).begin()) * kBlockTokens *
-                                KvHeadDim(request.model()) * 4;
+    const int64_t block_bytes = BlockBytesOf(request.model(), request.share(), /*element_bytes=*/4,
+                                             kBlockTokens, /*windows_apart=*/false)
+                                    .common;
     request.set_kv_cache_bytes((options.kv_blocks + static_cast<int64_t>(i)) * block_bytes);
     request.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
   }
