@@ -313,6 +313,43 @@ struct AttentionShape {
   DType activation_dtype = DType::kF32;
 };
 
+// ---- Gated delta net
+// ------------------------------------------------------------------------------
+
+// What a mixer keeps of each sequence stands in its seat: memory of fixed size. A sequence whose
+// first row is at position 0 starts from zeros, whatever its seat holds.
+struct SeatArgs {
+  TensorView query_starts;     // [sequences + 1] i32: first row of each sequence
+  TensorView context_lengths;  // [sequences] i32: tokens up to its last row, that one included
+  TensorView seats;            // [sequences] i32, no two alike; -1, or no rows: nothing is touched
+};
+
+// A causal convolution of each channel over the rows of a sequence, then SiLU.
+struct CausalConvArgs {
+  TensorView rows;     // [tokens, channels] f32, in place; may be strided
+  TensorView weights;  // [channels, taps] f32, 2 to kMaxConvTaps taps; the last is the row's own
+  TensorView states;   // [seats, taps - 1, channels] f32: a sequence's last inputs, oldest first
+  SeatArgs at;
+};  // f32 invariance, and the same bits however a sequence is cut into calls
+inline constexpr int64_t kMaxConvTaps = 8;
+
+// The gated delta rule, row by row. With k of length 1 and q of length 1 / sqrt(key_dim) (both over
+// sqrt(squares + 1e-6)), and a state S [key_dim, value_dim] of each value head:
+//   S *= exp(-exp(decay_log) * softplus(a + decay_bias));  S += k (sigmoid(b) * (v - k S));
+//   out = q S
+// Value head h reads the q and k of key head h / (value_heads / key_heads).
+// Source: torch_recurrent_gated_delta_rule of transformers' modeling_qwen3_5.py.
+struct GatedDeltaArgs {
+  TensorView values;      // [tokens, value_heads, value_dim] f32, in place: v, then out; strided
+  TensorView queries;     // [tokens, key_heads, key_dim] f32; may be strided, as keys
+  TensorView keys;        // [tokens, key_heads, key_dim] f32
+  TensorView gates;       // [tokens, 2 * value_heads] f32: b of each value head, then a; strided
+  TensorView decay_log;   // [value_heads] f32
+  TensorView decay_bias;  // [value_heads] f32
+  TensorView states;      // [seats, value_heads, key_dim, value_dim] f32
+  SeatArgs at;
+};  // f32 invariance, and the same bits however a sequence is cut into calls
+
 // ---- Mixture of experts
 // ------------------------------------------------------------------------------
 
@@ -474,6 +511,9 @@ class Ops {
   virtual absl::Status PrepareAttention(const PrepareAttentionArgs& args, Stream& stream);
   virtual int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const = 0;
   virtual absl::Status Attention(const AttentionArgs& args, Stream& stream) = 0;
+
+  virtual absl::Status CausalConv(const CausalConvArgs& args, Stream& stream) = 0;
+  virtual absl::Status GatedDelta(const GatedDeltaArgs& args, Stream& stream) = 0;
 
   virtual absl::Status MoeScores(const MoeScoresArgs& args, Stream& stream) = 0;
   virtual absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) = 0;

@@ -78,6 +78,13 @@ ArgumentCheck CheckWeightRows(const char* op, const PackedWeights& weights, int6
   return check;
 }
 
+ArgumentCheck& CheckSeats(const SeatArgs& args, ArgumentCheck& check) {
+  const int64_t sequences = args.seats.shape[0];
+  return check.Tensor("seats", args.seats, {kI32}, {kAnySize})
+      .Tensor("query_starts", args.query_starts, {kI32}, {sequences + 1})
+      .Tensor("context_lengths", args.context_lengths, {kI32}, {sequences});
+}
+
 }  // namespace
 
 absl::Status CheckEmbedding(const EmbeddingArgs& args) {
@@ -181,6 +188,33 @@ absl::Status CheckClampedGate(const ClampedGateArgs& args) {
       .That(args.out.data != args.gate_up.data || args.out.empty(), "out", "not alias gate_up")
       .That(args.limit > 0, "limit", "be above 0")
       .status();
+}
+
+absl::Status CheckCausalConv(const CausalConvArgs& args) {
+  const int64_t channels = args.rows.shape[1], taps = args.weights.shape[1];
+  ArgumentCheck check("CausalConv");
+  check.Tensor("rows", args.rows, {kF32}, {kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("weights", args.weights, {kF32}, {channels, kAnySize})
+      .That(taps >= 2 && taps <= kMaxConvTaps, "weights", "have 2 to 8 taps")
+      .Tensor("states", args.states, {kF32}, {kAnySize, taps - 1, channels});
+  return CheckSeats(args.at, check).status();
+}
+
+absl::Status CheckGatedDelta(const GatedDeltaArgs& args) {
+  const int64_t tokens = args.values.shape[0], value_heads = args.values.shape[1];
+  const int64_t key_heads = args.keys.shape[1], key_dim = args.keys.shape[2];
+  ArgumentCheck check("GatedDelta");
+  check.Tensor("values", args.values, {kF32}, {kAnySize, kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("keys", args.keys, {kF32}, {tokens, kAnySize, kAnySize}, kMayBeStrided)
+      .That(key_heads > 0 && value_heads % key_heads == 0, "keys",
+            "have a number of heads that divides that of the values")
+      .Tensor("queries", args.queries, {kF32}, {tokens, key_heads, key_dim}, kMayBeStrided)
+      .Tensor("gates", args.gates, {kF32}, {tokens, 2 * value_heads}, kMayBeStrided)
+      .Tensor("decay_log", args.decay_log, {kF32}, {value_heads})
+      .Tensor("decay_bias", args.decay_bias, {kF32}, {value_heads})
+      .Tensor("states", args.states, {kF32},
+              {kAnySize, value_heads, key_dim, args.values.shape[2]});
+  return CheckSeats(args.at, check).status();
 }
 
 absl::Status CheckExpertBias(const ExpertBiasArgs& args) {

@@ -38,6 +38,9 @@ absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes);
 absl::Status CheckPrepareAttention(const PrepareAttentionArgs& args);
 absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes);
 
+absl::Status CheckCausalConv(const CausalConvArgs& args);
+absl::Status CheckGatedDelta(const GatedDeltaArgs& args);
+
 absl::Status CheckExpertBias(const ExpertBiasArgs& args);
 absl::Status CheckMoeScores(const MoeScoresArgs& args);
 absl::Status CheckMoeRoute(const MoeRouteArgs& args);

@@ -47,6 +47,8 @@ struct KernelTable {
   Kernel<KvWriteArgs> kv_write;
   int64_t (*attention_workspace_bytes)(const AttentionShape& shape, int threads);
   Kernel<AttentionArgs> attention;
+  Kernel<CausalConvArgs> causal_conv;
+  Kernel<GatedDeltaArgs> gated_delta;
   Kernel<ExpertBiasArgs> expert_bias;
   Kernel<MoeScoresArgs> moe_scores;
   Kernel<MoeRouteArgs> moe_route;

@@ -97,6 +97,12 @@ class ForwardingOps : public kernels::Ops {
   absl::Status ClampedGate(const kernels::ClampedGateArgs& args, Stream& stream) override {
     return ops_->ClampedGate(args, stream);
   }
+  absl::Status CausalConv(const kernels::CausalConvArgs& args, Stream& stream) override {
+    return ops_->CausalConv(args, stream);
+  }
+  absl::Status GatedDelta(const kernels::GatedDeltaArgs& args, Stream& stream) override {
+    return ops_->GatedDelta(args, stream);
+  }
   absl::Status ExpertBias(const kernels::ExpertBiasArgs& args, Stream& stream) override {
     return ops_->ExpertBias(args, stream);
   }

@@ -181,6 +181,14 @@ absl::Status CpuOps::Attention(const AttentionArgs& args, Stream& stream) {
   return Enqueue(check, {args.q.dtype, args.cache.keys.dtype}, kernels_.attention, args, stream);
 }
 
+absl::Status CpuOps::CausalConv(const CausalConvArgs& args, Stream& stream) {
+  return Enqueue(CheckCausalConv(args), {}, kernels_.causal_conv, args, stream);
+}
+
+absl::Status CpuOps::GatedDelta(const GatedDeltaArgs& args, Stream& stream) {
+  return Enqueue(CheckGatedDelta(args), {}, kernels_.gated_delta, args, stream);
+}
+
 absl::Status CpuOps::ExpertBias(const ExpertBiasArgs& args, Stream& stream) {
   return Enqueue(CheckExpertBias(args), {args.out.dtype}, kernels_.expert_bias, args, stream);
 }

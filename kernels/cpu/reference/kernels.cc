@@ -19,6 +19,8 @@ KernelTable Kernels() {
           .kv_write = &KvWrite,
           .attention_workspace_bytes = &AttentionWorkspaceBytes,
           .attention = &Attention,
+          .causal_conv = &CausalConv,
+          .gated_delta = &GatedDelta,
           .expert_bias = &ExpertBias,
           .moe_scores = &MoeScores,
           .moe_route = &MoeRoute,

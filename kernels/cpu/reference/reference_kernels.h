@@ -28,6 +28,8 @@ void Rope(const RopeArgs& args, ThreadPool& pool);
 void KvWrite(const KvWriteArgs& args, ThreadPool& pool);
 int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int threads);
 void Attention(const AttentionArgs& args, ThreadPool& pool);
+void CausalConv(const CausalConvArgs& args, ThreadPool& pool);
+void GatedDelta(const GatedDeltaArgs& args, ThreadPool& pool);
 void ExpertBias(const ExpertBiasArgs& args, ThreadPool& pool);
 void MoeScores(const MoeScoresArgs& args, ThreadPool& pool);
 void MoeRoute(const MoeRouteArgs& args, ThreadPool& pool);

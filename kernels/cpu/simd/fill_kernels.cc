@@ -18,6 +18,8 @@ void FillKernels(KernelTable& table) {
   table.kv_write = &KvWrite;
   table.attention_workspace_bytes = &AttentionWorkspaceBytes;
   table.attention = &Attention;
+  table.causal_conv = &CausalConv;
+  table.gated_delta = &GatedDelta;
   table.expert_bias = &ExpertBias;
   table.moe_combine = &MoeCombine;
   table.log_softmax = &LogSoftmax;

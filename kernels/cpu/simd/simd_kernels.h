@@ -21,6 +21,8 @@ void Rope(const RopeArgs& args, ThreadPool& pool);
 void KvWrite(const KvWriteArgs& args, ThreadPool& pool);
 int64_t AttentionWorkspaceBytes(const AttentionShape& shape, int threads);
 void Attention(const AttentionArgs& args, ThreadPool& pool);
+void CausalConv(const CausalConvArgs& args, ThreadPool& pool);
+void GatedDelta(const GatedDeltaArgs& args, ThreadPool& pool);
 void ExpertBias(const ExpertBiasArgs& args, ThreadPool& pool);
 void MoeCombine(const MoeCombineArgs& args, ThreadPool& pool);
 void LogSoftmax(const LogSoftmaxArgs& args, ThreadPool& pool);

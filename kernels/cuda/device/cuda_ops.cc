@@ -6,6 +6,7 @@
 #include "kernels/cuda/kv/kv_kernels.h"
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/plain/attention_kernels.h"
+#include "kernels/cuda/plain/delta_net_kernels.h"
 #include "kernels/cuda/plain/logits_kernels.h"
 #include "kernels/cuda/plain/moe_kernels.h"
 #include "kernels/cuda/plain/plain_kernels.h"
@@ -51,6 +52,13 @@ KvCodeParams ParamsOf(const KvCodeArgs& args) {
           .coding = args.coding,
           .dtype = args.cache.dtype,
           .wire_dtype = args.wire_dtype};
+}
+
+SeatParams ParamsOf(const SeatArgs& args) {
+  return {.query_starts = args.query_starts.As<int32_t>(),
+          .context_lengths = args.context_lengths.As<int32_t>(),
+          .seats = args.seats.As<int32_t>(),
+          .sequences = args.seats.rows()};
 }
 
 }  // namespace
@@ -425,6 +433,39 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
     status = Enqueue("Attention", &LaunchDecodeAttention, tiled, stream);
   }
   return status;
+}
+
+absl::Status CudaOps::CausalConv(const CausalConvArgs& args, Stream& stream) {
+  if (absl::Status check = CheckCausalConv(args); !check.ok()) return check;
+  const CausalConvParams params = {.rows = args.rows.As<float>(),
+                                   .weights = args.weights.As<float>(),
+                                   .states = args.states.As<float>(),
+                                   .at = ParamsOf(args.at),
+                                   .channels = args.rows.shape[1],
+                                   .taps = args.weights.shape[1],
+                                   .rows_stride = args.rows.row_stride};
+  return Enqueue("CausalConv", &LaunchCausalConv, params, stream);
+}
+
+absl::Status CudaOps::GatedDelta(const GatedDeltaArgs& args, Stream& stream) {
+  if (absl::Status check = CheckGatedDelta(args); !check.ok()) return check;
+  const GatedDeltaParams params = {.values = args.values.As<float>(),
+                                   .queries = args.queries.As<float>(),
+                                   .keys = args.keys.As<float>(),
+                                   .gates = args.gates.As<float>(),
+                                   .decay_log = args.decay_log.As<float>(),
+                                   .decay_bias = args.decay_bias.As<float>(),
+                                   .states = args.states.As<float>(),
+                                   .at = ParamsOf(args.at),
+                                   .value_heads = args.values.shape[1],
+                                   .key_heads = args.keys.shape[1],
+                                   .key_dim = args.keys.shape[2],
+                                   .value_dim = args.values.shape[2],
+                                   .values_stride = args.values.row_stride,
+                                   .queries_stride = args.queries.row_stride,
+                                   .keys_stride = args.keys.row_stride,
+                                   .gates_stride = args.gates.row_stride};
+  return Enqueue("GatedDelta", &LaunchGatedDelta, params, stream);
 }
 
 absl::Status CudaOps::ExpertBias(const ExpertBiasArgs& args, Stream& stream) {

@@ -81,6 +81,9 @@ class CudaOps final : public Ops {
   int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const override;
   absl::Status Attention(const AttentionArgs& args, Stream& stream) override;
 
+  absl::Status CausalConv(const CausalConvArgs& args, Stream& stream) override;
+  absl::Status GatedDelta(const GatedDeltaArgs& args, Stream& stream) override;
+
   absl::Status ExpertBias(const ExpertBiasArgs& args, Stream& stream) override;
   absl::Status MoeScores(const MoeScoresArgs& args, Stream& stream) override;
   absl::Status MoeRoute(const MoeRouteArgs& args, Stream& stream) override;

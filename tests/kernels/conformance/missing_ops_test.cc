@@ -40,6 +40,8 @@ const OpCall kOps[] = {
     {"DecodeKv", &Call<KvCodeArgs, &Ops::DecodeKv>},
     {"PrepareAttention", &Call<PrepareAttentionArgs, &Ops::PrepareAttention>},
     {"Attention", &Call<AttentionArgs, &Ops::Attention>},
+    {"CausalConv", &Call<CausalConvArgs, &Ops::CausalConv>},
+    {"GatedDelta", &Call<GatedDeltaArgs, &Ops::GatedDelta>},
     {"ClampedGate", &Call<ClampedGateArgs, &Ops::ClampedGate>},
     {"ExpertBias", &Call<ExpertBiasArgs, &Ops::ExpertBias>},
     {"MoeScores", &Call<MoeScoresArgs, &Ops::MoeScores>},
