@@ -52,13 +52,21 @@ std::string SeenText(const v1::Attention& attention) {
   return "all tokens seen";
 }
 
+std::string AttentionText(const v1::Attention& attention) {
+  return StrCat(attention.heads(), attention.output_gate() ? " gated heads and " : " heads and ",
+                attention.kv_heads(), " kv heads of ", attention.head_dim(),
+                attention.borrows_kv() ? " of an earlier layer, " : ", ", SeenText(attention), ", ",
+                RotationText(attention));
+}
+
+std::string DeltaText(const v1::GatedDelta& delta) {
+  return StrCat("a gated delta net of ", delta.key_heads(), " key heads of ", delta.key_dim(),
+                " and ", delta.value_heads(), " value heads of ", delta.value_dim());
+}
+
 std::string KindText(const v1::LayerKind& kind) {
-  const v1::Attention& attention = kind.attention();
   const v1::Ffn& ffn = kind.ffn();
-  std::string text =
-      StrCat(attention.heads(), " heads and ", attention.kv_heads(), " kv heads of ",
-             attention.head_dim(), attention.borrows_kv() ? " of an earlier layer, " : ", ",
-             SeenText(attention), ", ", RotationText(attention));
+  std::string text = kind.has_delta() ? DeltaText(kind.delta()) : AttentionText(kind.attention());
   if (ffn.has_experts()) {
     text += StrCat("; ", ffn.experts().per_token(), " of ", ffn.experts().count(),
                    " experts of width ", ffn.experts().width());
@@ -82,9 +90,12 @@ std::string LayersText(const v1::Model& model) {
   for (int i = 0; i < model.kinds_size(); ++i) {
     const LayerShape shape = ShapeOf(model, model.kinds(i));
     const auto kv = static_cast<double>(KvElementsPerToken(shape, WholeLayer(shape)));
-    text +=
-        StrCat("  ", CountOf(model, i), " with ", KindText(model.kinds(i)), "; KV ",
-               Bytes(2 * kv * static_cast<double>(CountOf(model, i))), " per token in 16 bits\n");
+    const auto state = static_cast<double>(StateElements(shape, WholeLayer(shape)));
+    const auto count = static_cast<double>(CountOf(model, i));
+    text += StrCat("  ", CountOf(model, i), " with ", KindText(model.kinds(i)), "; ",
+                   state > 0 ? StrCat("states of ", Bytes(kStateElementBytes * state * count),
+                                      " per sequence in float32\n")
+                             : StrCat("KV ", Bytes(2 * kv * count), " per token in 16 bits\n"));
   }
   return text;
 }

@@ -23,7 +23,12 @@ void SetPartOfUnits(int64_t total, int64_t unit, int64_t parts, int64_t i, v1::R
   range->set_end(std::min(total, range->end() * unit));
 }
 
-void SetHeads(const v1::Attention& attention, int width, int rank, v1::LayerShare* share) {
+// Heads of what attends, key groups of what does not.
+void SetMixer(const v1::LayerKind& kind, int width, int rank, v1::LayerShare* share) {
+  if (kind.has_delta()) {
+    return SetPart(kind.delta().key_heads(), width, rank, share->mutable_key_groups());
+  }
+  const v1::Attention& attention = kind.attention();
   const int64_t group = attention.heads() / attention.kv_heads();
   if (width <= attention.kv_heads()) {
     SetPart(attention.kv_heads(), width, rank, share->mutable_kv_heads());
@@ -77,7 +82,7 @@ std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_l
     share.mutable_layers()->set_end(end_layer);
     for (const v1::LayerKind& kind : model.kinds()) {
       v1::LayerShare* part = share.add_kinds();
-      SetHeads(kind.attention(), width, rank, part);
+      SetMixer(kind, width, rank, part);
       SetPartOfUnits(kind.ffn().width(), unit, width, rank, part->mutable_ffn_columns());
       SetPart(kind.ffn().experts().count(), width, rank, part->mutable_experts());
     }
@@ -101,13 +106,16 @@ std::vector<v1::WorkerShare> UnevenStageShares(const v1::Model& model, int64_t f
   for (int k = 0; k < model.kinds_size(); ++k) {
     const v1::Attention& attention = model.kinds(k).attention();
     const v1::Ffn& ffn = model.kinds(k).ffn();
-    const int64_t group = attention.heads() / attention.kv_heads();
+    const bool attends = !model.kinds(k).has_delta();
+    const int64_t group = attends ? attention.heads() / attention.kv_heads() : 0;
+    const std::vector<int64_t> groups = Apportion(model.kinds(k).delta().key_heads(), fractions);
     const std::vector<int64_t> heads = Apportion(attention.kv_heads(), fractions);
     const std::vector<int64_t> units = Apportion((ffn.width() + unit - 1) / unit, fractions);
     const std::vector<int64_t> experts = Apportion(ffn.experts().count(), fractions);
     for (size_t rank = 0; rank < shares.size(); ++rank) {
       v1::LayerShare& part = *shares[rank].mutable_kinds(k);
-      if (width <= attention.kv_heads()) {
+      if (!attends) *part.mutable_key_groups() = RangeOf(groups, rank);
+      if (attends && width <= attention.kv_heads()) {
         *part.mutable_kv_heads() = RangeOf(heads, rank);
         part.mutable_query_heads()->set_begin(part.kv_heads().begin() * group);
         part.mutable_query_heads()->set_end(part.kv_heads().end() * group);

@@ -39,9 +39,9 @@ void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder,
   setup->open_kv_port = OpenKvLinkPorts(kv);
   if (coder.stages()) setup->kv_staging_bytes = StagedKvCoder::kStagingBytes;
   setup->join = [links, maker = kernels::GroupMakerOf(*setup->device)](
-                    const v1::ConfigureRequest& request, int32_t kv_blocks,
-                    const FormationTimes& times, const JoinWatch& watch) {
-    return links->Join(request, kv_blocks, times, watch, maker);
+                    const v1::ConfigureRequest& request, KvBlocks kv, const FormationTimes& times,
+                    const JoinWatch& watch) {
+    return links->Join(request, kv, times, watch, maker);
   };
 }
 

@@ -32,8 +32,10 @@ KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
   KvBlockBytes bytes;
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
     const v1::LayerKind& kind = KindOf(model, layer);
-    const int64_t elements =
-        KvElementsPerToken(ShapeOf(model, kind), PartOf(ShareOf(model, share, layer)));
+    const LayerShape shape = ShapeOf(model, kind);
+    const LayerPart part = PartOf(ShareOf(model, share, layer));
+    const int64_t elements = KvElementsPerToken(shape, part);
+    bytes.seat += StateElements(shape, part) * kStateElementBytes;
     const bool apart = windows_apart && kind.attention().window() > 0;
     (apart ? bytes.window : bytes.common) += elements * block_tokens * element_bytes;
   }
@@ -49,34 +51,46 @@ int64_t WindowBlocksOf(int64_t window_tokens, int64_t block_tokens) {
 }
 
 int64_t WindowBlocksFor(int64_t sequences, const KvLimits& limits) {
+  if (limits.window_tokens == 0) return 0;
   return sequences * WindowBlocksPerSequence(limits) + BlocksFor(limits.max_step_tokens, limits);
+}
+
+int64_t BytesOf(const KvBlocks& blocks, const KvBlockBytes& block) {
+  return blocks.common * block.common + blocks.window * block.window + blocks.seats * block.seat;
 }
 
 KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits) {
   const int64_t longest = BlocksFor(limits.max_sequence_tokens, limits);
-  const int64_t typical =
-      std::min(longest, BlocksFor(kTypicalWindows * limits.window_tokens, limits));
+  const int64_t typical_tokens =
+      limits.window_tokens > 0 ? kTypicalWindows * limits.window_tokens : kTypicalTokens;
+  const int64_t typical = std::min(longest, BlocksFor(typical_tokens, limits));
   const auto left = [&](int64_t sequences) {
-    return bytes - WindowBlocksFor(sequences, limits) * block.window;
+    return bytes - WindowBlocksFor(sequences, limits) * block.window - sequences * block.seat;
   };
-  if (left(1) < std::max<int64_t>(1, block.common)) return 0;
+  if (left(1) < block.common || left(1) < 0) return 0;
+  // A pool that has no room for the longest sequence anyway is cut for many shorter ones.
+  const bool fits = block.seat == 0 || left(1) >= longest * block.common;
+  const int64_t least = fits ? longest : 1;
   int64_t sequences = limits.max_sequences;
-  while (sequences > 1 && left(sequences) < std::max(longest, sequences * typical) * block.common) {
+  while (sequences > 1 && left(sequences) < std::max(least, sequences * typical) * block.common) {
     --sequences;
   }
   // Without bytes of their own, common blocks are ids alone: as many as can be of use.
   const int64_t common = block.common > 0 ? left(sequences) / block.common : sequences * longest;
-  return {common, WindowBlocksFor(sequences, limits)};
+  return {common, block.window > 0 ? WindowBlocksFor(sequences, limits) : 0,
+          block.seat > 0 ? sequences : 0};
 }
 
 int64_t MaxUsefulKvBytes(const KvBlockBytes& block, const KvLimits& limits) {
   return limits.max_sequences * BlocksFor(limits.max_sequence_tokens, limits) * block.common +
-         WindowBlocksFor(limits.max_sequences, limits) * block.window;
+         WindowBlocksFor(limits.max_sequences, limits) * block.window +
+         limits.max_sequences * block.seat;
 }
 
 int64_t SequenceKvBytes(int64_t tokens, const KvBlockBytes& block, const KvLimits& limits) {
   const int64_t blocks = BlocksFor(tokens, limits);
-  return blocks * block.common + std::min(blocks, WindowBlocksPerSequence(limits)) * block.window;
+  return blocks * block.common + std::min(blocks, WindowBlocksPerSequence(limits)) * block.window +
+         block.seat;
 }
 
 }  // namespace tessera

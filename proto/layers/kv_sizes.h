@@ -5,6 +5,9 @@
 // keep theirs apart, in blocks of a pool of their own, of which a sequence holds only what its next
 // tokens see: a window includes the token itself, so token t sees t - window + 1 to t.
 //
+// Layers that keep a state instead (v1::GatedDelta) keep it in the sequence's seat: memory of a
+// fixed size, in a pool of its own.
+//
 // Thread rule: pure functions of plain values.
 #pragma once
 
@@ -22,6 +25,7 @@ int64_t LongestWindow(const v1::Model& model);
 struct KvBlockBytes {
   int64_t common = 0;
   int64_t window = 0;  // 0: windows are not kept apart, or no layer here has one
+  int64_t seat = 0;    // of one seat; 0: no layer here keeps a state
 };
 // `element_bytes`: of a number of a key or value.
 KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
@@ -46,27 +50,35 @@ int64_t WindowBlocksOf(int64_t window_tokens, int64_t block_tokens);
 // Blocks of the window pool with which `sequences` sequences can run, however long they are.
 int64_t WindowBlocksFor(int64_t sequences, const KvLimits& limits);
 
-// Blocks of the two pools.
+// Blocks of the two pools, and seats.
 struct KvBlocks {
-  // All blocks common where `window` is not given.
-  KvBlocks(int64_t common, int64_t window = 0) : common(common), window(window) {}
+  // All blocks common where no others are given.
+  KvBlocks(int64_t common, int64_t window = 0, int64_t seats = 0)
+      : common(common), window(window), seats(seats) {}
 
   int64_t common;
   int64_t window;
+  int64_t seats;
 
   bool operator==(const KvBlocks&) const = default;
 };
 
-// Cuts `bytes` into common and window blocks: window blocks for as many sequences as can run with
-// kTypicalWindows windows of common blocks each, but no more than leave common blocks for the
-// longest sequence, and for at least one. No blocks at all where not even one sequence could run.
+// Bytes that they take.
+int64_t BytesOf(const KvBlocks& blocks, const KvBlockBytes& block);
+
+// Cuts `bytes` into common and window blocks and seats: window blocks and seats for as many
+// sequences as can run with kTypicalWindows windows of common blocks each, or kTypicalTokens tokens
+// where there are no windows, but no more than leave common blocks for the longest sequence, and
+// for at least one. With seats, a pool that has no room for the longest sequence is cut for shorter
+// ones. No blocks at all where not even one sequence could run.
 inline constexpr int64_t kTypicalWindows = 8;
+inline constexpr int64_t kTypicalTokens = 2048;
 KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits);
 
 // Bytes beyond which a pool is of no use: all sequences are as long as they may be.
 int64_t MaxUsefulKvBytes(const KvBlockBytes& block, const KvLimits& limits);
 
-// Bytes that a sequence of so many tokens holds in both pools while it decodes.
+// Bytes that a sequence of so many tokens holds in all pools while it decodes.
 int64_t SequenceKvBytes(int64_t tokens, const KvBlockBytes& block, const KvLimits& limits);
 
 }  // namespace tessera

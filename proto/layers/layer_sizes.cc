@@ -12,39 +12,53 @@ int64_t Width(const v1::Range& range) { return range.end() - range.begin(); }
 LayerShape ShapeOf(const v1::Model& model, const v1::LayerKind& kind) {
   const v1::Attention& attention = kind.attention();
   const v1::Ffn& ffn = kind.ffn();
-  return {.hidden = model.hidden(),
-          .heads = attention.heads(),
-          .kv_heads = attention.kv_heads(),
-          .head_dim = attention.head_dim(),
-          .ffn_width = ffn.width(),
-          .ffn_matrices = ffn.gated() ? 3 : 2,
-          .experts = ffn.experts().count(),
-          .experts_per_token = ffn.experts().per_token(),
-          .expert_width = ffn.experts().width(),
-          .summed_numbers = attention.qk_norm_full_width() ? 2 : 0,
-          .borrows_kv = attention.borrows_kv(),
-          .further_row_floats =
-              (ffn.normed_apart() ? model.hidden() : 0) + (ffn.experts().scales_input() ? 2 : 0)};
+  LayerShape layer = {.hidden = model.hidden(),
+                      .heads = attention.heads(),
+                      .kv_heads = attention.kv_heads(),
+                      .head_dim = attention.head_dim(),
+                      .ffn_width = ffn.width(),
+                      .ffn_matrices = ffn.gated() ? 3 : 2,
+                      .experts = ffn.experts().count(),
+                      .experts_per_token = ffn.experts().per_token(),
+                      .expert_width = ffn.experts().width(),
+                      .summed_numbers = attention.qk_norm_full_width() ? 2 : 0,
+                      .gated_heads = attention.output_gate() ? attention.heads() : 0};
+  if (!kind.has_delta()) return layer;
+  const v1::GatedDelta& delta = kind.delta();
+  const int64_t values = delta.value_heads() / delta.key_heads();
+  layer.key_groups = delta.key_heads();
+  layer.group_values = values * delta.value_dim();
+  layer.group_columns = 2 * (delta.key_dim() + layer.group_values);
+  layer.group_gates = 2 * values;
+  layer.conv_taps = delta.conv_taps();
+  layer.group_state_elements = layer.group_values * delta.key_dim() +
+                               (delta.conv_taps() - 1) * (2 * delta.key_dim() + layer.group_values);
+  return layer;
 }
 
 LayerPart WholeLayer(const LayerShape& layer) {
   return {.query_heads = layer.heads,
           .kv_heads = layer.kv_heads,
           .ffn_columns = layer.ffn_width,
-          .experts = layer.experts};
+          .experts = layer.experts,
+          .key_groups = layer.key_groups};
 }
 
 LayerPart PartOf(const v1::LayerShare& share) {
   return {.query_heads = Width(share.query_heads()),
           .kv_heads = Width(share.kv_heads()),
           .ffn_columns = Width(share.ffn_columns()),
-          .experts = Width(share.experts())};
+          .experts = Width(share.experts()),
+          .key_groups = Width(share.key_groups())};
 }
 
-double AttentionParameters(const LayerShape& layer, const LayerPart& part) {
+double MixerParameters(const LayerShape& layer, const LayerPart& part) {
+  const int64_t projections = layer.gated_heads > 0 ? 3 : 2;
   const int64_t kv_heads = layer.borrows_kv ? 0 : part.kv_heads;
-  const auto heads = static_cast<double>(2 * part.query_heads + 2 * kv_heads);
-  return static_cast<double>(layer.hidden * layer.head_dim) * heads;
+  const int64_t heads = projections * part.query_heads + 2 * kv_heads;
+  const int64_t of_group = layer.group_columns + layer.group_values + layer.group_gates;
+  return static_cast<double>(layer.hidden) *
+         static_cast<double>(layer.head_dim * heads + of_group * part.key_groups);
 }
 
 double DenseFfnParameters(const LayerShape& layer, const LayerPart& part) {
@@ -62,15 +76,19 @@ double RouterParameters(const LayerShape& layer) {
 }
 
 double MatrixParameters(const LayerShape& layer, const LayerPart& part) {
-  return AttentionParameters(layer, part) + DenseFfnParameters(layer, part) +
+  return MixerParameters(layer, part) + DenseFfnParameters(layer, part) +
          static_cast<double>(part.experts) * ExpertParameters(layer);
 }
 
 double MatrixParametersUsed(const LayerShape& layer, const LayerPart& part) {
-  const double dense = AttentionParameters(layer, part) + DenseFfnParameters(layer, part);
+  const double dense = MixerParameters(layer, part) + DenseFfnParameters(layer, part);
   if (layer.experts == 0) return dense;
   const double share = static_cast<double>(part.experts) / static_cast<double>(layer.experts);
   return dense + share * static_cast<double>(layer.experts_per_token) * ExpertParameters(layer);
+}
+
+int64_t StateElements(const LayerShape& layer, const LayerPart& part) {
+  return part.key_groups * layer.group_state_elements;
 }
 
 int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part) {

@@ -2,7 +2,8 @@
 // and plan_check.
 //
 // Thread rule: pure functions of plain values. Units: counts of elements. Source of formulas: a
-// layer's matrices hold 2*H*(n*h_d) + 2*H*(n_kv*h_d) + n_mlp*H*F elements; norms and biases (under
+// layer's matrices hold 2*H*(n*h_d) + 2*H*(n_kv*h_d) + n_mlp*H*F elements (another H*(n*h_d) where
+// heads are gated; of a delta net H times the columns of all key groups); norms and biases (under
 // 0.1 % of any supported model) are not counted.
 #pragma once
 
@@ -28,6 +29,14 @@ struct LayerShape {
   bool borrows_kv = false;     // v1::Attention's
   // Of a row, f32, that workers need for this layer beside what all layers need.
   int64_t further_row_floats = 0;
+  int64_t gated_heads = 0;  // heads whose output has a gate: all, or none
+  // A gated delta net has no heads but key groups; a key group is a key head with its value heads.
+  int64_t key_groups = 0;
+  int64_t group_columns = 0;         // of q, k, v and z
+  int64_t group_values = 0;          // of v
+  int64_t group_gates = 0;           // of b and a
+  int64_t group_state_elements = 0;  // f32: the state and the last rows of the convolution
+  int64_t conv_taps = 0;
 
   bool operator==(const LayerShape&) const = default;
 };
@@ -39,22 +48,26 @@ struct LayerPart {
   int64_t kv_heads = 0;
   int64_t ffn_columns = 0;
   int64_t experts = 0;
+  int64_t key_groups = 0;
 };
 LayerPart WholeLayer(const LayerShape& layer);
 LayerPart PartOf(const v1::LayerShare& share);
 
 // Elements of matrices on a rank.
-double AttentionParameters(const LayerShape& layer, const LayerPart& part);
+double MixerParameters(const LayerShape& layer, const LayerPart& part);
 double DenseFfnParameters(const LayerShape& layer, const LayerPart& part);
 double ExpertParameters(const LayerShape& layer);  // of one whole expert
 double RouterParameters(const LayerShape& layer);  // on every rank
-// Attention, and ffn or experts; without the router, which is never quantised.
+// Attention or a delta net, and ffn or experts; without the router, which is never quantised.
 double MatrixParameters(const LayerShape& layer, const LayerPart& part);
 // Of these, what one token uses.
 double MatrixParametersUsed(const LayerShape& layer, const LayerPart& part);
 
 // Elements of keys and values that a token leaves in a layer.
 int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part);
+// Elements, of f32, that a sequence keeps in a layer however long it is.
+int64_t StateElements(const LayerShape& layer, const LayerPart& part);
+inline constexpr int64_t kStateElementBytes = 4;
 
 // Elements of the embedding table on the first stage, of the head on the last one; and of a table
 // of positions, which every rank of the first stage holds.

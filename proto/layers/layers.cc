@@ -8,22 +8,48 @@
 namespace tessera {
 namespace {
 
+absl::Status CheckAttention(const v1::Attention& attention) {
+  const auto fail = [](const std::string& reason) {
+    return absl::InvalidArgumentError(StrCat(".attention", reason));
+  };
+  if (attention.heads() <= 0) return fail(".heads must be at least 1");
+  if (attention.kv_heads() <= 0 || attention.heads() % attention.kv_heads() != 0) {
+    return fail(StrCat(".kv_heads (", attention.kv_heads(), ") must divide heads (",
+                       attention.heads(), ")"));
+  }
+  if (attention.chunked() && attention.window() <= 0) {
+    return fail(".chunked needs a window, the tokens of a chunk");
+  }
+  return attention.head_dim() > 0 ? absl::OkStatus() : fail(".head_dim must be at least 1");
+}
+
+absl::Status CheckDelta(const v1::LayerKind& kind) {
+  const v1::GatedDelta& delta = kind.delta();
+  const auto fail = [](const std::string& reason) {
+    return absl::InvalidArgumentError(StrCat(".delta", reason));
+  };
+  if (kind.has_attention()) return fail(" is given beside attention: a layer has one of them");
+  if (delta.key_heads() <= 0 || delta.value_heads() % delta.key_heads() != 0 ||
+      delta.value_heads() <= 0) {
+    return fail(StrCat(".key_heads (", delta.key_heads(), ") must divide value_heads (",
+                       delta.value_heads(), ")"));
+  }
+  if (delta.key_dim() <= 0 || delta.value_dim() <= 0) {
+    return fail(".key_dim and .value_dim must be at least 1");
+  }
+  return delta.conv_taps() >= 2 && delta.conv_taps() <= kMaxConvTaps
+             ? absl::OkStatus()
+             : fail(StrCat(".conv_taps must be 2 to ", kMaxConvTaps));
+}
+
 absl::Status CheckKind(const v1::Model& model, int index) {
   const v1::LayerKind& kind = model.kinds(index);
   const auto fail = [&](const std::string& reason) {
     return absl::InvalidArgumentError(
         StrCat("model ", model.name(), ": kinds[", index, "]", reason));
   };
-  const v1::Attention& attention = kind.attention();
-  if (attention.heads() <= 0) return fail(".attention.heads must be at least 1");
-  if (attention.kv_heads() <= 0 || attention.heads() % attention.kv_heads() != 0) {
-    return fail(StrCat(".attention.kv_heads (", attention.kv_heads(), ") must divide heads (",
-                       attention.heads(), ")"));
-  }
-  if (attention.head_dim() <= 0) return fail(".attention.head_dim must be at least 1");
-  if (attention.chunked() && attention.window() <= 0) {
-    return fail(".attention.chunked needs a window, the tokens of a chunk");
-  }
+  const absl::Status mixer = kind.has_delta() ? CheckDelta(kind) : CheckAttention(kind.attention());
+  if (!mixer.ok()) return fail(std::string(mixer.message()));
   const v1::Experts& experts = kind.ffn().experts();
   if (experts.count() < 0 || kind.ffn().width() < 0) return fail(".ffn has a negative size");
   if (experts.count() == 0) {
@@ -53,6 +79,14 @@ absl::Status CheckBorrowers(const v1::Model& model) {
                "layer before it has such ones with its window, heads and head size"));
   }
   return absl::OkStatus();
+}
+
+// Attention of the first kind that attends; without heads where none does.
+const v1::Attention& FirstAttention(const v1::Model& model) {
+  for (const v1::LayerKind& kind : model.kinds()) {
+    if (!kind.has_delta()) return kind.attention();
+  }
+  return v1::Attention::default_instance();
 }
 
 }  // namespace
@@ -153,7 +187,8 @@ void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model) {
 
 absl::Status CheckOneKvShape(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
-    const v1::Attention &first = model.kinds(0).attention(), &other = kind.attention();
+    if (kind.has_delta()) continue;
+    const v1::Attention &first = FirstAttention(model), &other = kind.attention();
     if (other.borrows_kv()) {
       return absl::InvalidArgumentError(
           StrCat("model ", model.name(), ": layers that borrow keys and values are not supported"));
@@ -167,10 +202,18 @@ absl::Status CheckOneKvShape(const v1::Model& model) {
   return absl::OkStatus();
 }
 
-int64_t KvHeadDim(const v1::Model& model) { return model.kinds(0).attention().head_dim(); }
+int64_t KvHeadDim(const v1::Model& model) { return FirstAttention(model).head_dim(); }
 
 const v1::Range& KvHeads(const v1::WorkerShare& share) {
-  return share.kinds().empty() ? v1::Range::default_instance() : share.kinds(0).kv_heads();
+  for (const v1::LayerShare& part : share.kinds()) {
+    if (part.kv_heads().end() > part.kv_heads().begin()) return part.kv_heads();
+  }
+  return v1::Range::default_instance();
+}
+
+bool KeepsStates(const v1::Model& model) {
+  return std::any_of(model.kinds().begin(), model.kinds().end(),
+                     [](const v1::LayerKind& kind) { return kind.has_delta(); });
 }
 
 int64_t DynamicRopeTokens(const v1::Model& model) {

@@ -18,9 +18,12 @@ inline constexpr int64_t kMaxLayers = 10'000;
 // Groups of experts at most, as kernels/ops.h.
 inline constexpr int64_t kMaxExpertGroups = 64;
 
-// InvalidArgument where a run names no kind or no layer, a kind lacks what every layer has (heads,
-// their width, a dense ffn or experts), a layer borrows keys and values that are not there, or
-// there are no layers or more than kMaxLayers.
+// Rows that a convolution sees at most, as kernels/ops.h.
+inline constexpr int64_t kMaxConvTaps = 8;
+
+// InvalidArgument where a run names no kind or no layer, a kind lacks what every layer has (heads
+// or key groups, their width, a dense ffn or experts), a layer borrows keys and values that are not
+// there, or there are no layers or more than kMaxLayers.
 absl::Status CheckLayers(const v1::Model& model);
 // InvalidArgument where groups are none that ops can choose by (kernels/ops.h).
 absl::Status CheckGroups(const v1::Experts& experts);
@@ -47,8 +50,11 @@ bool NeedsOneStage(const v1::Model& model);
 // Appends `count` layers of `kind`, which is added to the kinds unless there is an equal one.
 void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model);
 
-// Keys and values have one shape in all layers, and each layer keeps its own: what can move between
-// replicas. InvalidArgument naming two kinds that differ.
+// Whether a layer keeps a state of each sequence, in a seat (proto/layers/kv_sizes.h).
+bool KeepsStates(const v1::Model& model);
+
+// Keys and values have one shape in all layers that attend, and each of these keeps its own: what
+// can move between replicas. InvalidArgument naming two kinds that differ.
 absl::Status CheckOneKvShape(const v1::Model& model);
 // With one KV shape: width of a kv head, and the kv heads that a rank holds of every layer.
 int64_t KvHeadDim(const v1::Model& model);

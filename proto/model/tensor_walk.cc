@@ -86,7 +86,11 @@ class Walk {
     VisitNorms(kind.norm_place(), names_.attention_norm, names_.attention_after_norm,
                {TensorRole::kAttentionBefore, TensorRole::kAttentionAfter,
                 TensorRole::kAttentionAfterResidual});
-    VisitAttention(kind.attention());
+    if (kind.has_delta()) {
+      VisitDelta(kind.delta());
+    } else {
+      VisitAttention(kind.attention());
+    }
     VisitNorms(kind.norm_place(), kind.shared_norm() ? names_.attention_norm : names_.ffn_norm,
                names_.ffn_after_norm,
                {TensorRole::kFfnBefore, TensorRole::kFfnAfter, TensorRole::kFfnAfterResidual});
@@ -127,6 +131,7 @@ class Walk {
     const int64_t d = attention.head_dim(), q_rows = attention.heads() * d;
     const int64_t kv_rows = attention.kv_heads() * d, all = q_rows + 2 * kv_rows;
     const bool fused = !names_.qkv.empty(), by_head = names_.qkv_rows == QkvRows::kByHead;
+    const bool gated = attention.output_gate();
     // From head to head, and from q to k to v.
     const int64_t stride = fused && by_head ? 3 * d : d;
     const int64_t k_first = by_head ? d : q_rows, v_first = by_head ? 2 * d : q_rows + kv_rows;
@@ -141,11 +146,19 @@ class Walk {
     };
     std::vector<TensorPart> parts = {part(names_.q, q_rows, TensorCut::kQueryHeads, 0)};
     parts[0].order.paired = PairedRows(attention);
-    if (attention.borrows_kv()) return parts;
-    const std::string_view v = attention.values_are_keys() ? names_.k : names_.v;
-    parts.push_back(part(names_.k, kv_rows, TensorCut::kKvHeads, k_first));
-    parts.push_back(part(v, kv_rows, TensorCut::kKvHeads, v_first));
-    parts[1].order.paired = PairedRows(attention);
+    if (!attention.borrows_kv()) {
+      const std::string_view v = attention.values_are_keys() ? names_.k : names_.v;
+      parts.push_back(part(names_.k, kv_rows, TensorCut::kKvHeads, k_first));
+      parts.push_back(part(v, kv_rows, TensorCut::kKvHeads, v_first));
+      parts[1].order.paired = PairedRows(attention);
+    }
+    if (!gated) return parts;
+    // Behind the rows of a head's query stand those of its gate.
+    parts[0].shape[0] = 2 * q_rows;
+    parts[0].order.stride = 2 * d;
+    parts.push_back(parts[0]);
+    parts.back().order.first = d;
+    parts.back().order.paired = 0;
     return parts;
   }
 
@@ -177,6 +190,84 @@ class Walk {
     output.unit = d;
     output.cuts_inputs = true;
     VisitMatrix(TensorRole::kAttentionOutput, {output}, attention.output_bias());
+  }
+
+  // Rows of an in-projection, `rows` of each key group, in a matrix of `all` of them, at `first`:
+  // from the matrix's first row, or, `by_group`, from the first row of each group.
+  TensorPart DeltaPart(const v1::GatedDelta& delta, std::string_view name, int64_t rows,
+                       int64_t all, int64_t first, bool by_group) const {
+    const int64_t groups = delta.key_heads();
+    TensorPart part = Matrix(InLayer(name), groups * all, model_.hidden());
+    part.rows = groups * rows;
+    part.order = {.first = first, .head = rows, .stride = by_group ? all : rows};
+    part.cut = TensorCut::kKeyGroups;
+    part.unit = rows;
+    return part;
+  }
+
+  // In the order in which they are computed: z, v, q, k, then b, a.
+  void VisitDeltaProjections(const v1::GatedDelta& delta) {
+    const int64_t groups = delta.key_heads(), heads = delta.value_heads() / groups;
+    const int64_t k = delta.key_dim(), v = heads * delta.value_dim();
+    const DeltaNames& names = names_.delta;
+    const bool by_group = !names.qkvz.empty();
+    const auto part = [&](std::string_view name, int64_t rows, int64_t all, int64_t first) {
+      return DeltaPart(delta, name, rows, all, first, by_group);
+    };
+    if (by_group) {
+      const int64_t all = 2 * (k + v);
+      VisitMatrix(TensorRole::kDeltaIn,
+                  {part(names.qkvz, v, all, 2 * k + v), part(names.qkvz, v, all, 2 * k),
+                   part(names.qkvz, k, all, 0), part(names.qkvz, k, all, k)});
+      VisitMatrix(TensorRole::kDeltaGates,
+                  {part(names.ba, heads, 2 * heads, 0), part(names.ba, heads, 2 * heads, heads)});
+      return;
+    }
+    const int64_t all = 2 * k + v;
+    VisitMatrix(TensorRole::kDeltaIn,
+                {part(names.z, v, v, 0), part(names.qkv, v, all, 2 * groups * k),
+                 part(names.qkv, k, all, 0), part(names.qkv, k, all, groups * k)});
+    VisitMatrix(TensorRole::kDeltaGates,
+                {part(names.b, heads, heads, 0), part(names.a, heads, heads, 0)});
+  }
+
+  void VisitDelta(const v1::GatedDelta& delta) {
+    const int64_t groups = delta.key_heads(), heads = delta.value_heads() / groups;
+    const int64_t k = delta.key_dim(), v = heads * delta.value_dim(), taps = delta.conv_taps();
+    const DeltaNames& names = names_.delta;
+    VisitDeltaProjections(delta);
+    const auto channels = [&](int64_t of_group, int64_t first) {
+      return TensorPart{.name = InLayer(names.conv),
+                        .shape = {groups * (2 * k + v), 1, taps},
+                        .rows = groups * of_group * taps,
+                        .order = {.first = first * taps},
+                        .cut = TensorCut::kKeyGroups,
+                        .unit = of_group * taps};
+    };
+    Visit({.role = TensorRole::kDeltaConv,
+           .layer = layer_,
+           .parts = {channels(v, 2 * groups * k), channels(k, 0), channels(k, groups * k)}});
+    const auto of_heads = [&](TensorRole role, std::string_view name) {
+      Visit({.role = role,
+             .layer = layer_,
+             .parts = {{.name = InLayer(name),
+                        .whole_name = true,
+                        .shape = {groups * heads},
+                        .rows = groups * heads,
+                        .cut = TensorCut::kKeyGroups,
+                        .unit = heads}}});
+    };
+    of_heads(TensorRole::kDeltaDecayLog, names.decay_log);
+    of_heads(TensorRole::kDeltaDecayBias, names.decay_bias);
+    const int64_t width = delta.value_dim();
+    Visit({.role = TensorRole::kDeltaNorm,
+           .layer = layer_,
+           .parts = {{.name = InLayer(names.norm), .shape = {width}, .rows = width}}});
+    TensorPart output = Matrix(InLayer(names.output), model_.hidden(), groups * v);
+    output.cut = TensorCut::kKeyGroups;
+    output.unit = v;
+    output.cuts_inputs = true;
+    VisitMatrix(TensorRole::kDeltaOutput, {output});
   }
 
   // Of q or k, which has so many heads.
@@ -354,6 +445,9 @@ bool IsMatrix(TensorRole role) {
     case TensorRole::kPerLayerOutput:
     case TensorRole::kQkv:
     case TensorRole::kAttentionOutput:
+    case TensorRole::kDeltaIn:
+    case TensorRole::kDeltaGates:
+    case TensorRole::kDeltaOutput:
     case TensorRole::kFfnUp:
     case TensorRole::kFfnDown:
     case TensorRole::kRouter:

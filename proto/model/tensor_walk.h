@@ -31,11 +31,18 @@ enum class TensorRole {
   kAttentionBefore,
   kAttentionAfter,
   kAttentionAfterResidual,
-  kQkv,  // matrix; rows: query heads, key heads, value heads
+  kQkv,  // matrix; rows: query heads, key heads, value heads, and the gates of heads
   kSinks,
   kQNorm,  // weights of one head, or of all of them
   kKNorm,
   kAttentionOutput,  // matrix
+  kDeltaIn,          // matrix; rows: z, v, q, k
+  kDeltaGates,       // matrix; rows: b, a
+  kDeltaConv,        // taps of each channel of v, q, k
+  kDeltaDecayLog,
+  kDeltaDecayBias,
+  kDeltaNorm,    // weights of one value head
+  kDeltaOutput,  // matrix
   kFfnBefore,
   kFfnAfter,
   kFfnAfterResidual,
@@ -68,15 +75,15 @@ bool IsMatrix(TensorRole role);
 
 // The range of a share (v1::WorkerShare, v1::LayerShare) of which a worker reads its rows or
 // columns. kAll: there is none, each worker reads all.
-enum class TensorCut { kAll, kVocabulary, kQueryHeads, kKvHeads, kFfnColumns };
+enum class TensorCut { kAll, kVocabulary, kQueryHeads, kKvHeads, kFfnColumns, kKeyGroups };
 
 // One tensor of a checkpoint, or rows of one.
 struct TensorPart {
   std::string name;         // without ".weight" and ".bias"
   bool whole_name = false;  // there is no ".weight" behind it
-  // In the checkpoint: [outputs, inputs] of a matrix; of a norm [width] or [heads, width], whose
-  // elements are the rows. Before these the number of experts where they are stacked, whose outputs
-  // are then numbered through.
+  // In the checkpoint: [outputs, inputs] of a matrix; of a norm [width] or [heads, width], and of a
+  // convolution [channels, 1, taps], whose elements are the rows. Before these the number of
+  // experts where they are stacked, whose outputs are then numbered through.
   std::vector<int64_t> shape;
   bool inputs_first = false;  // plain elements are [.., inputs, outputs]
   int64_t rows = 0;           // that the model has of it, numbered by `order`

@@ -72,8 +72,8 @@ int64_t WidestInput(const ModelShape& model, const RankShare& share) {
   for (size_t i = 0; i < model.kinds.size(); ++i) {
     const LayerShape& layer = model.kinds[i];
     const LayerPart& part = share.kinds[i];
-    widest =
-        std::max({widest, part.query_heads * layer.head_dim, part.ffn_columns, layer.expert_width});
+    widest = std::max({widest, part.query_heads * layer.head_dim, part.ffn_columns,
+                       layer.expert_width, part.key_groups * layer.group_values});
   }
   return widest;
 }
@@ -96,6 +96,7 @@ int64_t TableTokens(const ModelShape& model) {
 
 int64_t AttentionWorkspaceBytes(const ModelShape& model, const LayerShape& layer,
                                 const LayerPart& part, int64_t rows, int64_t sequences) {
+  if (part.kv_heads == 0) return 0;
   const int64_t width = RoundUp(layer.head_dim, 32);
   const int64_t group = std::max<int64_t>(1, part.query_heads / part.kv_heads);
   const int64_t heads_per_item = std::min(group, kQueryRows);
@@ -120,8 +121,12 @@ int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
     const int64_t d = layer.head_dim, up = layer.ffn_matrices - 1;
     const int64_t columns =
         std::max(part.ffn_columns, layer.experts_per_token * layer.expert_width);
-    wide = std::max({wide, (part.query_heads + 2 * part.kv_heads) * d, up * columns});
-    inner = std::max({inner, part.query_heads * d, columns});
+    // What gated heads read stands behind their gates.
+    const int64_t gated = layer.gated_heads > 0 ? 2 * part.query_heads : 0;
+    wide = std::max({wide, (part.query_heads + 2 * part.kv_heads + gated) * d, up * columns,
+                     part.key_groups * layer.group_columns});
+    inner = std::max({inner, part.query_heads * d, columns, part.key_groups * layer.group_values,
+                      part.key_groups * layer.group_gates});
     rotation = std::max(rotation, d);  // cosines and sines
     further = std::max(further, layer.further_row_floats);
     if (layer.experts > 0) {
@@ -164,13 +169,19 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   const LayerShape& shape = model.layer(layer);
   const LayerPart& part = share.part(model, layer);
   const int64_t d = shape.head_dim, up = shape.ffn_matrices - 1, hidden = model.hidden;
-  const int64_t q = part.query_heads * d;
-  const int64_t qkv = q + (shape.borrows_kv ? 0 : 2 * part.kv_heads * d);
+  const int64_t values = part.key_groups * shape.group_values;
+  const int64_t q = part.query_heads * d + values, gates = part.key_groups * shape.group_gates;
+  const int64_t qkv = (shape.gated_heads > 0 ? 2 : 1) * part.query_heads * d +
+                      (shape.borrows_kv ? 0 : 2 * part.kv_heads * d) +
+                      part.key_groups * shape.group_columns;
   // Heads of ranks may begin within a group of inputs, which is cut there.
-  const int64_t output = MatrixBytes(model, q, hidden, std::gcd(model.int4_group_inputs, d));
+  const int64_t unit = std::max(d, shape.group_values);
+  const int64_t output = MatrixBytes(model, q, hidden, std::gcd(model.int4_group_inputs, unit));
   const int64_t norms = shape.further_row_floats > 0 ? 10 * hidden : 6 * hidden;
-  const int64_t vectors = norms + 2 * d + qkv + up * part.ffn_columns;
-  int64_t bytes = packed(hidden, qkv) + output + vectors * kFloat + 10 * kAlignment;
+  const int64_t vectors =
+      norms + 2 * d + qkv * (1 + shape.conv_taps) + 2 * gates + up * part.ffn_columns;
+  int64_t bytes = packed(hidden, qkv) + output + vectors * kFloat + 14 * kAlignment;
+  if (gates > 0) bytes += packed(hidden, gates);
   if (shape.ffn_width > 0) {
     bytes += packed(hidden, up * part.ffn_columns) + packed(part.ffn_columns, hidden);
   }
@@ -232,7 +243,7 @@ double AllocatedWeightBytes(const ModelShape& model, const StageSpec& stage,
 int64_t StagingBytes(const ModelShape& model, const MemoryOptions& options) {
   const int64_t rows = options.max_step_tokens, sequences = options.max_logit_rows;
   const int64_t tables = sequences * (TableTokens(model) / kBlockTokens);
-  return 2 * (4 * RoundUp(rows, 16) + 3 * RoundUp(sequences + 1, 16) + tables) * kFloat;
+  return 2 * (4 * RoundUp(rows, 16) + 4 * RoundUp(sequences + 1, 16) + tables) * kFloat;
 }
 
 int64_t SamplerBytes(const ModelShape& model, const MemoryOptions& options) {

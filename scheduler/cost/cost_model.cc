@@ -12,7 +12,7 @@ double WeightBytesRead(const ModelShape& model, const RankShare& share, int laye
   const LayerPart& held = share.part(model, layer);
   const double part = static_cast<double>(held.experts) / static_cast<double>(shape.experts);
   const double experts = part * ExpertsRead(shape.experts, shape.experts_per_token, rows);
-  return (AttentionParameters(shape, held) + DenseFfnParameters(shape, held) +
+  return (MixerParameters(shape, held) + DenseFfnParameters(shape, held) +
           experts * ExpertParameters(shape)) *
              MatrixElementBytes(model) +
          RouterParameters(shape) * model.weight_bytes_per_element;
@@ -36,6 +36,7 @@ double LayerComputeSeconds(const ModelShape& model, const DeviceSpec& device,
   const double bandwidth = device.effective_bandwidth();
   const double active = ActiveParameters(model, share, layer);
   const double kv_bytes = KvBytesPerTokenLayer(model, share, layer);
+  const double state_bytes = StateBytesPerLayer(model, share, layer);
   const auto attention =
       4.0 * static_cast<double>(share.part(model, layer).query_heads * model.layer(layer).head_dim);
 
@@ -45,7 +46,9 @@ double LayerComputeSeconds(const ModelShape& model, const DeviceSpec& device,
                               (work.prefill_tokens + work.prefill_cached_tokens) * kv_bytes;
   const double decode_flops =
       2 * active * (work.rows() - hidden_rows) + attention * work.decode_context_tokens;
-  const double decode_bytes = work.decode_context_tokens * kv_bytes;
+  // A state is read and written whole, for whatever row.
+  const double decode_bytes =
+      work.decode_context_tokens * kv_bytes + 2 * work.decode_rows * state_bytes;
 
   return std::max(hidden_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
          decode_bytes / bandwidth;
@@ -72,7 +75,7 @@ std::vector<RankShare> BlockOf(std::vector<RankShare> shares, bool attention) {
       if (attention) {
         part.ffn_columns = part.experts = 0;
       } else {
-        part.query_heads = part.kv_heads = 0;
+        part.query_heads = part.kv_heads = part.key_groups = 0;
       }
     }
   }

@@ -117,7 +117,11 @@ struct RankMemory {
   double reserve_bytes = 0;        // R
   double budget_bytes = 0;         // memory * utilisation
   double kv_bytes_per_token = 0;   // all layers of the stage
-  double free_bytes() const {      // for KV; negative: does not fit
+  // What layers keep of a sequence however long it is, and of how many sequences: with each come
+  // kTypicalTokens of KV (proto/layers/kv_sizes.h). 0: they keep nothing.
+  double state_bytes = 0;
+  int64_t seats = 0;
+  double free_bytes() const {  // for KV and states; negative: does not fit
     return budget_bytes - weight_bytes - activation_bytes - communication_bytes - reserve_bytes;
   }
   // Whole tokens of KV that fit, 0 where nothing does.
@@ -134,6 +138,9 @@ RankShare ShareOfRank(const ModelShape& model, const StageSpec& stage, size_t ra
 // `pipeline`: the replica has more than one stage, so hop buffers exist.
 RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t rank,
                         const MemoryOptions& options, bool pipeline);
+
+// KV tokens that a sequence of a model that keeps states comes with at least.
+double TypicalTokens(const ModelShape& model);
 
 // KV tokens of the tightest rank of all stages; which stage that is goes to *limiting_stage if not
 // null. 0: some rank has no room.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/layers/kv_sizes.h"
 #include "scheduler/cost/allocations.h"
 #include "scheduler/cost/cost_model.h"
 
@@ -21,7 +22,8 @@ double ReservedActivationBytes(const ModelShape& model, const StageSpec& stage,
   for (size_t i = 0; i < model.kinds.size(); ++i) {
     const LayerShape& layer = model.kinds[i];
     const LayerPart& part = share.kinds[i];
-    const int64_t attention = (2 * part.query_heads + 2 * part.kv_heads) * layer.head_dim;
+    const int64_t attention = (2 * part.query_heads + 2 * part.kv_heads) * layer.head_dim +
+                              part.key_groups * (layer.group_columns + layer.group_values);
     const int64_t columns =
         std::max(part.ffn_columns, layer.experts_per_token * layer.expert_width);
     widest = std::max({widest, attention, layer.ffn_matrices * columns});
@@ -43,6 +45,21 @@ double StageKvBytesPerToken(const ModelShape& model, const StageSpec& stage,
   return bytes;
 }
 
+double StageStateBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
+  double bytes = 0;
+  for (int i = 0; i < stage.layers; ++i)
+    bytes += StateBytesPerLayer(model, share, stage.first_layer + i);
+  return bytes;
+}
+
+// How many sequences a rank has seats for: as workers cut their memory.
+int64_t SeatsOf(const ModelShape& model, const RankMemory& memory, const MemoryOptions& options) {
+  if (memory.state_bytes == 0) return 0;
+  const double per_sequence = memory.state_bytes + TypicalTokens(model) * memory.kv_bytes_per_token;
+  const double most = std::floor(std::max(0.0, memory.free_bytes()) / per_sequence);
+  return static_cast<int64_t>(std::clamp(most, 1.0, static_cast<double>(options.max_logit_rows)));
+}
+
 std::string RankName(const StageSpec& stage, size_t rank) {
   const std::string& kind = stage.ranks[rank]->kind;
   if (rank < stage.rank_names.size()) return absl::StrCat(stage.rank_names[rank], " (", kind, ")");
@@ -52,9 +69,10 @@ std::string RankName(const StageSpec& stage, size_t rank) {
 }  // namespace
 
 double RankMemory::kv_tokens() const {
-  if (free_bytes() <= 0) return 0;
+  const double bytes = free_bytes() - static_cast<double>(seats) * state_bytes;
+  if (free_bytes() <= 0 || bytes < 0) return 0;
   if (kv_bytes_per_token <= 0) return std::numeric_limits<double>::infinity();
-  return std::floor(free_bytes() / kv_bytes_per_token);
+  return std::floor(bytes / kv_bytes_per_token);
 }
 
 RankShare ShareOfRank(const ModelShape& model, const StageSpec& stage, size_t rank) {
@@ -103,7 +121,14 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t 
   }
   memory.budget_bytes = stage.ranks[rank]->memory_bytes * options.utilisation;
   memory.kv_bytes_per_token = StageKvBytesPerToken(model, stage, share);
+  memory.state_bytes = StageStateBytes(model, stage, share);
+  memory.seats = SeatsOf(model, memory, options);
   return memory;
+}
+
+double TypicalTokens(const ModelShape& model) {
+  const auto longest = static_cast<double>(model.max_positions);
+  return longest > 0 ? std::min<double>(longest, kTypicalTokens) : kTypicalTokens;
 }
 
 double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stages,
@@ -136,14 +161,14 @@ absl::Status CheckMemory(const ModelShape& model, std::span<const StageSpec> sta
   for (size_t i = 0; i < stages.size(); ++i) {
     for (size_t rank = 0; rank < stages[i].ranks.size(); ++rank) {
       const RankMemory m = MemoryOfRank(model, stages[i], rank, options, stages.size() > 1);
-      const double shortfall = kv_tokens * m.kv_bytes_per_token - m.free_bytes();
+      const double kv = kv_tokens * m.kv_bytes_per_token + m.state_bytes;
+      const double shortfall = kv - m.free_bytes();
       if (shortfall <= 0) continue;
       missing += absl::StrFormat(
           "\n  stage %d, %s: weights %.2f GiB + KV %.2f + activations and buffers %.2f + reserve "
           "%.2f > %.2f usable: "
           "%.2f GiB are missing",
-          i, RankName(stages[i], rank), m.weight_bytes / kGib,
-          kv_tokens * m.kv_bytes_per_token / kGib,
+          i, RankName(stages[i], rank), m.weight_bytes / kGib, kv / kGib,
           (m.activation_bytes + m.communication_bytes) / kGib, m.reserve_bytes / kGib,
           m.budget_bytes / kGib, shortfall / kGib);
     }

@@ -48,8 +48,11 @@ void SetLayers(const v1::Model& model, ModelShape* shape) {
 // Ranks hold of one kind of layer at most this.
 LayerPart FullestPart(const ModelShape& model, const LayerShape& layer, int width) {
   LayerPart part;
-  const int64_t group = layer.heads / layer.kv_heads;
-  if (width <= layer.kv_heads) {
+  part.key_groups = CeilDiv(layer.key_groups, width);
+  const int64_t group = layer.kv_heads == 0 ? 0 : layer.heads / layer.kv_heads;
+  if (layer.kv_heads == 0) {
+    part.kv_heads = part.query_heads = 0;
+  } else if (width <= layer.kv_heads) {
     part.kv_heads = CeilDiv(layer.kv_heads, width);
     part.query_heads = part.kv_heads * group;
   } else {
@@ -144,11 +147,13 @@ std::vector<RankShare> SharesBy(const ModelShape& model, std::span<const double>
     const LayerShape& layer = model.kinds[k];
     const int64_t unit = FfnUnit(model);
     const std::vector<int64_t> heads = Apportion(layer.kv_heads, fractions);
+    const std::vector<int64_t> groups = Apportion(layer.key_groups, fractions);
     const std::vector<int64_t> units = Apportion(CeilDiv(layer.ffn_width, unit), fractions);
     const std::vector<int64_t> experts = Apportion(layer.experts, fractions);
     int64_t before = 0;
     for (size_t rank = 0; rank < shares.size(); ++rank) {
       LayerPart& part = shares[rank].kinds[k];
+      part.key_groups = groups[rank];
       if (width <= layer.kv_heads) {
         part.kv_heads = heads[rank];
         part.query_heads = heads[rank] * (layer.heads / layer.kv_heads);
@@ -166,7 +171,7 @@ std::vector<RankShare> SharesBy(const ModelShape& model, std::span<const double>
 int MaxWidth(const ModelShape& model) {
   int64_t width = model.vocabulary;
   for (const LayerShape& layer : model.kinds) {
-    width = std::min(width, layer.heads);
+    width = std::min(width, layer.key_groups > 0 ? layer.key_groups : layer.heads);
     if (layer.experts > 0) width = std::min(width, layer.experts);
     if (layer.ffn_width > 0) width = std::min(width, CeilDiv(layer.ffn_width, FfnUnit(model)));
   }
@@ -211,6 +216,11 @@ bool HasOneKvShape(const ModelShape& model) {
 double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {
   return static_cast<double>(KvElementsPerToken(model.layer(layer), share.part(model, layer))) *
          model.kv_bytes_per_element;
+}
+
+double StateBytesPerLayer(const ModelShape& model, const RankShare& share, int layer) {
+  return static_cast<double>(StateElements(model.layer(layer), share.part(model, layer)) *
+                             kStateElementBytes);
 }
 
 double KvBytesPerToken(const ModelShape& model) {

@@ -46,6 +46,13 @@ struct ModelShape {
     return kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)];
   }
   const LayerShape& layer(int layer) const { return kinds[static_cast<size_t>(kind_index(layer))]; }
+  // Any layer keeps a state of each sequence.
+  bool keeps_states() const {
+    for (const LayerShape& kind : kinds) {
+      if (kind.key_groups > 0) return true;
+    }
+    return false;
+  }
   // All layers alike: the cost of a range depends on its length alone.
   bool uniform() const { return kinds.size() == 1; }
 };
@@ -103,6 +110,8 @@ bool HasOneKvShape(const ModelShape& model);
 
 // Bytes of KV per token of one layer on a rank.
 double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer);
+// Bytes that a sequence keeps in one layer on a rank however long it is.
+double StateBytesPerLayer(const ModelShape& model, const RankShare& share, int layer);
 // Bytes of KV per token, all layers and heads once: what travels from prefill to decode.
 double KvBytesPerToken(const ModelShape& model);
 

@@ -69,7 +69,8 @@ struct RowsBound {
 RowsBound BoundOfRows(Role role, const LengthMoments& lengths, const ReplicaOptions& options,
                       double kv_tokens, int micro_batches) {
   RowsBound bound;
-  const double per_row = std::max(lengths.mean_decode_context(), 1.0) * micro_batches;
+  const double per_row =
+      std::max(lengths.mean_decode_context(), options.least_sequence_tokens) * micro_batches;
   bound.Apply((1 - options.kv_headroom) * kv_tokens / per_row, Limit::kKv);
   bound.Apply(options.max_sequences / micro_batches, Limit::kSequences);
   if (role == Role::kBoth && lengths.uncached_prompt_tokens > 0)

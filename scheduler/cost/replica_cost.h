@@ -38,6 +38,8 @@ struct ReplicaOptions {
   double kv_headroom = 0.1;  // share of K kept free for uneven arrivals
   double max_tpot_seconds = std::numeric_limits<double>::infinity();
   double max_sequences = 256;  // per replica, of the batcher
+  // KV tokens that a running sequence counts as at least: as many as come with its states.
+  double least_sequence_tokens = 1;
   // Tokens of the longest request that may come, in whole KV blocks; 0: that of the workload.
   double longest_request_tokens = 0;
 };

@@ -31,18 +31,20 @@ struct LeastBytes {
 };
 
 LeastBytes LeastOf(const v1::DeploymentPlan& plan, const v1::PlannedWorker& worker,
-                   double kv_tokens) {
+                   double kv_tokens, double sequences) {
   const HeldByWorker held = HeldBy(plan, worker.share());
   // The largest step takes a row of the hidden width for each of its tokens.
   const double rows = std::max<double>(0, static_cast<double>(plan.basis().max_step_tokens()));
-  return {held.weight_bytes, kv_tokens * held.kv_bytes_per_token,
+  return {held.weight_bytes, kv_tokens * held.kv_bytes_per_token + sequences * held.state_bytes,
           rows * plan.model().hidden() * ActivationElementBytes()};
 }
 
 // Figures of 0 are as wrong as others where a plan has a basis: they were left out.
 absl::Status CheckWorker(const std::string& where, const v1::DeploymentPlan& plan,
-                         const v1::PlannedWorker& worker, double kv_tokens) {
-  const LeastBytes least = LeastOf(plan, worker, kv_tokens);
+                         const v1::PlannedWorker& worker, const v1::Replica& replica) {
+  const auto kv_tokens = static_cast<double>(replica.prediction().kv_capacity_tokens());
+  const auto sequences = static_cast<double>(replica.max_sequences());
+  const LeastBytes least = LeastOf(plan, worker, kv_tokens, sequences);
   const auto weights = static_cast<double>(worker.weight_bytes());
   if ((weights > 0 || plan.has_basis()) && weights + 1 < least.weights) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -54,9 +56,10 @@ absl::Status CheckWorker(const std::string& where, const v1::DeploymentPlan& pla
   const auto kv = static_cast<double>(worker.kv_bytes());
   if (kv + 1 < least.kv) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s: device %s has %.3f GiB for KV, but %.0f tokens of its layers and heads are %.3f GiB: "
-        "%.3f GiB are missing",
-        where, worker.device(), kv / kGib, kv_tokens, least.kv / kGib, (least.kv - kv) / kGib));
+        "%s: device %s has %.3f GiB for KV, but %.0f tokens%s of its layers and heads are %.3f "
+        "GiB: %.3f GiB are missing",
+        where, worker.device(), kv / kGib, kv_tokens,
+        KeepsStates(plan.model()) ? " and states" : "", least.kv / kGib, (least.kv - kv) / kGib));
   }
   const auto activations = static_cast<double>(worker.activation_bytes());
   if (activations + 1 < least.activations) {
@@ -166,6 +169,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   double held = 0, used = 0;           // of the layers' matrices
   double tables = 0, used_tables = 0;  // and of all else
   double kv_elements = 0;              // of a token
+  double state_elements = 0;           // of a sequence
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
     const LayerShape shape = ShapeOf(model, KindOf(model, layer));
     const LayerPart part = PartOf(ShareOf(model, share, layer));
@@ -174,6 +178,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
     tables += RouterParameters(shape);
     used_tables += RouterParameters(shape);
     kv_elements += static_cast<double>(KvElementsPerToken(shape, part));
+    state_elements += static_cast<double>(StateElements(shape, part));
   }
   const double table = VocabularyParameters(model, Width(share.vocabulary_rows()));
   if (share.holds_head()) used_tables += table;
@@ -192,6 +197,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   sum.parameters_per_token = used + used_tables;
   sum.bytes_read_per_token = used * matrix_bytes + used_tables * table_bytes;
   sum.kv_bytes_per_token = kv_elements * KvElementBytes(plan);
+  sum.state_bytes = state_elements * kStateElementBytes;
   return sum;
 }
 
@@ -203,11 +209,10 @@ absl::Status CheckFigures(const v1::DeploymentPlan& plan) {
   }
   for (const v1::Replica& replica : plan.replicas()) {
     const std::string where = absl::StrCat("replica ", replica.name());
-    const auto tokens = static_cast<double>(replica.prediction().kv_capacity_tokens());
     for (int j = 0; j < replica.stages_size(); ++j) {
       for (const v1::PlannedWorker& worker : replica.stages(j).workers()) {
         const std::string at = absl::StrCat(where, ", stage ", j);
-        if (absl::Status s = CheckWorker(at, plan, worker, tokens); !s.ok()) return s;
+        if (absl::Status s = CheckWorker(at, plan, worker, replica); !s.ok()) return s;
       }
       if (!plan.has_basis()) continue;
       absl::Status s = CheckWeightType(absl::StrCat(where, ", stage ", j), plan, replica.stages(j));

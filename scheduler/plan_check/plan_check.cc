@@ -98,16 +98,20 @@ absl::Status CheckModel(const v1::Model& model) {
 // Every head, column and expert of the kind on one rank, kv heads perhaps on several.
 absl::Status CheckKind(const std::string& where, const v1::LayerKind& kind, int index,
                        const v1::Stage& stage) {
-  std::vector<Bounds> heads, columns, experts;
+  std::vector<Bounds> heads, groups, columns, experts;
   for (const v1::PlannedWorker& worker : stage.workers()) {
     const v1::LayerShare& share = worker.share().kinds(index);
     const std::string at = absl::StrCat(where, ", device ", worker.device());
-    if (absl::Status s = CheckKvHeads(at, kind.attention(), share); !s.ok()) return s;
+    if (!kind.has_delta()) {
+      if (absl::Status s = CheckKvHeads(at, kind.attention(), share); !s.ok()) return s;
+    }
+    groups.push_back(Of(share.key_groups()));
     heads.push_back(Of(share.query_heads()));
     columns.push_back(Of(share.ffn_columns()));
     experts.push_back(Of(share.experts()));
   }
   absl::Status status = CoversOnce(where + ", query heads", heads, kind.attention().heads());
+  status.Update(CoversOnce(where + ", key groups", groups, kind.delta().key_heads()));
   status.Update(CoversOnce(where + ", ffn columns", columns, kind.ffn().width()));
   status.Update(CoversOnce(where + ", experts", experts, kind.ffn().experts().count()));
   return status;

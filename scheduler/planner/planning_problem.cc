@@ -3,11 +3,13 @@
 #include <cmath>
 #include <utility>
 
+#include "proto/layers/layers.h"
 #include "scheduler/input/length_buckets.h"
 #include "scheduler/input/supported_devices.h"
 #include "scheduler/planner/plan_notes.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/search/search_options.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -22,6 +24,13 @@ absl::Status Read(PlanningProblem* out) {
   if (absl::Status s = CheckMoveOptions(options.move); !s.ok()) return s;
   if (absl::Status s = CheckSpot(input.cluster, options.spot, input.cluster_file); !s.ok())
     return s;
+  if (options.require_split && KeepsStates(input.model)) {
+    return absl::InvalidArgumentError(
+        StrCat("model ", input.model.name(),
+               ": its layers keep states of sequences (gated delta "
+               "nets), which are not handed over yet, so replicas that only prefill or only decode "
+               "cannot be planned for it"));
+  }
   absl::StatusOr<ModelShape> shape =
       MakeModelShape(input.model, options.weight_dtype, options.kv_dtype);
   if (!shape.ok()) return shape.status();
@@ -57,7 +66,8 @@ absl::Status Read(PlanningProblem* out) {
   problem.classes = out->workload.classes;
   problem.arrival_variation = out->workload.arrival_variation;
   problem.goal = options.goal;
-  problem.allow_split = options.allow_split && HasOneKvShape(out->shape);
+  problem.allow_split =
+      options.allow_split && HasOneKvShape(out->shape) && !KeepsStates(input.model);
   problem.prove = options.prove;
   problem.watch = options.watch;
   problem.options.memory.utilisation = options.utilisation;
@@ -66,6 +76,7 @@ absl::Status Read(PlanningProblem* out) {
   if (options.runtime_reserve_bytes == 0)
     problem.options.memory.max_logit_rows =
         static_cast<int64_t>(std::ceil(kMoreSequences * options.max_sequences));
+  if (out->shape.keeps_states()) problem.options.least_sequence_tokens = TypicalTokens(out->shape);
   problem.options.kv_headroom = options.kv_headroom;
   problem.options.max_sequences = options.max_sequences;
   problem.options.longest_request_tokens = LongestRequestTokens(options);

@@ -42,6 +42,14 @@ TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
                              "base 10000; ffn of width 48, gated; KV 0.19 KiB per token") &&
                         Contains("  1 with 4 heads and 2 kv heads of 8, all tokens seen, not "
                                  "rotated; ffn of width 48, gated; KV 0.06 KiB per token"));
+  const auto hybrid = DescribeModel("tests/golden/models/qwen3_5");
+  REQUIRE(hybrid.status().message() == "");
+  // 4 heads x 8 x 6 numbers and 3 rows of 56 channels, in each layer.
+  CHECK_THAT(*hybrid,
+             Contains("  2 with a gated delta net of 2 key heads of 8 and 4 value heads of "
+                      "6; ffn of width 20, gated; states of 2.81 KiB per sequence in "
+                      "float32\n") &&
+                 Contains("  1 with 4 gated heads and 2 kv heads of 8, all tokens seen"));
   const auto experts = DescribeModel("tests/golden/models/qwen3_moe");
   REQUIRE(experts.status().message() == "");
   CHECK_THAT(*experts, Contains("2 of 4 experts of width 24, gated"));

@@ -399,6 +399,73 @@ TEST_CASE("nemotron: squared ReLU, half of each head rotated, layer norms with b
   CHECK(model.norm() == v1::NORM_KIND_LAYER);
 }
 
+// The text part of Qwen3.6-27B, as published.
+constexpr const char* kQwen36 = R"({"architectures": ["Qwen3_5ForConditionalGeneration"],
+    "model_type": "qwen3_5", "tie_word_embeddings": false, "vision_config": {}, "text_config": {
+    "attention_bias": false, "attention_dropout": 0.0, "attn_output_gate": true,
+    "dtype": "bfloat16", "eos_token_id": 248044, "full_attention_interval": 4, "head_dim": 256,
+    "hidden_act": "silu", "hidden_size": 5120, "initializer_range": 0.02,
+    "intermediate_size": 17408, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16, "linear_num_value_heads": 48, "linear_value_head_dim": 128,
+    "mamba_ssm_dtype": "float32", "max_position_embeddings": 262144, "model_type": "qwen3_5_text",
+    "mtp_num_hidden_layers": 1, "mtp_use_dedicated_embeddings": false, "num_attention_heads": 24,
+    "num_hidden_layers": 64, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_parameters": {
+    "mrope_interleaved": true, "mrope_section": [11, 11, 10], "partial_rotary_factor": 0.25,
+    "rope_theta": 10000000, "rope_type": "default"}, "use_cache": true, "vocab_size": 248320}})";
+
+TEST_CASE("qwen3.5: gated delta nets between gated attention, by interval or by list") {
+  const v1::Model model = ReadText(kQwen36);
+  REQUIRE(model.kinds_size() == 2);
+  CHECK(LayerCount(model) == 64);
+  const v1::GatedDelta& delta = KindOf(model, 0).delta();
+  CHECK(delta.key_heads() == 16);
+  CHECK(delta.value_heads() == 48);
+  CHECK(delta.conv_taps() == 4);
+  CHECK_FALSE(KindOf(model, 0).has_attention());
+  CHECK(KindOf(model, 2).has_delta());
+  const v1::Attention& attention = KindOf(model, 3).attention();
+  CHECK_FALSE(KindOf(model, 3).has_delta());
+  CHECK(attention.output_gate());
+  CHECK(attention.qk_norm());
+  CHECK(attention.rope().rotary_dim() == 64);
+  CHECK(attention.rope().theta() == 1e7);
+
+  const auto with = [](const std::string& from, const std::string& to) {
+    std::string text = kQwen36;
+    const size_t at = text.find(from);
+    REQUIRE(at != std::string::npos);
+    return text.replace(at, from.size(), to);
+  };
+  const v1::Model every_other =
+      ReadText(with(R"("full_attention_interval": 4)", R"("full_attention_interval": 2)"));
+  CHECK(KindOf(every_other, 1).has_attention());
+  CHECK_THAT(ErrorOf(with(R"("mamba_ssm_dtype": "float32")", R"("mamba_ssm_dtype": "bfloat16")")),
+             Contains("mamba_ssm_dtype") && Contains("float32"));
+  CHECK_THAT(ErrorOf(with(R"("attn_output_gate": true)", R"("attn_output_gate": false)")),
+             Contains("attn_output_gate"));
+  CHECK_THAT(ErrorOf(with(R"("linear_num_value_heads": 48)", R"("linear_num_value_heads": 40)")),
+             Contains("linear_num_value_heads") && Contains("(16)"));
+  CHECK_THAT(ErrorOf(with(R"("linear_conv_kernel_dim": 4)", R"("linear_conv_kernel_dim": 9)")),
+             Contains("linear_conv_kernel_dim"));
+  CHECK_THAT(ErrorOf(with(R"("full_attention_interval": 4)",
+                          R"("layer_types": ["linear_attention", "full_attention"])")),
+             Contains("layer_types") && Contains("2 layers of 64"));
+}
+
+TEST_CASE("qwen3-next: experts beside a shared one in most layers, each with a gate") {
+  const v1::Model model =
+      ReadText(Config("Qwen3NextForCausalLM",
+                      R"("num_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": [1])"));
+  CHECK(KindOf(model, 0).has_delta());
+  CHECK(KindOf(model, 0).ffn().experts().count() == 8);
+  CHECK(KindOf(model, 0).ffn().experts().renormalise());
+  CHECK(KindOf(model, 0).ffn().shared_gate());
+  CHECK(KindOf(model, 0).ffn().width() == 512);
+  CHECK_FALSE(KindOf(model, 1).ffn().has_experts());
+  CHECK(KindOf(model, 1).ffn().width() == 96);
+  CHECK(KindOf(model, 3).attention().output_gate());
+}
+
 TEST_CASE("every activation that transformers names but those with weights of their own") {
   for (const char* name : {"gelu",
                            "gelu_10",

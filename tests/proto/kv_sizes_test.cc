@@ -35,6 +35,7 @@ v1::WorkerShare Whole(const v1::Model& model, int64_t first, int64_t end) {
     v1::LayerShare* of_kind = share.add_kinds();
     of_kind->mutable_query_heads()->set_end(kind.attention().heads());
     of_kind->mutable_kv_heads()->set_end(kind.attention().kv_heads());
+    of_kind->mutable_key_groups()->set_end(kind.delta().key_heads());
   }
   return share;
 }
@@ -61,6 +62,64 @@ TEST_CASE("Gemma 3 27B at 131k tokens: the KV of its 10 layers that see all, and
   const KvBlocks cut = CutKv(int64_t{13} << 30, block, limits);
   CHECK(cut.common * kBlockTokens >= 131072);
   CHECK(cut.window >= WindowBlocksFor(2, limits));
+}
+
+// Qwen3.6-27B: three gated delta nets, then a layer that attends, and so on.
+v1::Model Qwen27B() {
+  v1::Model model;
+  model.set_hidden(5120);
+  v1::LayerKind attends, delta;
+  attends.mutable_ffn()->set_width(17408);
+  delta = attends;
+  attends.mutable_attention()->set_heads(24);
+  attends.mutable_attention()->set_kv_heads(4);
+  attends.mutable_attention()->set_head_dim(256);
+  delta.mutable_delta()->set_key_heads(16);
+  delta.mutable_delta()->set_value_heads(48);
+  delta.mutable_delta()->set_key_dim(128);
+  delta.mutable_delta()->set_value_dim(128);
+  delta.mutable_delta()->set_conv_taps(4);
+  for (int64_t layer = 0; layer < 64; layer += 4) {
+    AppendLayers(delta, 3, &model);
+    AppendLayers(attends, 1, &model);
+  }
+  return model;
+}
+
+TEST_CASE("Qwen3.6-27B: a seat is as much as 2,400 tokens, and is counted first") {
+  const v1::Model model = Qwen27B();
+  REQUIRE(CheckLayers(model).ok());
+  CHECK(KeepsStates(model));
+  CHECK(KvHeadDim(model) == 256);
+  const v1::WorkerShare share = Whole(model, 0, 64);
+  CHECK(KvHeads(share).end() == 4);
+  const KvBlockBytes block = BlockBytesOf(model, share, 2, kBlockTokens, false);
+  CHECK(block.common == int64_t{64} * 1024 * kBlockTokens);
+  CHECK(block.seat == int64_t{48} * 4 * (48 * 128 * 128 + 3 * 10240));  // 150 MiB
+  const KvLimits limits = {kBlockTokens, 0, 131072, 16, 2048};
+  CHECK(SequenceKvBytes(131072, block, limits) == 2048 * block.common + block.seat);
+  // A sequence of full length, or as many as have 2,048 tokens each.
+  for (const int64_t gib : {9, 12, 20, 64}) {
+    const int64_t bytes = gib << 30;
+    const KvBlocks cut = CutKv(bytes, block, limits);
+    INFO(gib << " GiB: " << cut.common << " blocks, " << cut.seats << " seats");
+    CHECK(BytesOf(cut, block) <= bytes);
+    CHECK(BytesOf(cut, block) > bytes - block.common);
+    CHECK(cut.seats >= 1);
+    CHECK(cut.seats <= limits.max_sequences);
+    CHECK(cut.common >= 2048);
+    CHECK(cut.common * kBlockTokens >= cut.seats * kTypicalTokens);
+  }
+  CHECK(CutKv(int64_t{64} << 30, block, limits).seats == limits.max_sequences);
+  // A pool without room for a sequence of full length is cut for many shorter ones.
+  const KvBlocks small = CutKv(int64_t{4} << 30, block, limits);
+  CHECK(small.seats == 14);
+  CHECK(small.common * kBlockTokens >= small.seats * kTypicalTokens);
+  CHECK(CutKv(block.seat + block.common - 1, block, limits) == KvBlocks(0));
+  // A stage whose layers all keep states has no bytes for blocks, and any number of them.
+  const KvBlockBytes stage = BlockBytesOf(model, Whole(model, 0, 3), 2, kBlockTokens, false);
+  CHECK(stage.common == 0);
+  CHECK(CutKv(4 * stage.seat, stage, limits) == KvBlocks(4 * 2048, 0, 4));
 }
 
 TEST_CASE("a pool is cut within its bytes, for the longest sequence first and then for more") {

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "proto/activations.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "scheduler/cost/cost_model.h"
@@ -49,6 +50,15 @@ std::unique_ptr<kernels::Device> Device(kernels::Isa isa) {
 
 int64_t Elements(const v1::Range& range) { return range.end() - range.begin(); }
 
+// What the rank holds of a kind that attends.
+int64_t QueryHeads(const v1::WorkerShare& share) {
+  int64_t heads = 0;
+  for (const v1::LayerShare& kind : share.kinds()) {
+    heads = std::max(heads, Elements(kind.query_heads()));
+  }
+  return heads;
+}
+
 // What a worker with this share takes of its device besides the KV pool.
 int64_t AllocatedBytes(const ModelOptions& options, kernels::Device& device) {
   auto weights = LoadWeights(options, device, nullptr);
@@ -60,7 +70,7 @@ int64_t AllocatedBytes(const ModelOptions& options, kernels::Device& device) {
       static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(limits.max_blocks_per_sequence)));
   const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
                                          .sequences = limits.max_sequences,
-                                         .heads = Elements(options.share.kinds(0).query_heads()),
+                                         .heads = QueryHeads(options.share),
                                          .kv_heads = Elements(KvHeads(options.share)),
                                          .head_dim = KvHeadDim(options.model),
                                          .max_context_tokens = table * kBlockTokens};
@@ -108,10 +118,13 @@ class Comparison {
     }
   }
 
+  int seats_compared() const { return seats_compared_; }
+
  private:
   void CompareStage(const scheduler::ModelShape& shape, v1::DataType weights,
                     std::pair<int, int> layers, int width, Ratios* ratios) {
     scheduler::DeviceSpec device;
+    device.memory_bytes = 0x1p30;
     scheduler::StageSpec stage;
     stage.ranks.assign(static_cast<size_t>(width), &device);
     stage.first_layer = layers.first;
@@ -134,13 +147,35 @@ class Comparison {
       options_.share = share;
       const auto allocated = static_cast<double>(AllocatedBytes(options_, *device_));
       CHECK(charge >= allocated);
+      CompareSeats(shape, share, charged);
       ratios->least = std::min(ratios->least, charge / allocated);
       ratios->largest = std::max(ratios->largest, charge / allocated);
     }
   }
 
+  // A worker that gets what was planned for KV and states has seats for as many sequences.
+  void CompareSeats(const scheduler::ModelShape& shape, const v1::WorkerShare& share,
+                    const scheduler::RankMemory& charged) {
+    const auto element_bytes = static_cast<int64_t>(shape.kv_bytes_per_element);
+    const KvBlockBytes block =
+        BlockBytesOf(options_.model, share, element_bytes, kBlockTokens, /*windows_apart=*/false);
+    CHECK(charged.state_bytes >= static_cast<double>(block.seat));
+    if (block.seat == 0 || block.common == 0) return;
+    ++seats_compared_;
+    const double bytes = charged.kv_tokens() * charged.kv_bytes_per_token +
+                         static_cast<double>(charged.seats) * charged.state_bytes;
+    CHECK(bytes <= charged.free_bytes());
+    const KvLimits limits = {kBlockTokens, 0, options_.model.max_positions(), charged.seats,
+                             options_.limits.max_tokens};
+    const KvBlocks cut = CutKv(static_cast<int64_t>(bytes), block, limits);
+    CHECK(charged.seats == options_.limits.max_logit_rows);  // a gigabyte is enough for all
+    CHECK(cut.seats == charged.seats);
+    CHECK(static_cast<double>(cut.common * kBlockTokens) >= charged.kv_tokens() - kBlockTokens);
+  }
+
   std::unique_ptr<kernels::Device> device_;
   ModelOptions options_;
+  int seats_compared_ = 0;
 };
 
 }  // namespace
@@ -148,6 +183,7 @@ class Comparison {
 TEST_CASE("a charge is never less than what a worker allocates, whatever its part of the model") {
   std::vector<std::filesystem::path> folders = {"deploy/demo_model/tessera-demo"};
   for (const std::string& name : GoldenModels()) folders.push_back(GoldenFolder(name));
+  int seats_compared = 0;
   for (const std::filesystem::path& folder : folders) {
     for (const Limits& limits : {Limits{16, 4}, Limits{512, 64}}) {
       Ratios ratios;
@@ -158,7 +194,9 @@ TEST_CASE("a charge is never less than what a worker allocates, whatever its par
         for (const char* isa : {"reference", "auto"}) {
           INFO(folder << ", " << limits.rows << " rows, " << v1::DataType_Name(weights) << ", "
                       << isa << " kernels");
-          Comparison(folder, *kernels::ParseIsa(isa)).Run(weights, limits, &ratios);
+          Comparison comparison(folder, *kernels::ParseIsa(isa));
+          comparison.Run(weights, limits, &ratios);
+          seats_compared += comparison.seats_compared();
         }
       }
       std::printf("%-24s steps of %3d rows: charged / allocated = %.2f to %.2f\n",
@@ -166,6 +204,7 @@ TEST_CASE("a charge is never less than what a worker allocates, whatever its par
                   ratios.largest);
     }
   }
+  CHECK(seats_compared > 0);
 }
 
 TEST_CASE("planner and workers speak of the same elements") {

@@ -129,7 +129,8 @@ absl::Status CheckKvPool(int64_t bytes, bool planned, int64_t left_bytes, int64_
   if (bytes < block_bytes) {
     return absl::ResourceExhaustedError(
         StrCat("the KV pool has ", bytes, " bytes, but one block of ", options.limits.block_tokens,
-               " tokens takes ", block_bytes, " (", left, "): ",
+               " tokens", options.seats > 0 ? " and a sequence's states take " : " takes ",
+               block_bytes, " (", left, "): ",
                planned ? StrCat("give it at least ", block_bytes, " in the plan (kv_bytes)")
                        : "raise --kv-cache-memory-bytes, or --memory where that is not given"));
   }
@@ -147,7 +148,7 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
                         const ModelOptions& model, const EngineOptions& options, int64_t step_bytes,
                         LoadedShare* share) {
   const KvBlockBytes block = PoolBlockBytes(*share->model, model, options);
-  const int64_t block_bytes = block.common + block.window;
+  const int64_t block_bytes = block.common + block.window + block.seat;
   const int64_t left = setup.device->memory_bytes() - share->model->weight_bytes() -
                        share->model->activation_bytes() - step_bytes - setup.kv_staging_bytes;
   int64_t bytes = request.kv_cache_bytes();
@@ -165,9 +166,9 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
       CheckKvPool(bytes, request.kv_cache_bytes_planned(), left, block_bytes, setup, options);
   if (!fits.ok()) return fits;
   const KvBlocks blocks = CutPool(bytes, block, KvLimitsOf(model.model, options));
-  auto memory = setup.device->Allocate(blocks.window > 0 ? blocks.common * block.common +
-                                                               blocks.window * block.window
-                                                         : blocks.common * block_bytes);
+  const bool apart = blocks.window > 0 || blocks.seats > 0;
+  auto memory =
+      setup.device->Allocate(apart ? BytesOf(blocks, block) : blocks.common * block_bytes);
   if (!memory.ok()) return memory.status();
   share->kv_memory = *std::move(memory);
   return absl::OkStatus();
@@ -216,6 +217,7 @@ void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
     windows = StrCat(" and ", options.window.total_blocks, " of the layers with a window of ",
                      options.window.tokens, " tokens");
   }
+  if (options.seats > 0) windows += StrCat(" and states of ", options.seats, " sequences");
   Logger("worker").info(
       "ready for replica {} of {}, layers {} to {}: weights {} {} bytes, KV {} {} blocks{} of {} "
       "tokens ({} bytes), steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
@@ -346,7 +348,12 @@ class Setup {
                                                   request_.peers_size(),
                                                   " workers, and this one has no links to others"));
     }
-    absl::Status status = CheckAlone(request_);
+    if (KeepsStates(request_.model())) {
+      options_.seats = options_.limits.max_sequences;
+      LogUncachedPrompts();
+    }
+    absl::Status status = CheckStatesStay(request_);
+    if (status.ok()) status = CheckAlone(request_);
     if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);
     if (!status.ok()) return status;
     const kernels::Ops& ops = setup_.device->ops();
@@ -357,6 +364,13 @@ class Setup {
     model_options_.folder = ModelFolder();
     model_options_.limits = EngineCore::LimitsOf(options_);
     return absl::OkStatus();
+  }
+
+  // No more sequences than have seats.
+  void LimitSeats(int64_t seats) {
+    if (options_.seats == 0 || seats == 0) return;
+    options_.limits.max_sequences = std::min(options_.limits.max_sequences, seats);
+    options_.seats = options_.limits.max_sequences;
   }
 
   absl::Status Load() {
@@ -392,6 +406,7 @@ class Setup {
                                  PoolBlockBytes(*share_->model, model_options_, options_),
                                  KvLimitsOf(request_.model(), options_));
     options_.limits.total_blocks = cut.common;
+    LimitSeats(cut.seats);
     if (cut.window > 0) {
       options_.window.total_blocks = cut.window;
     } else {
@@ -445,14 +460,15 @@ class Setup {
     watch.blocked = [this](const std::string& reason) {
       call_.progress(reason.empty() ? "join" : StrCat("join: ", reason), 0, 0);
     };
-    auto formation = setup_.join(request_, static_cast<int32_t>(options_.limits.total_blocks),
-                                 setup_.formation_times, watch);
+    const KvBlocks own(options_.limits.total_blocks, 0, share_->kv_blocks.seats);
+    auto formation = setup_.join(request_, own, setup_.formation_times, watch);
     if (absl::IsUnavailable(formation.status())) {  // another member ended; it says why itself
       return absl::AbortedError(formation.status().message());
     }
     if (!formation.ok()) return formation.status();
     const FormationPlace& place = (*formation)->place();
-    options_.limits.total_blocks = (*formation)->kv_blocks();
+    options_.limits.total_blocks = (*formation)->kv().common;
+    LimitSeats((*formation)->kv().seats);
     OpenKvPort(place.self);
     auto stage =
         StageRunner::Create({.limits = model_options_.limits,
@@ -507,7 +523,7 @@ class Setup {
 
   void OpenKvPort(int self) {
     const bool one_shape = CheckOneKvShape(request_.model()).ok();
-    if (setup_.open_kv_port && options_.window.tokens == 0 && one_shape)
+    if (setup_.open_kv_port && options_.window.tokens == 0 && options_.seats == 0 && one_shape)
       kv_port_ = setup_.open_kv_port(PoolOf(*share_), self, share_);
   }
   KvSender* Sender() const { return kv_port_ == nullptr ? nullptr : kv_port_->sender(); }

@@ -49,11 +49,11 @@ struct SetupOptions {
   // (MeasureStepMemory) leave of it, instead of half.
   bool pool_takes_rest = false;
   double max_stall_seconds = 30;
-  // Joins the other workers of a replica (Formation::Join); `kv_blocks` of this worker's pool.
-  // Null: a replica of several workers is refused.
-  std::function<absl::StatusOr<std::unique_ptr<Formation>>(
-      const v1::ConfigureRequest& request, int32_t kv_blocks, const FormationTimes& times,
-      const JoinWatch& watch)>
+  // Joins the other workers of a replica (Formation::Join); `kv`: blocks and seats of this worker's
+  // pool. Null: a replica of several workers is refused.
+  std::function<absl::StatusOr<std::unique_ptr<Formation>>(const v1::ConfigureRequest& request,
+                                                           KvBlocks kv, const FormationTimes& times,
+                                                           const JoinWatch& watch)>
       join;
   FormationTimes formation_times;
   KvPortOpener open_kv_port;  // null: KV goes to no other replica, and comes from none

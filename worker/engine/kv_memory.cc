@@ -6,11 +6,13 @@
 
 namespace tessera::worker {
 
-KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window)
+KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window, int64_t seats)
     : window_tokens_(window.tokens),
       pool_(static_cast<int32_t>(limits.total_blocks), static_cast<int32_t>(limits.block_tokens)),
       window_pool_(static_cast<int32_t>(window.total_blocks),
                    static_cast<int32_t>(limits.block_tokens)),
+      has_seats_(seats > 0),
+      seat_pool_(static_cast<int32_t>(seats)),
       index_(&pool_, has_windows() ? &window_pool_ : nullptr, window_tokens_) {}
 
 kvcache::PrefixMatch KvMemory::Match(std::string_view salt, std::span<const int32_t> tokens) const {

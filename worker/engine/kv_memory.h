@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
+#include "kvcache/seat_pool.h"
 #include "scheduler/batcher.h"
 #include "worker/engine/engine_admission.h"
 #include "worker/engine/sequence.h"
@@ -19,15 +21,22 @@ namespace tessera::worker {
 class KvMemory {
  public:
   // Blocks of limits.block_tokens tokens, limits.total_blocks of them; and, where windows are kept
-  // apart, those of `window`.
-  explicit KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window = {});
+  // apart, those of `window`. `seats`: 0: layers keep no states.
+  explicit KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window = {},
+                    int64_t seats = 0);
 
-  KvPools pools() { return {&pool_, has_windows() ? &window_pool_ : nullptr}; }
+  KvPools pools() {
+    return {&pool_, has_windows() ? &window_pool_ : nullptr, has_seats_ ? &seat_pool_ : nullptr};
+  }
   bool has_windows() const { return window_tokens_ > 0; }
   int64_t block_tokens() const { return pool_.block_tokens(); }
   int64_t total_blocks() const { return pool_.total_blocks(); }
   int64_t free_blocks() const { return pool_.free_blocks(); }
   int64_t free_window_blocks() const { return window_pool_.free_blocks(); }
+  // How many sequences more may have seats; without seats, any number.
+  int64_t free_seats() const {
+    return has_seats_ ? seat_pool_.free_seats() : std::numeric_limits<int64_t>::max();
+  }
   // Window blocks that a sequence of `tokens` tokens holds at most, beside those of rows in flight.
   int64_t WindowBlocksOf(int64_t tokens) const;
 
@@ -54,6 +63,8 @@ class KvMemory {
   const int64_t window_tokens_;  // 0: windows are not kept apart
   kvcache::BlockPool pool_;
   kvcache::BlockPool window_pool_;
+  const bool has_seats_;
+  kvcache::SeatPool seat_pool_;
   kvcache::PrefixIndex index_;
 };
 

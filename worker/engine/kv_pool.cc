@@ -4,6 +4,9 @@
 #include <limits>
 
 #include "kernels/dtype.h"
+#include "proto/layers/layers.h"
+#include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::worker {
 
@@ -21,12 +24,30 @@ bool KeepsWindowsApart(const v1::ConfigureRequest& request, const EngineOptions&
          MaySaveWindows(KvLimitsOf(request.model(), options));
 }
 
+absl::Status CheckStatesStay(const v1::ConfigureRequest& request) {
+  const bool apart =
+      request.role() == v1::REPLICA_ROLE_PREFILL || request.role() == v1::REPLICA_ROLE_DECODE;
+  if (!apart || !KeepsStates(request.model())) return absl::OkStatus();
+  return absl::UnimplementedError(StrCat(
+      "replica ", request.replica(), " is to work with others on a prompt and its answer, ",
+      "but model ", request.model().name(), " keeps states of sequences (gated delta nets), ",
+      "which are not handed over yet: plan replicas that do both"));
+}
+
+void LogUncachedPrompts() {
+  Logger("worker").info(
+      "prefix cache: off, because layers keep a state of each sequence (gated delta nets), and "
+      "blocks of a prompt are of no use without the state behind them");
+}
+
 KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,
                             const EngineOptions& options) {
   const int64_t block_tokens = options.limits.block_tokens;
-  if (options.window.tokens == 0) return {.common = loaded.KvBlockBytes(block_tokens)};
-  return BlockBytesOf(model.model, model.share, kernels::SizeInBytes(model.kv_dtype), block_tokens,
-                      /*windows_apart=*/true);
+  const bool apart = options.window.tokens > 0;
+  KvBlockBytes bytes = BlockBytesOf(model.model, model.share, kernels::SizeInBytes(model.kv_dtype),
+                                    block_tokens, apart);
+  if (!apart) bytes.common = loaded.KvBlockBytes(block_tokens);
+  return bytes;
 }
 
 int64_t KvPoolBytes(int64_t left_bytes, const KvBlockBytes& block, const KvLimits& limits,
@@ -37,8 +58,8 @@ int64_t KvPoolBytes(int64_t left_bytes, const KvBlockBytes& block, const KvLimit
 
 KvBlocks CutPool(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits) {
   KvBlocks cut = 0;
-  if (block.window > 0) cut = CutKv(bytes, block, limits);
-  if (cut.window == 0) cut.common = bytes / (block.common + block.window);
+  if (block.window > 0 || block.seat > 0) cut = CutKv(bytes, block, limits);
+  if (cut.window == 0 && cut.seats == 0) cut.common = bytes / (block.common + block.window);
   const int64_t most = std::numeric_limits<int32_t>::max() / limits.block_tokens;
   cut.common = std::min(cut.common, most);
   return cut;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/worker.pb.h"
 #include "worker/engine/engine_admission.h"
@@ -18,6 +19,11 @@ KvLimits KvLimitsOf(const v1::Model& model, const EngineOptions& options);
 // sequences that may be longer than a window.
 bool KeepsWindowsApart(const v1::ConfigureRequest& request, const EngineOptions& options);
 
+// Unimplemented where layers keep states and the replica's role needs them handed over.
+absl::Status CheckStatesStay(const v1::ConfigureRequest& request);
+// Says in the log that nothing of a prompt is kept for others.
+void LogUncachedPrompts();
+
 // Bytes of a block of `loaded`, which was loaded with `model`; windows are apart where
 // options.window says so.
 KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,
@@ -28,8 +34,8 @@ KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,
 int64_t KvPoolBytes(int64_t left_bytes, const KvBlockBytes& block, const KvLimits& limits,
                     bool takes_rest);
 
-// How `bytes` are cut: in common blocks alone where windows are not apart, or there is not room
-// enough for a sequence.
+// How `bytes` are cut: in common blocks alone where windows are not apart and nobody needs seats,
+// or there is not room enough for a sequence.
 KvBlocks CutPool(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits);
 
 }  // namespace tessera::worker

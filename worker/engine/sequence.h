@@ -6,7 +6,8 @@
 // index, so blocks are shared without copying. The partial last block is computed again by each
 // choice, in a block of its own, which is why no block is ever written by two sequences. Where the
 // prefix cache is off or may not be used, the index is asked under a salt that only this submission
-// knows.
+// knows. Layers that keep a state of a sequence have it in a seat, which nobody shares: there each
+// choice computes the prompt.
 //
 // Thread rule: plain data of one thread (the engine's).
 #pragma once
@@ -22,6 +23,7 @@
 #include "absl/status/status.h"
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
+#include "kvcache/seat_pool.h"
 #include "proto/worker.pb.h"
 #include "third_party/xgrammar/token_grammar.h"
 #include "worker/engine/kv_mover.h"
@@ -111,11 +113,12 @@ class KvSending {
 struct KvPools {
   kvcache::BlockPool* blocks = nullptr;
   kvcache::BlockPool* window_blocks = nullptr;  // null: windows are not kept apart
+  kvcache::SeatPool* seats = nullptr;           // null: layers keep no states
 };
 
 struct Sequence {
   explicit Sequence(const KvPools& pools)
-      : blocks(pools.blocks), window_blocks(pools.window_blocks) {}
+      : blocks(pools.blocks), window_blocks(pools.window_blocks), seat(pools.seats) {}
 
   std::shared_ptr<Submission> submission;
   SequenceRank rank;
@@ -127,6 +130,9 @@ struct Sequence {
   // Of layers with a window: as many entries as `blocks`, of which those are freed that no later
   // token sees. Empty where windows are not kept apart.
   kvcache::BlockTable window_blocks;
+  // Where its states are, which stand behind computed_tokens. None while it waits, or without
+  // states.
+  kvcache::Seat seat;
   std::unique_ptr<KvSending> sending;  // ends before the blocks return; null: nothing reads them
   int64_t pushed_tokens = 0;           // of kv_target
   kvcache::PrefixNode node = 0;        // of the last indexed block

@@ -22,6 +22,7 @@ void GiveUpKv(Sequence* sequence) {
   }
   sequence->blocks.Clear();
   sequence->window_blocks.Clear();
+  sequence->seat.Clear();
   sequence->computed_tokens = sequence->indexed_blocks = 0;
   sequence->node = 0;
 }

@@ -70,8 +70,9 @@ void StepBuilder::TakeSnapshots(int lane) {
   }
   waiting_.clear();
   matches_.clear();
-  const size_t slots = std::min<size_t>(
-      scheduler::kMostAdmitted, lane_limits_.max_sequences - static_cast<int64_t>(running.size()));
+  const auto slots = static_cast<size_t>(
+      std::min({int64_t{scheduler::kMostAdmitted}, memory_.free_seats(),
+                lane_limits_.max_sequences - static_cast<int64_t>(running.size())}));
   int64_t window_room = WindowRoom();
   for (const auto& [rank, sequence] : table_.waiting()) {
     if (waiting_.size() >= slots) break;
@@ -185,6 +186,7 @@ void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {
 void StepBuilder::Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match,
                         double now_seconds) {
   memory_.Adopt(match, sequence);
+  sequence->seat.Take();  // as many as there are seats were shown to the batcher
   const auto found = static_cast<int64_t>(match.blocks.size());
   const int64_t cached = found * memory_.block_tokens();
   sequence->computed_tokens = cached;
@@ -213,7 +215,7 @@ void StepBuilder::Fill(EngineStep* step) const {
     s.first_row = step->arrays.AddSequence(
         {sequence.tokens, sequence.submission->prompt_tokens, sequence.computed_then(), s.rows,
          &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr,
-         sequence.last_draw});
+         sequence.last_draw, sequence.seat.number(), sequence.seat.owner()});
   }
   AddLogitRows(step);
   AddRequests(step);

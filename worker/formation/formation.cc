@@ -9,6 +9,14 @@
 #include "worker/formation/stage_group.h"
 
 namespace tessera::worker {
+namespace {
+
+// 0: layers of a member keep no states, so that any number will do.
+int64_t FewerSeats(int64_t one, int64_t other) {
+  return one == 0 || other == 0 ? std::max(one, other) : std::min(one, other);
+}
+
+}  // namespace
 
 std::string MemberName(const v1::ConfigureRequest& request, int member) {
   const v1::Peer& peer = request.peers(member);
@@ -64,7 +72,7 @@ absl::StatusOr<FormationPlace> PlaceOf(const v1::ConfigureRequest& request) {
 }
 
 absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRequest& request,
-                                                           int32_t kv_blocks, const Opener& open,
+                                                           KvBlocks kv, const Opener& open,
                                                            const FormationTimes& times,
                                                            const std::function<bool()>& cancelled,
                                                            kernels::GroupMaker* maker) {
@@ -72,7 +80,7 @@ absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRe
   if (!place.ok()) return place.status();
   std::unique_ptr<Formation> formation(new Formation());
   formation->place_ = *std::move(place);
-  formation->kv_blocks_ = kv_blocks;
+  formation->kv_ = kv;
   absl::Status status = formation->OpenLinks(request, open);
   if (status.ok() && formation->place_.ranks.size() > 1) {
     std::vector<std::shared_ptr<kernels::Link>> others;  // by rank; null for this one
@@ -120,10 +128,12 @@ absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, doubl
       return absl::FailedPreconditionError(
           StrCat(MemberName(request, member), " has room for no KV block"));
     }
-    kv_blocks_ = std::min(kv_blocks_, ready.kv_blocks());
+    kv_.common = std::min<int64_t>(kv_.common, ready.kv_blocks());
+    kv_.seats = FewerSeats(kv_.seats, ready.seats());
   }
   v1::FormationStart start;
-  start.set_kv_blocks(kv_blocks_);
+  start.set_kv_blocks(static_cast<int32_t>(kv_.common));
+  start.set_seats(static_cast<int32_t>(kv_.seats));
   for (const int member : place_.control) {
     const absl::Status sent =
         SendMessage(control_[member].get(), FrameType::kFormationStart, start);
@@ -136,18 +146,24 @@ absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, doubl
                                       const std::function<bool()>& cancelled) {
   kernels::Link* leader = control_[place_.leader].get();
   v1::MemberReady ready;
-  ready.set_kv_blocks(kv_blocks_);
+  ready.set_kv_blocks(static_cast<int32_t>(kv_.common));
+  ready.set_seats(static_cast<int32_t>(kv_.seats));
   absl::Status status = SendMessage(leader, FrameType::kMemberReady, ready);
   v1::FormationStart start;
   if (status.ok()) {
     status = AwaitMessage(leader, FrameType::kFormationStart, &start, wait_seconds, cancelled);
   }
   if (!status.ok()) return status;
-  if (start.kv_blocks() < 1 || start.kv_blocks() > kv_blocks_) {
+  if (start.kv_blocks() < 1 || start.kv_blocks() > kv_.common) {
     return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",
-                                             start.kv_blocks(), " KV blocks of ", kv_blocks_));
+                                             start.kv_blocks(), " KV blocks of ", kv_.common));
   }
-  kv_blocks_ = start.kv_blocks();
+  if (kv_.seats > 0 && (start.seats() < 1 || start.seats() > kv_.seats)) {
+    return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",
+                                             start.seats(), " seats of ", kv_.seats));
+  }
+  kv_.common = start.kv_blocks();
+  kv_.seats = start.seats();
   return absl::OkStatus();
 }
 

@@ -24,6 +24,7 @@
 #include "kernels/collectives/group_maker.h"
 #include "kernels/links/link.h"
 #include "kernels/links/link_monitor.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/worker.pb.h"
 #include "worker/step/stage_runner.h"
 
@@ -72,17 +73,19 @@ class Formation {
   using Opener =
       std::function<absl::StatusOr<std::unique_ptr<kernels::Link>>(int member, v1::LinkKind kind)>;
 
-  // `kv_blocks`: of this member's pool. `cancelled` is asked about every second and ends the wait.
+  // `kv`: common blocks of this member's pool, and its seats; 0: its layers keep no states.
+  // `cancelled` is asked about every second and ends the wait.
   // `maker`: of its device, which outlives the formation; null: none.
   static absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
-                                                         int32_t kv_blocks, const Opener& open,
+                                                         KvBlocks kv, const Opener& open,
                                                          const FormationTimes& times,
                                                          const std::function<bool()>& cancelled,
                                                          kernels::GroupMaker* maker = nullptr);
   ~Formation();
 
   const FormationPlace& place() const { return place_; }
-  int32_t kv_blocks() const { return kv_blocks_; }  // of the replica
+  // What the replica has: the least of any member.
+  KvBlocks kv() const { return kv_; }
   kernels::Link* control(int member) const { return control_[member].get(); }
   // This member's part in a step.
   StageLinks stage_links() const;
@@ -103,7 +106,7 @@ class Formation {
                              const std::function<bool()>& cancelled);
 
   FormationPlace place_;
-  int32_t kv_blocks_ = 0;
+  KvBlocks kv_{0};
   std::vector<std::shared_ptr<kernels::Link>> control_;  // by member; null where there is none
   std::vector<std::shared_ptr<kernels::Link>> bulk_;  // likewise; those of ranks are group_'s too
   std::unique_ptr<kernels::Group> group_;             // null: a stage of one rank

@@ -242,8 +242,7 @@ absl::Status LinkHub::Verify(const std::string& identity) const {
 }
 
 absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequest& request,
-                                                         int32_t kv_blocks,
-                                                         const FormationTimes& times,
+                                                         KvBlocks kv, const FormationTimes& times,
                                                          const JoinWatch& watch,
                                                          kernels::GroupMaker* maker) {
   auto place = PlaceOf(request);
@@ -258,7 +257,7 @@ absl::StatusOr<std::unique_ptr<Formation>> LinkHub::Join(const v1::ConfigureRequ
     return member > self ? Await(member, kind, times.join_seconds, watch.cancelled)
                          : Dial(request, self, member, kind, times, watch);
   };
-  auto formation = Formation::Join(request, kv_blocks, open, times, watch.cancelled, maker);
+  auto formation = Formation::Join(request, kv, open, times, watch.cancelled, maker);
   std::lock_guard lock(mutex_);
   joining_ = nullptr;
   return formation;

@@ -55,8 +55,8 @@ class LinkHub {
 
   // Formation::Join over links of this hub. `request.fence().worker_incarnation()` is this
   // worker's.
-  absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
-                                                  int32_t kv_blocks, const FormationTimes& times,
+  absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request, KvBlocks kv,
+                                                  const FormationTimes& times,
                                                   const JoinWatch& watch,
                                                   kernels::GroupMaker* maker = nullptr);
 

@@ -61,7 +61,7 @@ class Transformer : public Model {
         weights_(std::move(weights)),
         buffers_(std::move(buffers)),
         device_(device),
-        pass_(options_, *weights_, buffers_, kv_, attention_workspace_, device->ops()) {}
+        pass_(options_, *weights_, buffers_, kv_, states_, attention_workspace_, device->ops()) {}
 
   // Constants that no checkpoint holds: frequencies, ones and numbers.
   absl::Status Prepare() {
@@ -95,9 +95,16 @@ class Transformer : public Model {
     if (memory == nullptr || blocks.common < 1 || blocks.window < 0 || block_tokens < 1) {
       return absl::InvalidArgumentError("model: KV needs memory, blocks and block_tokens above 0");
     }
+    if ((blocks.seats > 0) != HoldsStates()) {
+      return absl::InvalidArgumentError(
+          blocks.seats > 0 ? "model: no layer keeps a state, for which there are seats"
+                           : "model: layers keep states, for which there are no seats");
+    }
     kv_.clear();
+    states_.clear();
     blocks_ = blocks;
     for (int64_t layer = 0; layer < Layers(); ++layer) {
+      states_.push_back(TakeStates(layer, &memory));
       const int64_t first = options_.share.layers().begin();
       const int64_t lender = KvLayerOf(options_.model, first + layer) - first;
       if (lender != layer) {
@@ -117,6 +124,12 @@ class Transformer : public Model {
       kv_.push_back({.keys = keys, .values = plane()});
     }
     return AllocateAttentionWorkspace(block_tokens);
+  }
+
+  int64_t seats() const override { return blocks_.seats; }
+
+  int64_t SeatBytes() const override {
+    return BlockBytesOf(options_.model, options_.share, 1, 1, /*windows_apart=*/false).seat;
   }
 
   absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream) override {
@@ -181,7 +194,7 @@ class Transformer : public Model {
     return {address(this),
             address(kv_[0].keys.data),
             extent(blocks_.common),
-            extent(blocks_.window),
+            extent(blocks_.window + (blocks_.seats << 32)),
             extent(kv_[0].keys.shape[2]),
             address(step.token_ids.data),
             address(step.positions.data),
@@ -217,11 +230,37 @@ class Transformer : public Model {
            kernels::SizeInBytes(options_.kv_dtype);
   }
 
+  // Whether any of this share's layers keeps a state.
+  bool HoldsStates() const {
+    for (int64_t layer = 0; layer < Layers(); ++layer) {
+      if (PartOfLayer(layer).key_groups > 0) return true;
+    }
+    return false;
+  }
+  // A layer's states of all seats, from memory that goes on behind them; empty where it attends.
+  LayerStates TakeStates(int64_t layer, std::byte** memory) const {
+    const v1::LayerKind& kind = KindOf(options_.model, options_.share.layers().begin() + layer);
+    if (!kind.has_delta()) return {};
+    const v1::GatedDelta& delta = kind.delta();
+    const int64_t groups = PartOfLayer(layer).key_groups;
+    const int64_t heads = groups * (delta.value_heads() / delta.key_heads());
+    const int64_t channels = 2 * groups * delta.key_dim() + heads * delta.value_dim();
+    LayerStates states = {
+        .conv = TensorView(*memory, DType::kF32, {blocks_.seats, delta.conv_taps() - 1, channels}),
+        .delta = {}};
+    *memory += states.conv.Elements() * kStateElementBytes;
+    states.delta = TensorView(*memory, DType::kF32,
+                              {blocks_.seats, heads, delta.key_dim(), delta.value_dim()});
+    *memory += states.delta.Elements() * kStateElementBytes;
+    return states;
+  }
+
   // Depends on block_tokens, which Load does not know; the most of any layer.
   absl::Status AllocateAttentionWorkspace(int64_t block_tokens) {
     const StepLimits& limits = options_.limits;
     int64_t bytes = 0;
     for (int64_t layer = 0; layer < Layers(); ++layer) {
+      if (PartOfLayer(layer).kv_heads == 0) continue;
       const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
                                              .sequences = limits.max_sequences,
                                              .heads = PartOfLayer(layer).query_heads,
@@ -254,6 +293,9 @@ class Transformer : public Model {
                                "step does not name"
                              : "model: the step names window blocks, and there are none");
     }
+    if (blocks_.seats > 0 && step.seats.data == nullptr) {
+      return absl::InvalidArgumentError("model: layers keep states, and the step names no seats");
+    }
     const StepLimits& limits = options_.limits;
     if (step.token_ids.rows() > limits.max_tokens ||
         step.context_lengths.rows() > limits.max_sequences ||
@@ -278,7 +320,8 @@ class Transformer : public Model {
   const ModelBuffers buffers_;
   kernels::Device* const device_;
   std::vector<kernels::KvCacheView> kv_;
-  KvBlocks blocks_{0};  // of kv_
+  std::vector<LayerStates> states_;  // of all layers, as kv_
+  KvBlocks blocks_{0};               // of kv_
   kernels::Buffer attention_memory_;
   TensorView attention_workspace_;
   ForwardPass pass_;

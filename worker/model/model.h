@@ -44,6 +44,9 @@ struct StepInputs {
   kernels::TensorView query_starts;     // [sequences + 1] i32
   kernels::TensorView context_lengths;  // [sequences] i32, including this step's rows
   kernels::TensorView block_tables;     // [sequences, max_blocks] i32
+  // [sequences] i32; where what layers keep of a sequence stands, -1: nowhere (a model without
+  // such layers, padding). A sequence whose first row is at position 0 starts anew.
+  kernels::TensorView seats = {};
   // The same for layers with a window, where these have blocks of their own; else no data. Entries
   // of blocks that no row sees are any block.
   kernels::TensorView window_slots = {};
@@ -67,12 +70,16 @@ class Model {
       const std::function<void(int64_t, int64_t)>& progress);
   virtual ~Model() = default;
 
+  // Seats that AttachKv was given memory for; 0: no layer keeps a state.
+  virtual int64_t seats() const { return 0; }
+  // Bytes of one seat in all layers of this worker.
+  virtual int64_t SeatBytes() const { return 0; }
   // Bytes of one KV block in all layers of this worker, none of them apart.
   virtual int64_t KvBlockBytes(int64_t block_tokens) const = 0;
   // Cuts `memory`, which has room for these blocks (proto/layers/kv_sizes.h), into one view per
   // layer, and allocates the workspace of attention. With window blocks, layers with a window have
-  // those and steps name them. Before the first Forward; again, before the next one, with other
-  // memory or blocks.
+  // those and steps name them; so with seats. Before the first Forward; again, before the next one,
+  // with other memory or blocks.
   virtual absl::Status AttachKv(std::byte* memory, KvBlocks blocks, int64_t block_tokens) = 0;
   // Makes `group`, which must outlive the model or be replaced by another call, sum what the ranks
   // of this stage compute; null: this worker is the stage. Exchanges sizes with the other ranks,

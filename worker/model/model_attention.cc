@@ -1,4 +1,5 @@
-// The attention block of a forward pass: projections, norms of heads, rotation, cache, attention.
+// The first block of a layer: attention (projections, norms of heads, rotation, cache, attention,
+// gates), or a gated delta net.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -42,11 +43,18 @@ ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t index, int64_t token
   const LayerPart held = PartOf(Held(index));
   const bool borrows = Kind(index).attention().borrows_kv();
   const int64_t heads = held.query_heads, kv_heads = borrows ? 0 : held.kv_heads;
-  const TensorView all = Matrix(buffers_.wide, tokens, (heads + 2 * kv_heads) * d);
-  return {.all = all,
-          .q = Heads(all, 0, heads, d),
-          .k = Heads(all, heads * d, kv_heads, d),
-          .v = Heads(all, (heads + kv_heads) * d, kv_heads, d)};
+  const int64_t gates = (heads + 2 * kv_heads) * d;
+  const bool gated = Kind(index).attention().output_gate();
+  TensorView all = Matrix(buffers_.wide, tokens, gates + (gated ? 2 * heads * d : 0));
+  Projections made = {.all = all,
+                      .q = Heads(all, 0, heads, d),
+                      .k = Heads(all, heads * d, kv_heads, d),
+                      .v = Heads(all, (heads + kv_heads) * d, kv_heads, d)};
+  if (!gated) return made;
+  made.all.shape[1] = gates + heads * d;
+  made.gated = Flat(Heads(all, gates, 2 * heads, d));
+  made.read = Heads(all, gates + heads * d, heads, d);
+  return made;
 }
 
 ForwardPass::StepBlocks ForwardPass::BlocksOf(int64_t index, const StepInputs& step) const {
@@ -179,23 +187,79 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
   const int64_t d = attention.head_dim();
   const double scale =
       attention.scale() != 0 ? attention.scale() : 1.0 / std::sqrt(static_cast<double>(d));
-  const TensorView q = ProjectionsOf(index, step.token_ids.rows()).q;
+  const Projections projected = ProjectionsOf(index, step.token_ids.rows());
+  const TensorView& q = projected.q;
+  const bool gated = attention.output_gate();
   *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
-  return ops_.Attention({.out = Heads(*attended, 0, q.shape[1], d),
-                         .q = q,
-                         .cache = kv_[index],
-                         .query_starts = step.query_starts,
-                         .context_lengths = step.context_lengths,
-                         .block_tables = BlocksOf(index, step).tables,
-                         .scale = static_cast<float>(scale),
-                         .window = attention.window(),
-                         .chunked = attention.chunked(),
-                         .soft_cap = static_cast<float>(attention.soft_cap()),
-                         .sinks = weights_.layers[index].attention.sinks,
-                         .workspace = attention_workspace_,
-                         .products = products_,
-                         .rows_per_sequence = step.rows_per_sequence},
-                        stream);
+  const absl::Status status =
+      ops_.Attention({.out = gated ? projected.read : Heads(*attended, 0, q.shape[1], d),
+                      .q = q,
+                      .cache = kv_[index],
+                      .query_starts = step.query_starts,
+                      .context_lengths = step.context_lengths,
+                      .block_tables = BlocksOf(index, step).tables,
+                      .scale = static_cast<float>(scale),
+                      .window = attention.window(),
+                      .chunked = attention.chunked(),
+                      .soft_cap = static_cast<float>(attention.soft_cap()),
+                      .sinks = weights_.layers[index].attention.sinks,
+                      .workspace = attention_workspace_,
+                      .products = products_,
+                      .rows_per_sequence = step.rows_per_sequence},
+                     stream);
+  if (!status.ok() || !gated) return status;
+  return ops_.GatedActivate(
+      {.out = *attended, .gate_up = projected.gated, .kind = kernels::Activation::kSigmoid},
+      stream);
+}
+
+absl::Status ForwardPass::MixDelta(int64_t index, const StepInputs& step, const Residual& rows,
+                                   kernels::Stream& stream, TensorView* mixed) {
+  const DeltaWeights& weights = weights_.layers[index].delta;
+  const v1::GatedDelta& delta = Kind(index).delta();
+  const int64_t tokens = step.token_ids.rows(), key_heads = PartOf(Held(index)).key_groups;
+  const int64_t heads = key_heads * (delta.value_heads() / delta.key_heads());
+  const int64_t key_dim = delta.key_dim(), value_dim = delta.value_dim();
+  const int64_t values = heads * value_dim, keys = key_heads * key_dim;
+  TensorView in;
+  absl::Status status =
+      BeginBlock(weights_.layers[index].attention.norms, PendingBefore(index), rows, stream, &in);
+  if (!status.ok()) return status;
+
+  // z, v, q, k; the gates are read before anything else is left in `inner`.
+  const TensorView all = Matrix(buffers_.wide, tokens, 2 * (values + keys));
+  const TensorView v = Heads(all, values, heads, value_dim);
+  const TensorView gates = Matrix(buffers_.inner, tokens, 2 * heads);
+  const kernels::SeatArgs at = {step.query_starts, step.context_lengths, step.seats};
+  status = Linear(weights.in.matrix, {}, in, all, stream);
+  if (status.ok()) status = Linear(weights.gates.matrix, {}, in, gates, stream);
+  if (status.ok()) {
+    TensorView taps = weights.conv;
+    taps = TensorView(taps.data, taps.dtype, {values + 2 * keys, delta.conv_taps()});
+    status = ops_.CausalConv({.rows = Flat(Heads(all, values, 1, values + 2 * keys)),
+                              .weights = taps,
+                              .states = states_[index].conv,
+                              .at = at},
+                             stream);
+  }
+  if (status.ok()) {
+    status = ops_.GatedDelta({.values = v,
+                              .queries = Heads(all, 2 * values, key_heads, key_dim),
+                              .keys = Heads(all, 2 * values + keys, key_heads, key_dim),
+                              .gates = gates,
+                              .decay_log = weights.decay_log,
+                              .decay_bias = weights.decay_bias,
+                              .states = states_[index].delta,
+                              .at = at},
+                             stream);
+  }
+  if (status.ok()) status = Norm({.weight = weights.norm, .bias = {}}, v, {}, v, stream);
+  if (!status.ok()) return status;
+  *mixed = Matrix(buffers_.inner, tokens, values);
+  return ops_.GatedActivate({.out = *mixed,
+                             .gate_up = Flat(Heads(all, 0, 1, 2 * values)),
+                             .kind = kernels::Activation::kSilu},
+                            stream);
 }
 
 }  // namespace tessera::worker

@@ -54,6 +54,9 @@ int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
     workspace.Add(layer.attention.output.matrix, tokens);
     workspace.Add(layer.per_layer.gate.matrix, tokens);
     workspace.Add(layer.per_layer.output.matrix, tokens);
+    workspace.Add(layer.delta.in.matrix, tokens);
+    workspace.Add(layer.delta.gates.matrix, tokens);
+    workspace.Add(layer.delta.output.matrix, tokens);
     workspace.Add(layer.ffn.up.matrix, tokens);
     workspace.Add(layer.ffn.down.matrix, tokens);
     workspace.Add(layer.ffn.router, tokens);
@@ -80,8 +83,17 @@ SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
     sizes.wide = std::max(sizes.wide, rows * first.spec.out_features);
     sizes.inner = std::max(sizes.inner, rows * second.spec.in_features);
   };
-  for (const LayerWeights& layer : weights.layers) {
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const LayerWeights& layer = weights.layers[i];
+    const v1::LayerKind& kind =
+        KindOf(options.model, options.share.layers().begin() + static_cast<int64_t>(i));
+    if (kind.attention().output_gate()) {  // what the heads read stands beside their gates
+      sizes.wide = std::max(sizes.wide, tokens * (layer.attention.qkv.matrix.spec.out_features +
+                                                  layer.attention.output.matrix.spec.in_features));
+    }
     add(tokens, layer.attention.qkv.matrix, layer.attention.output.matrix);
+    add(tokens, layer.delta.in.matrix, layer.delta.output.matrix);
+    sizes.inner = std::max(sizes.inner, tokens * layer.delta.gates.matrix.spec.out_features);
     if (layer.ffn.has_experts()) {
       add(slots, layer.ffn.expert_up[0], layer.ffn.expert_down[0]);
     }

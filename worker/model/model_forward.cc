@@ -263,14 +263,16 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
   const bool last = share_.holds_head() && index + 1 == std::ssize(weights_.layers);
   Residual rows = RowsOf(buffers_.hidden, tokens);
   TensorView attended;
-  absl::Status status = WriteKv(index, step, rows, stream);
+  const bool attends = !Kind(index).has_delta();
+  absl::Status status =
+      attends ? WriteKv(index, step, rows, stream) : MixDelta(index, step, rows, stream, &attended);
   if (status.ok()) status = TellKvListener(index, step, stream);
   if (!status.ok() || (last && step.logit_rows.rows() == 0)) return status;
-  status = Attend(index, step, stream, &attended);
+  if (attends) status = Attend(index, step, stream, &attended);
   if (status.ok() && last) status = KeepLogitRows(step, stream, &rows, &attended);
   if (status.ok()) {
-    status = Linear(layer.attention.output.matrix, layer.attention.output.bias, attended,
-                    rows.block_out, stream);
+    const LinearWeights& output = attends ? layer.attention.output : layer.delta.output;
+    status = Linear(output.matrix, output.bias, attended, rows.block_out, stream);
   }
   if (status.ok()) status = EndBlock(layer.attention.norms, rows, stream);
   if (!status.ok()) return status;

@@ -22,16 +22,23 @@
 
 namespace tessera::worker {
 
+// What a layer keeps in seats; empty where it attends.
+struct LayerStates {
+  kernels::TensorView conv;   // [seats, taps - 1, channels] f32
+  kernels::TensorView delta;  // [seats, value heads, key_dim, value_dim] f32
+};
+
 class ForwardPass {
  public:
   ForwardPass(const ModelOptions& options, const ModelWeights& weights, const ModelBuffers& buffers,
-              const std::vector<kernels::KvCacheView>& kv,
+              const std::vector<kernels::KvCacheView>& kv, const std::vector<LayerStates>& states,
               const kernels::TensorView& attention_workspace, kernels::Ops& ops)
       : model_(options.model),
         share_(options.share),
         weights_(weights),
         buffers_(buffers),
         kv_(kv),
+        states_(states),
         attention_workspace_(attention_workspace),
         products_(options.product_dtype),
         ropes_(RopesOf(options.model)),
@@ -60,10 +67,13 @@ class ForwardPass {
     kernels::TensorView normed;     // input of a block
     kernels::TensorView block_out;  // output of a block, not yet added
   };
-  // What a layer's attention projects its input to; q, k and v are columns of `all`.
+  // What a layer's attention projects its input to: columns of one matrix.
   struct Projections {
-    kernels::TensorView all;
+    kernels::TensorView all;      // [tokens, outputs of the projection]
     kernels::TensorView q, k, v;  // [tokens, heads, head_dim]
+    // Where heads are gated: their gates, and columns behind these for what they read.
+    kernels::TensorView gated = {};  // [tokens, 2 * heads * head_dim]
+    kernels::TensorView read = {};   // [tokens, heads, head_dim]
   };
 
   // What MoeRoute makes of a step's rows.
@@ -108,6 +118,9 @@ class ForwardPass {
   // of block_out is used.
   absl::Status NormHeads(int64_t index, const Projections& projected, kernels::Stream& stream);
   absl::Status NormFullWidth(int64_t index, const Projections& projected, kernels::Stream& stream);
+  // A gated delta net: `mixed` is what its output projection takes. States are written in any case.
+  absl::Status MixDelta(int64_t index, const StepInputs& step, const Residual& rows,
+                        kernels::Stream& stream, kernels::TensorView* mixed);
   absl::Status TellKvListener(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
                       kernels::TensorView* attended);
@@ -171,6 +184,7 @@ class ForwardPass {
   const ModelWeights& weights_;
   const ModelBuffers& buffers_;
   const std::vector<kernels::KvCacheView>& kv_;
+  const std::vector<LayerStates>& states_;
   const kernels::TensorView& attention_workspace_;
   const kernels::DType products_;
   const Ropes ropes_;

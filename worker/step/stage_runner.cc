@@ -119,6 +119,7 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
 }
 
 absl::Status StageRunner::RunModel(const StepWork& work) {
+  if (absl::Status seats = seats_.Advance(*work.arrays); !seats.ok()) return seats;
   auto inputs = upload_->Copy(*work.arrays, pads_, *stream_);
   if (!inputs.ok()) return inputs.status();
   if (!work.pushes.empty() && options_.kv_sender != nullptr) {

@@ -28,6 +28,7 @@
 #include "kernels/repeating_stream.h"
 #include "worker/model/model.h"
 #include "worker/step/sampler.h"
+#include "worker/step/seat_ledger.h"
 #include "worker/step/step_executor.h"
 #include "worker/step/step_inputs.h"
 
@@ -103,7 +104,7 @@ class StageRunner {
 
  private:
   StageRunner(const StageOptions& options, const StageLinks& links, Model* model, kernels::Ops* ops)
-      : options_(options), links_(links), model_(model), ops_(ops) {}
+      : options_(options), seats_(model->seats()), links_(links), model_(model), ops_(ops) {}
 
   absl::Status RunParts(const StepWork& work, StepOutcome* outcome);
   absl::Status TakeRows(int64_t rows);
@@ -119,6 +120,7 @@ class StageRunner {
   absl::Span<std::byte> LinkedRows(int64_t rows) const;
 
   const StageOptions options_;
+  SeatLedger seats_;
   StageLinks links_;
   Model* const model_;
   kernels::Ops* const ops_;

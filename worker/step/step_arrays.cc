@@ -5,6 +5,7 @@
 #include <cassert>
 #include <iterator>
 
+#include "kvcache/seat_pool.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
@@ -15,7 +16,7 @@ int64_t Padded(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 int64_t ElementsBeforeTables(const StepLimits& limits) {
   return (limits.windows_apart ? 5 : 4) * Padded(limits.max_tokens) +
-         Padded(limits.max_sequences + 1) + Padded(limits.max_sequences) +
+         Padded(limits.max_sequences + 1) + 2 * Padded(limits.max_sequences) +
          Padded(limits.max_logit_rows);
 }
 
@@ -55,10 +56,12 @@ StepArrays::StepArrays(const StepLimits& limits) : limits_(limits), memory_(Elem
   query_starts_ = take(limits.max_sequences + 1);
   context_lengths_ = take(limits.max_sequences);
   logit_rows_ = take(limits.max_logit_rows);
+  seats_ = take(limits.max_sequences);
   window_slots_ = limits.windows_apart ? take(limits.max_tokens) : nullptr;
   block_tables_ = at;
   window_tables_ = limits.windows_apart ? at + TableElements(limits) : nullptr;
   widths_.reserve(limits.max_sequences);
+  seat_owners_.reserve(limits.max_sequences);
   flat_tables_.reserve(limits.max_sequences);
 }
 
@@ -68,6 +71,8 @@ void StepArrays::Begin() {
   fed_rows_ = 0;
   table_width_ = 1;
   widths_.clear();
+  seat_owners_.clear();
+  has_seats_ = false;
   flat_tables_.clear();
   flat_window_tables_.clear();
   windows_apart_ = false;
@@ -91,6 +96,9 @@ int32_t StepArrays::AddSequence(const SequenceRows& sequence) {
     slots_[rows_] = sequence.blocks->Slot(position);
     if (windows_apart_) window_slots_[rows_] = sequence.window_blocks->Slot(position);
   }
+  seats_[widths_.size()] = sequence.seat;
+  seat_owners_.push_back(sequence.seat_owner);
+  has_seats_ = has_seats_ || sequence.seat >= 0;
   context_lengths_[widths_.size()] = static_cast<int32_t>(sequence.first + sequence.rows);
   const std::vector<int32_t>& blocks = sequence.blocks->blocks();
   flat_tables_.insert(flat_tables_.end(), blocks.begin(), blocks.end());
@@ -161,6 +169,7 @@ void StepArrays::Pad() {
   std::fill(query_starts_ + rows_ + 1, query_starts_ + rows + 1, static_cast<int32_t>(rows_));
   std::fill(context_lengths_ + rows_, context_lengths_ + rows, 0);
   std::fill(logit_rows_ + rows_, logit_rows_ + rows, -1);
+  std::fill(seats_ + rows_, seats_ + rows, -1);
   std::fill(block_tables_ + rows_ * table_width_, block_tables_ + rows * table_width_, 0);
 }
 
@@ -178,11 +187,14 @@ absl::Status StepArrays::CheckCounts(const Columns& columns) const {
     const char* field;
     size_t size;
     int64_t wanted;
-  } counts[] = {{"positions", columns.positions.size(), rows},
-                {"rope_lengths", columns.rope_lengths.size(), rows},
-                {"slots", columns.slots.size(), rows},
-                {"query_starts", columns.query_starts.size(), sequences + 1},
-                {"block_table_widths", columns.table_widths.size(), sequences}};
+  } counts[] = {
+      {"positions", columns.positions.size(), rows},
+      {"rope_lengths", columns.rope_lengths.size(), rows},
+      {"slots", columns.slots.size(), rows},
+      {"query_starts", columns.query_starts.size(), sequences + 1},
+      {"block_table_widths", columns.table_widths.size(), sequences},
+      {"seats", columns.seats.size(), columns.seats.empty() ? 0 : sequences},
+      {"seat_owners", columns.seat_owners.size(), static_cast<int64_t>(columns.seats.size())}};
   for (const auto& count : counts) {
     if (static_cast<int64_t>(count.size) == count.wanted) continue;
     return Wrong(count.field, static_cast<int64_t>(count.size), count.wanted, count.wanted);
@@ -245,6 +257,11 @@ absl::Status StepArrays::Assign(const Columns& columns, int64_t kv_blocks, int64
   std::copy(columns.context_lengths.begin(), columns.context_lengths.end(), context_lengths_);
   std::copy(columns.logit_rows.begin(), columns.logit_rows.end(), logit_rows_);
   widths_.assign(columns.table_widths.begin(), columns.table_widths.end());
+  has_seats_ = !columns.seats.empty();
+  std::fill(seats_, seats_ + sequences(), kvcache::Seat::kNone);
+  std::copy(columns.seats.begin(), columns.seats.end(), seats_);
+  seat_owners_.assign(columns.seat_owners.begin(), columns.seat_owners.end());
+  seat_owners_.resize(widths_.size());
   flat_tables_.assign(columns.tables.begin(), columns.tables.end());
   Seal();
   return absl::OkStatus();

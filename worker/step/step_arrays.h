@@ -34,6 +34,9 @@ struct SequenceRows {
   // Which draw of the step before this one gives the token behind `tokens`, if it has a row here:
   // the device takes it from there (kernels::FeedTokensArgs).
   int32_t fed_draw = 0;
+  // Where what layers keep of the sequence stands (kvcache/seat_pool.h); -1: they keep nothing.
+  int32_t seat = -1;
+  uint64_t seat_owner = 0;
 };
 
 class StepArrays {
@@ -62,6 +65,8 @@ class StepArrays {
     std::span<const int32_t> table_widths;  // [sequences]: blocks of each
     std::span<const int32_t> tables;        // [sum of table_widths]
     std::span<const int32_t> logit_rows;
+    std::span<const int32_t> seats = {};         // [sequences], or none: they have no seats
+    std::span<const uint64_t> seat_owners = {};  // as seats
   };
   absl::Status Assign(const Columns& columns, int64_t kv_blocks, int64_t block_tokens);
 
@@ -86,6 +91,9 @@ class StepArrays {
   }
   std::span<const int32_t> query_starts() const { return Used(query_starts_, sequences() + 1); }
   std::span<const int32_t> context_lengths() const { return Used(context_lengths_, sequences()); }
+  std::span<const int32_t> seats() const { return Used(seats_, sequences()); }
+  std::span<const uint64_t> seat_owners() const { return seat_owners_; }
+  bool has_seats() const { return has_seats_; }  // any sequence
   std::span<const int32_t> logit_rows() const { return Used(logit_rows_, logit_count_); }
   std::span<const int32_t> table_widths() const { return widths_; }
   std::span<const int32_t> tables() const {
@@ -132,9 +140,11 @@ class StepArrays {
   int32_t* query_starts_;
   int32_t* context_lengths_;
   int32_t* logit_rows_;
+  int32_t* seats_;
   int32_t* window_slots_;  // null where limits_ has no windows apart
   int32_t* block_tables_;
   int32_t* window_tables_;  // as window_slots_
+  std::vector<uint64_t> seat_owners_;
   std::vector<int32_t> widths_;
   std::vector<int32_t> flat_tables_;
   std::vector<int32_t> flat_window_tables_;  // as wide as flat_tables_
@@ -143,6 +153,7 @@ class StepArrays {
   int64_t fed_rows_ = 0;
   int64_t table_width_ = 1;
   bool windows_apart_ = false;
+  bool has_seats_ = false;
   kernels::RowsPerSequence rows_per_sequence_ = kernels::RowsPerSequence::kAny;
   Extents padded_;
 };

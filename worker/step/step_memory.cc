@@ -69,12 +69,14 @@ absl::StatusOr<int64_t> KeptBytes(const StepLimits& limits, int64_t block_tokens
 absl::StatusOr<StepMemory> MeasureStepMemory(const StageOptions& options, bool runs,
                                              int64_t block_tokens, Model* model,
                                              kernels::Device* device) {
-  const auto kv = device->Allocate(model->KvBlockBytes(block_tokens));
+  const auto kv = device->Allocate(model->KvBlockBytes(block_tokens) + model->SeatBytes());
   if (!kv.ok()) return kv.status();
-  absl::Status attached = model->AttachKv(kv->data(), 1, block_tokens);
-  if (!attached.ok()) return attached;
+  // Before there are seats: the sequences of trial steps have none, and are not refused for that.
   const auto stage = StageRunner::Create(options, {}, model, device);
   if (!stage.ok()) return stage.status();
+  const KvBlocks trial(1, 0, model->SeatBytes() > 0 ? 1 : 0);
+  absl::Status attached = model->AttachKv(kv->data(), trial, block_tokens);
+  if (!attached.ok()) return attached;
   StepMemory memory = {.staging_bytes = (*stage)->device_bytes()};
   if (!runs) return memory;
   const kernels::TensorView rows = model->stage_rows();

@@ -32,6 +32,13 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
   Write(arrays.table_widths(), descriptor->mutable_block_table_widths());
   Write(arrays.tables(), descriptor->mutable_block_tables());
   Write(arrays.logit_rows(), descriptor->mutable_logit_rows());
+  descriptor->clear_seats();
+  descriptor->clear_seat_owners();
+  if (arrays.has_seats()) {
+    Write(arrays.seats(), descriptor->mutable_seats());
+    descriptor->mutable_seat_owners()->Add(arrays.seat_owners().begin(),
+                                           arrays.seat_owners().end());
+  }
   descriptor->clear_samples();
   for (const SampleRequest& request : work.samples) {
     v1::SampleRow* row = descriptor->add_samples();
@@ -66,16 +73,19 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
 
 absl::Status ReceivedStep::Check() {
   const v1::StepDescriptor& d = descriptor_;
-  absl::Status status = arrays_.Assign({.token_ids = Read(d.token_ids()),
-                                        .positions = Read(d.positions()),
-                                        .rope_lengths = Read(d.rope_lengths()),
-                                        .slots = Read(d.slots()),
-                                        .query_starts = Read(d.query_starts()),
-                                        .context_lengths = Read(d.context_lengths()),
-                                        .table_widths = Read(d.block_table_widths()),
-                                        .tables = Read(d.block_tables()),
-                                        .logit_rows = Read(d.logit_rows())},
-                                       kv_blocks_, block_tokens_);
+  absl::Status status = arrays_.Assign(
+      {.token_ids = Read(d.token_ids()),
+       .positions = Read(d.positions()),
+       .rope_lengths = Read(d.rope_lengths()),
+       .slots = Read(d.slots()),
+       .query_starts = Read(d.query_starts()),
+       .context_lengths = Read(d.context_lengths()),
+       .table_widths = Read(d.block_table_widths()),
+       .tables = Read(d.block_tables()),
+       .logit_rows = Read(d.logit_rows()),
+       .seats = Read(d.seats()),
+       .seat_owners = {d.seat_owners().data(), static_cast<size_t>(d.seat_owners_size())}},
+      kv_blocks_, block_tokens_);
   if (!status.ok()) return status;
   if (d.samples_size() + d.scores_size() != d.logit_rows_size()) {
     return absl::InvalidArgumentError(StrCat("step descriptor: ", d.samples_size(), " samples and ",

@@ -34,15 +34,20 @@ absl::Status CheckHeads(const v1::Attention& attention, const v1::LayerShare& sh
 
 absl::Status CheckKind(const v1::LayerKind& kind, const v1::LayerShare& share) {
   const v1::Attention& attention = kind.attention();
-  absl::Status status = CheckRange("query heads", share.query_heads(), attention.heads());
-  status.Update(CheckRange("kv heads", share.kv_heads(), attention.kv_heads()));
+  absl::Status status;
+  if (kind.has_delta()) {
+    status = CheckRange("key groups", share.key_groups(), kind.delta().key_heads());
+  } else {
+    status = CheckRange("query heads", share.query_heads(), attention.heads());
+    status.Update(CheckRange("kv heads", share.kv_heads(), attention.kv_heads()));
+  }
   if (kind.ffn().width() > 0) {
     status.Update(CheckRange("ffn columns", share.ffn_columns(), kind.ffn().width()));
   }
   if (kind.ffn().experts().count() > 0) {
     status.Update(CheckRange("experts", share.experts(), kind.ffn().experts().count()));
   }
-  return status.ok() ? CheckHeads(attention, share) : status;
+  return status.ok() && !kind.has_delta() ? CheckHeads(attention, share) : status;
 }
 
 bool Covers(const v1::Range& range, int64_t size) {
@@ -80,6 +85,7 @@ bool IsWholeStage(const v1::Model& model, const v1::WorkerShare& share) {
     const v1::LayerShare& part = share.kinds(i);
     if (!Covers(part.query_heads(), kind.attention().heads()) ||
         !Covers(part.kv_heads(), kind.attention().kv_heads()) ||
+        !Covers(part.key_groups(), kind.delta().key_heads()) ||
         !Covers(part.ffn_columns(), kind.ffn().width()) ||
         !Covers(part.experts(), kind.ffn().experts().count())) {
       return false;

@@ -43,6 +43,7 @@ IndexRange TakenOf(const TensorPart& part, const v1::WorkerShare& share,
     case TensorCut::kVocabulary: return Scaled(share.vocabulary_rows(), part.unit);
     case TensorCut::kQueryHeads: return Scaled(held->query_heads(), part.unit);
     case TensorCut::kKvHeads: return Scaled(held->kv_heads(), part.unit);
+    case TensorCut::kKeyGroups: return Scaled(held->key_groups(), part.unit);
     case TensorCut::kFfnColumns: return Scaled(held->ffn_columns(), part.unit);
     case TensorCut::kAll: break;
   }
@@ -112,6 +113,7 @@ class ModelPlanner {
   absl::Status AddOfLayer(const ModelTensor& tensor, const v1::LayerShare& held,
                           LayerWeights* layer) {
     AttentionWeights& attention = layer->attention;
+    DeltaWeights& delta = layer->delta;
     FfnWeights& ffn = layer->ffn;
     switch (tensor.role) {
       case TensorRole::kAttentionBefore: return AddNorm(tensor, &attention.norms.before);
@@ -123,6 +125,13 @@ class ModelPlanner {
       case TensorRole::kQNorm: return AddVector(tensor, ".weight", &held, &attention.q_norm);
       case TensorRole::kKNorm: return AddVector(tensor, ".weight", &held, &attention.k_norm);
       case TensorRole::kAttentionOutput: return AddLinear(tensor, &held, &attention.output);
+      case TensorRole::kDeltaIn: return AddLinear(tensor, &held, &delta.in);
+      case TensorRole::kDeltaGates: return AddLinear(tensor, &held, &delta.gates);
+      case TensorRole::kDeltaConv: return AddVector(tensor, ".weight", &held, &delta.conv);
+      case TensorRole::kDeltaDecayLog: return AddVector(tensor, "", &held, &delta.decay_log);
+      case TensorRole::kDeltaDecayBias: return AddVector(tensor, "", &held, &delta.decay_bias);
+      case TensorRole::kDeltaNorm: return AddVector(tensor, ".weight", &held, &delta.norm);
+      case TensorRole::kDeltaOutput: return AddLinear(tensor, &held, &delta.output);
       case TensorRole::kFfnBefore: return AddNorm(tensor, &ffn.norms.before);
       case TensorRole::kFfnAfter: return AddNorm(tensor, &ffn.norms.after);
       case TensorRole::kFfnAfterResidual: return AddNorm(tensor, &ffn.norms.after_residual);

@@ -41,10 +41,21 @@ struct BlockNorms {
 
 struct AttentionWeights {
   BlockNorms norms;
-  LinearWeights qkv;  // rows: query heads, key heads, value heads
+  LinearWeights qkv;  // rows: query heads, key heads, value heads, and the gates of heads
   // Optional f32 [head_dim]; where heads have weights of their own [held heads * head_dim].
   kernels::TensorView q_norm, k_norm;
   kernels::TensorView sinks;  // optional [held query heads] f32
+  LinearWeights output;
+};
+
+// A gated delta net, with the worker's key groups.
+struct DeltaWeights {
+  LinearWeights in;                // rows: z, v, q, k
+  LinearWeights gates;             // rows: b, a
+  kernels::TensorView conv;        // [channels of v, q, k * taps] f32
+  kernels::TensorView decay_log;   // [value heads] f32
+  kernels::TensorView decay_bias;  // [value heads] f32
+  kernels::TensorView norm;        // [value_dim] f32
   LinearWeights output;
 };
 
@@ -76,7 +87,8 @@ struct PerLayerWeights {
 };
 
 struct LayerWeights {
-  AttentionWeights attention;
+  AttentionWeights attention;  // the norms alone where there is a delta net instead
+  DeltaWeights delta;
   FfnWeights ffn;
   PerLayerWeights per_layer;
   float output_scale = 1;  // v1::LayerKind::output_scale

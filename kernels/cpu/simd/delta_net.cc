@@ -15,7 +15,7 @@ struct SeatRows {
   bool from_zeros;
 };
 
-// Of sequence `s`; no rows where it has no seat.
+// The rows of sequence `s`; none where it has no seat.
 SeatRows RowsOf(const SeatArgs& args, int64_t s) {
   const int32_t* starts = args.query_starts.As<int32_t>();
   const int64_t seat = args.seats.As<int32_t>()[s], first = starts[s];

@@ -16,7 +16,7 @@ struct SeatRows {
   bool from_zeros;
 };
 
-// Of sequence `s`; no rows where it has no seat.
+// The rows of sequence `s`; none where it has no seat.
 __device__ __forceinline__ SeatRows RowsOf(const SeatParams& p, int64_t s) {
   const int64_t seat = p.seats[s], first = p.query_starts[s];
   const int64_t end = seat < 0 ? first : p.query_starts[s + 1];

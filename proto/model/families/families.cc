@@ -45,6 +45,11 @@ extern const Family kQwen25VlWrapped;
 extern const Family kQwen2Moe;
 extern const Family kQwen3;
 extern const Family kQwen3Moe;
+extern const Family kQwen35;
+extern const Family kQwen35Moe;
+extern const Family kQwen35MoeWrapped;
+extern const Family kQwen35Wrapped;
+extern const Family kQwen3Next;
 extern const Family kQwen3VlWrapped;
 extern const Family kSeedOss;
 extern const Family kSmolLm3;
@@ -53,16 +58,56 @@ extern const Family kStarcoder2;
 
 namespace {
 
-constexpr std::array kFamilies = {
-    &kCohere2,         &kCohere,        &kErnie45,         &kErnie45Moe,    &kExaone4,
-    &kGptNeoX,         &kGemma2,        &kGemma3,          &kGemma3Wrapped, &kGemma4,
-    &kGemma4Wrapped,   &kGemma4Unified, &kGemma,           &kGlm4,          &kGlm4Moe,
-    &kGptOss,          &kGranite,       &kGraniteMoe,      &kHunyuanDense,  &kHunyuanMoe,
-    &kLlama4,          &kLlama4Wrapped, &kLlama,           &kMiniMaxM2,     &kMinistral3,
-    &kMistral3Wrapped, &kMistral,       &kMixtral,         &kNemotron,      &kOpt,
-    &kOlmo2,           &kOlmo3,         &kOlmoe,           &kPhi3,          &kPhimoe,
-    &kQwen2,           &kQwen2Moe,      &kQwen25VlWrapped, &kQwen3,         &kQwen3Moe,
-    &kQwen3VlWrapped,  &kSeedOss,       &kSmolLm3,         &kStableLm,      &kStarcoder2};
+constexpr std::array kFamilies = {&kCohere2,
+                                  &kCohere,
+                                  &kErnie45,
+                                  &kErnie45Moe,
+                                  &kExaone4,
+                                  &kGptNeoX,
+                                  &kGemma2,
+                                  &kGemma3,
+                                  &kGemma3Wrapped,
+                                  &kGemma4,
+                                  &kGemma4Wrapped,
+                                  &kGemma4Unified,
+                                  &kGemma,
+                                  &kGlm4,
+                                  &kGlm4Moe,
+                                  &kGptOss,
+                                  &kGranite,
+                                  &kGraniteMoe,
+                                  &kHunyuanDense,
+                                  &kHunyuanMoe,
+                                  &kLlama4,
+                                  &kLlama4Wrapped,
+                                  &kLlama,
+                                  &kMiniMaxM2,
+                                  &kMinistral3,
+                                  &kMistral3Wrapped,
+                                  &kMistral,
+                                  &kMixtral,
+                                  &kNemotron,
+                                  &kOpt,
+                                  &kOlmo2,
+                                  &kOlmo3,
+                                  &kOlmoe,
+                                  &kPhi3,
+                                  &kPhimoe,
+                                  &kQwen2,
+                                  &kQwen2Moe,
+                                  &kQwen25VlWrapped,
+                                  &kQwen3,
+                                  &kQwen3Moe,
+                                  &kQwen35,
+                                  &kQwen35Moe,
+                                  &kQwen35MoeWrapped,
+                                  &kQwen35Wrapped,
+                                  &kQwen3Next,
+                                  &kQwen3VlWrapped,
+                                  &kSeedOss,
+                                  &kSmolLm3,
+                                  &kStableLm,
+                                  &kStarcoder2};
 
 }  // namespace
 

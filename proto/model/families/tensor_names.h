@@ -19,6 +19,17 @@ enum class QkvRows { kBlocks, kByHead };
 // first, then up's.
 enum class StackedExperts { kOutputs, kInputs, kInputHalves };
 
+// Names in a gated delta net. Projections have matrices of their own, of all heads, or share one in
+// which the rows of a key head with its value heads follow each other: q, k, v, z, and b, a.
+struct DeltaNames {
+  std::string_view qkv = {}, z = {}, b = {}, a = {};
+  std::string_view qkvz = {}, ba = {};  // instead of the four before
+  std::string_view conv = {};
+  std::string_view decay_log = {}, decay_bias = {};  // whole names
+  std::string_view norm = {};
+  std::string_view output = {};
+};
+
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
   // Prefixes of everything but the head; the first one under which the embedding is found is used:
@@ -39,6 +50,7 @@ struct TensorNames {
   std::string_view qkv = {};  // instead of q, k and v: one matrix of all
   QkvRows qkv_rows = QkvRows::kBlocks;
   std::string_view q_norm = {}, k_norm = {};
+  DeltaNames delta = {};  // of layers with one, instead of those from q on
   std::string_view ffn_norm = {};
   std::string_view ffn_after_norm = {};
   std::string_view gate = {}, up = {}, down = {};
@@ -63,7 +75,8 @@ struct TensorNames {
   std::string_view per_layer_gate = {}, per_layer_output = {}, per_layer_after_norm = {};
   // Whole names: of its router's norm, of v1::Experts::expert_scales, v1::LayerKind::output_scale.
   std::string_view router_norm = {}, expert_scales = {}, output_scale = {};
-  // Weights of norms are stored less this much (1: a norm multiplies by 1 + w).
+  // Weights of norms are stored less this much (1: a norm multiplies by 1 + w), but for a delta
+  // net's.
   float norm_offset = 0;
 };
 

@@ -24,7 +24,8 @@ std::string AlikeKey(const ReplicaSpec& replica) {
     for (const DeviceSpec* rank : stage.ranks)
       absl::StrAppendFormat(&key, ",%p", static_cast<const void*>(rank));
     for (const RankShare& share : stage.shares)
-      absl::StrAppendFormat(&key, ":%d,%d", share.kinds[0].kv_heads, share.vocabulary_rows);
+      absl::StrAppendFormat(&key, ":%d,%d", share.kinds[0].kv_heads + share.kinds[0].key_groups,
+                            share.vocabulary_rows);
     for (const CommunicatorTier& tier : stage.communicator)
       absl::StrAppendFormat(&key, ";%d,%d,%.17g,%.17g,%g,%.17g", tier.fan, tier.shared ? 1 : 0,
                             tier.link.bytes_per_second, tier.link.latency_seconds,

@@ -243,6 +243,7 @@ class LayoutSearch {
     double table_bytes = 0;           // of embedding or head
     double kv = 0;
     std::vector<double> weights_until;  // bytes of layers [0, l)
+    std::vector<double> kv_until;       // bytes of a token, with its part of a sequence's states
     double embedding_bytes = 0;
     double head_memory = 0;  // with its logits
   };
@@ -257,6 +258,7 @@ class LayoutSearch {
     table.head = HeadSeconds(model_, *pool.spec, share, inside, work);
     table.until_layer.assign(model_.layers + 1, 0);
     table.weights_until.assign(model_.layers + 1, 0);
+    table.kv_until.assign(model_.layers + 1, 0);
     for (int l = 0; l < model_.layers; ++l) {
       const bool repeat = l > 0 && model_.uniform();
       const double seconds =
@@ -264,6 +266,8 @@ class LayoutSearch {
       table.until_layer[l + 1] = table.until_layer[l] + seconds;
       table.fastest_layer = l == 0 ? seconds : std::min(table.fastest_layer, seconds);
       table.weights_until[l + 1] = table.weights_until[l] + LayerWeightBytes(model_, share, l);
+      table.kv_until[l + 1] = table.kv_until[l] + KvBytesPerTokenLayer(model_, share, l) +
+                              StateBytesPerLayer(model_, share, l) / TypicalTokens(model_);
     }
     const auto memory = [&](bool embedding, bool head) {
       StageSpec stage = MakeStage(problem_, {pool_index, width, 1}, 0);
@@ -291,13 +295,17 @@ class LayoutSearch {
     return model_.tied_embeddings ? room + table.embedding_bytes : room;
   }
 
+  // Bytes of a token.
+  static double KvBytes(const WidthTable& table, int first, int layers) {
+    return table.kv_until[first + layers] - table.kv_until[first];
+  }
+
   double KvRoom(const WidthTable& table, int first, int layers) const {
-    return RoomOf(table, first, layers) / (table.plain.kv_bytes_per_token * layers);
+    return RoomOf(table, first, layers) / KvBytes(table, first, layers);
   }
 
   double StageSecondsOf(const WidthTable& table, int first, int layers) const {
-    if (RoomOf(table, first, layers) < table.kv * table.plain.kv_bytes_per_token * layers)
-      return kInfinity;
+    if (RoomOf(table, first, layers) < table.kv * KvBytes(table, first, layers)) return kInfinity;
     return table.step_overhead + table.until_layer[first + layers] - table.until_layer[first] +
            (first + layers == model_.layers ? table.head : 0.0);
   }

@@ -36,6 +36,7 @@ import safetensors.torch
 import torch
 import transformers
 
+import delta_variants
 import dense_variants
 import expert_variants
 import gemma4_variants
@@ -284,6 +285,7 @@ VARIANTS = {
     "llama_nf4": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
                          format="bitsandbytes", prompts=SHORT),
 }
+VARIANTS.update(delta_variants.variants(Variant, rope))
 VARIANTS.update(dense_variants.variants(Variant, rope))
 VARIANTS.update(expert_variants.variants(Variant, rope))
 VARIANTS.update(gemma4_variants.variants(Variant, rope))
@@ -473,7 +475,7 @@ def all_matters(variant, model, golden):
         if any(name.endswith(end) for end in variant.without_effect) or is_of_tower(name):
             continue
         parts = [(name, ...)]
-        if parameter.dim() == 3:  # experts of a layer in one tensor
+        if parameter.dim() == 3 and "conv1d" not in name:  # experts of a layer in one tensor
             parts = [(f"{name}[{e}]", e) for e in range(parameter.shape[0])]
         for part, index in parts:
             kept = parameter.detach().clone()

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/emulation/runtime.h"
 #include "proto/layers/kv_sizes.h"
+#include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
 #include "tests/worker/engine/engine_harness.h"
@@ -34,8 +35,11 @@ struct Answer {
   std::vector<float> logprobs;
 };
 
+constexpr uint64_t kChoice = 100000;
+
 struct Outcome {
-  std::map<uint64_t, Answer> answers;  // golden prompt i as id i, its repetition as 100 + i
+  // Golden prompt i as id i, its repetition as 100 + i; choice c as that + c * kChoice.
+  std::map<uint64_t, Answer> answers;
   int64_t preemptions = 0;
   int64_t hit_tokens = 0;
 };
@@ -59,6 +63,7 @@ class RealEngine {
     REQUIRE(options.ok());
     options->limits.total_blocks = circumstances.total_blocks;
     KvBlocks blocks = circumstances.total_blocks;
+    if (KeepsStates(*shape)) blocks.seats = options->seats = options->limits.max_sequences;
     if (circumstances.windows > 0) {
       const KvLimits limits = {8, LongestWindow(*shape), 120, 8, circumstances.max_batched_tokens};
       blocks.window = WindowBlocksFor(circumstances.windows, limits);
@@ -72,15 +77,18 @@ class RealEngine {
     model_ = *std::move(model);
     const KvBlockBytes bytes =
         BlockBytesOf(*shape, request.share(), /*element_bytes=*/4, 8, circumstances.windows > 0);
-    kv_ = *device.Allocate(blocks.common * bytes.common + blocks.window * bytes.window);
+    kv_ = *device.Allocate(BytesOf(blocks, bytes));
+    std::memset(kv_.data(), 0xff, kv_.size_bytes());  // NaN: what was there before must not matter
     REQUIRE(model_->AttachKv(kv_.data(), blocks, 8).ok());
     core_ = std::make_unique<EngineCore>(
         *options,
         *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model_.get(), &device));
   }
 
-  void Submit(uint64_t id, const std::vector<int32_t>& prompt, int32_t max_tokens) {
+  void Submit(uint64_t id, const std::vector<int32_t>& prompt, int32_t max_tokens,
+              int32_t choices = 1) {
     v1::Submit submit = MakeSubmit(id, prompt, max_tokens);
+    submit.set_choice_count(choices);
     submit.set_ignore_eos(true);
     submit.set_top_logprobs(0);
     core_->Submit(std::move(submit), 0, &events_);
@@ -93,9 +101,9 @@ class RealEngine {
     }
     for (const v1::TokenEvent& event : events_) {
       REQUIRE(event.finish() != v1::FINISH_REASON_ERROR);
-      outcome->answers[event.submission_id()].tokens.push_back(event.token_id());
-      outcome->answers[event.submission_id()].logprobs.push_back(
-          event.logprobs().chosen().logprob());
+      Answer& answer = outcome->answers[event.submission_id() + kChoice * event.choice()];
+      answer.tokens.push_back(event.token_id());
+      answer.logprobs.push_back(event.logprobs().chosen().logprob());
     }
     events_.clear();
     outcome->preemptions = core_->load().preemptions();
@@ -178,7 +186,8 @@ void CheckGolden(kernels::Device& device, const std::string& name, int64_t windo
   circumstances.twice = true;
   const Outcome cached = RunGolden(device, name, runs, circumstances);
   CheckSame(cached, alone, runs, true);
-  CHECK(cached.hit_tokens > 0);
+  // Nothing of a prompt is shared where its state is not.
+  CHECK((cached.hit_tokens > 0) == !KeepsStates(*ReadModelFolder(GoldenFolder(name).string())));
   circumstances.prefix_cache = false;
   const Outcome uncached = RunGolden(device, name, runs, circumstances);
   CheckSame(uncached, alone, runs, true);
@@ -202,6 +211,16 @@ TEST_CASE("so it does where layers with a window keep blocks of their own") {
   CHECK(models >= 4);  // Mistral, Qwen2, SmolLM3 and EXAONE 4 at least
 }
 
+TEST_CASE("choices of one prompt have states of their own, and seats for a part of them at once") {
+  const std::vector<GoldenRun> runs = ReadGolden("qwen3_5");
+  Outcome outcome;
+  RealEngine engine(TestDevice(), "qwen3_5", {});
+  engine.Submit(0, runs[0].prompt, static_cast<int32_t>(runs[0].tokens.size()), /*choices=*/11);
+  engine.RunAll(&outcome);
+  CHECK(outcome.answers.size() == 11);
+  for (const auto& [id, answer] : outcome.answers) CHECK(answer.tokens == runs[0].tokens);
+}
+
 TEST_CASE("the emulated GPU gives them, too") {
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
@@ -210,7 +229,8 @@ TEST_CASE("the emulated GPU gives them, too") {
   const auto made = kernels::cuda::MakeCudaUnderTest(int64_t{256} << 20);
   REQUIRE(made.ok());
   // One of each kind, as the emulator is slow; model_golden_test has all.
-  for (const char* name : {"llama", "mistral_window", "llama_gptq", "mixtral_awq_bf16"}) {
+  for (const char* name :
+       {"llama", "mistral_window", "llama_gptq", "mixtral_awq_bf16", "qwen3_next"}) {
     CheckGolden(*made->device, name);
   }
   CheckGolden(*made->device, "qwen2_window", /*windows=*/8);

@@ -235,10 +235,12 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
       worker.staged = *std::move(staged);
     }
     v1::ConfigureRequest& request = requests_[i];
-    const int64_t block_bytes = BlockBytesOf(request.model(), request.share(), /*element_bytes=*/4,
-                                             kBlockTokens, /*windows_apart=*/false)
-                                    .common;
-    request.set_kv_cache_bytes((options.kv_blocks + static_cast<int64_t>(i)) * block_bytes);
+    const v1::WorkerShare& share = request.share();
+    const KvBlockBytes bytes = BlockBytesOf(request.model(), share, /*element_bytes=*/4,
+                                            kBlockTokens, /*windows_apart=*/false);
+    const KvBlocks blocks(options.kv_blocks + static_cast<int64_t>(i), 0,
+                          bytes.seat > 0 ? request.max_sequences() : 0);
+    request.set_kv_cache_bytes(BytesOf(blocks, bytes));
     request.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
   }
   Form();
@@ -277,14 +279,14 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
   setup.load_model = Model::Load;
   setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("same"); };
   setup.clock = NowSeconds;
-  setup.join = [&](const v1::ConfigureRequest& request, int32_t kv_blocks,
-                   const FormationTimes& times, const JoinWatch& watch) {
+  setup.join = [&](const v1::ConfigureRequest& request, KvBlocks kv, const FormationTimes& times,
+                   const JoinWatch& watch) {
     const auto open = [&](int peer, v1::LinkKind kind) {
       auto link = pairs.Open(member, peer, kind);
       if (link.ok() && kind == v1::LINK_KIND_BULK) (*link)->CountInto(worker.bulk);
       return link;
     };
-    return Formation::Join(request, kv_blocks, open, times, watch.cancelled,
+    return Formation::Join(request, kv, open, times, watch.cancelled,
                            kernels::GroupMakerOf(*worker.device));
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;

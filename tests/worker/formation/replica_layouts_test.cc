@@ -53,7 +53,7 @@ int64_t MaxWidth(const std::string& model) {
   const auto shape = ReadModelFolder(GoldenFolder(model).string());
   REQUIRE(shape.ok());
   const v1::LayerKind& kind = shape->kinds(0);
-  const int64_t heads = kind.attention().heads();
+  const int64_t heads = kind.has_delta() ? kind.delta().key_heads() : kind.attention().heads();
   if (kind.ffn().has_experts()) return std::min<int64_t>(heads, kind.ffn().experts().count());
   if (!KeepsInt4(*shape)) return heads;
   return std::min<int64_t>(heads, kind.ffn().width() / shape->quantization().group_size());

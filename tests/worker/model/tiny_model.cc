@@ -135,6 +135,7 @@ v1::WorkerShare WholeShare(const v1::Model& model) {
     v1::LayerShare& part = *share.add_kinds();
     part.mutable_query_heads()->set_end(kind.attention().heads());
     part.mutable_kv_heads()->set_end(kind.attention().kv_heads());
+    part.mutable_key_groups()->set_end(kind.delta().key_heads());
     part.mutable_ffn_columns()->set_end(kind.ffn().width());
     part.mutable_experts()->set_end(kind.ffn().experts().count());
   }
@@ -184,7 +185,11 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
   model_ = *std::move(model);
 
   const int64_t blocks = kSequences * table_width;
-  auto kv = device_->Allocate(blocks * model_->KvBlockBytes(block_tokens_));
+  const KvBlocks cut = {blocks, 0, KeepsStates(*shape) ? kSequences + 1 : 0};
+  const KvBlockBytes bytes =
+      BlockBytesOf(*shape, WholeShare(*shape), kernels::SizeInBytes(options.kv_dtype),
+                   block_tokens_, /*windows_apart=*/false);
+  auto kv = device_->Allocate(BytesOf(cut, bytes));
   auto inputs = device_->Allocate(64 * kMaxTokens * static_cast<int64_t>(sizeof(int32_t)));
   REQUIRE(kv.ok());
   REQUIRE(inputs.ok());
@@ -194,7 +199,7 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
   const std::vector<std::byte> nan(kv_memory_.size_bytes(), std::byte{0xff});
   REQUIRE(stream_->CopyToDevice(kv_memory_.data(), nan.data(), kv_memory_.size_bytes()).ok());
   REQUIRE(stream_->Synchronize().ok());
-  REQUIRE(model_->AttachKv(kv_memory_.data(), blocks, block_tokens_).ok());
+  REQUIRE(model_->AttachKv(kv_memory_.data(), cut, block_tokens_).ok());
 }
 
 std::vector<std::vector<float>> TinyModel::Run(const std::vector<Chunk>& chunks, int64_t padding) {
@@ -208,7 +213,7 @@ std::vector<std::vector<float>> TinyModel::Run(const std::vector<Chunk>& chunks,
 std::vector<std::vector<float>> TinyModel::RunFor(const std::vector<int32_t>& wanted,
                                                   const std::vector<Chunk>& chunks,
                                                   int64_t padding) {
-  std::vector<int32_t> ids, positions, lengths, slots, starts = {0}, contexts, tables;
+  std::vector<int32_t> ids, positions, lengths, slots, starts = {0}, contexts, seats, tables;
   const auto width = static_cast<int32_t>((kMaxTokens + block_tokens_ - 1) / block_tokens_);
   for (const Chunk& chunk : chunks) {
     // Block b of sequence s is b * kSequences + s, backwards on odd sequences.
@@ -228,6 +233,7 @@ std::vector<std::vector<float>> TinyModel::RunFor(const std::vector<int32_t>& wa
     starts.push_back(static_cast<int32_t>(ids.size()));
     contexts.push_back(
         static_cast<int32_t>(chunk.first_position + static_cast<int64_t>(chunk.tokens.size())));
+    seats.push_back(kSequences - chunk.sequence);  // seat 0 is nobody's
     tables.insert(tables.end(), table.begin(), table.end());
   }
   const auto rows = static_cast<int64_t>(wanted.size());
@@ -240,7 +246,7 @@ std::vector<std::vector<float>> TinyModel::RunFor(const std::vector<int32_t>& wa
   StepArrays arrays;
   const size_t offsets[] = {arrays.Add(ids),    arrays.Add(positions), arrays.Add(lengths),
                             arrays.Add(slots),  arrays.Add(starts),    arrays.Add(contexts),
-                            arrays.Add(wanted), arrays.Add(tables)};
+                            arrays.Add(wanted), arrays.Add(tables),    arrays.Add(seats)};
   const auto bytes = static_cast<int64_t>(arrays.all().size() * sizeof(int32_t));
   REQUIRE(bytes <= inputs_.size_bytes());
   REQUIRE(stream_->CopyToDevice(inputs_.data(), arrays.all().data(), bytes).ok());
@@ -255,6 +261,7 @@ std::vector<std::vector<float>> TinyModel::RunFor(const std::vector<int32_t>& wa
                            .query_starts = view(4, {sequences + 1}),
                            .context_lengths = view(5, {sequences}),
                            .block_tables = view(7, {sequences, width}),
+                           .seats = view(8, {sequences}),
                            .logit_rows = view(6, {rows})};
   const absl::Status forward = model_->Forward(step, *stream_);
   INFO(forward.ToString());

@@ -25,7 +25,13 @@ struct TestStep {
     for (kvcache::BlockTable* table : {&first, &second}) REQUIRE(table->Grow(12));
     arrays.Begin();
     const std::vector<int32_t> tokens = {5, 6, 7, 8, 9, 10, 11, 12, 13};
-    arrays.AddSequence({tokens, 4, 6, 1, &first});
+    arrays.AddSequence({.tokens = tokens,
+                        .prompt_tokens = 4,
+                        .first = 6,
+                        .rows = 1,
+                        .blocks = &first,
+                        .seat = 3,
+                        .seat_owner = uint64_t{1} << 40});
     arrays.AddSequence({tokens, 9, 0, 9, &second});
     arrays.AddLogitRow(0);
     arrays.AddLogitRow(9);
@@ -73,6 +79,8 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(Values(a.context_lengths()) == Values(step.arrays.context_lengths()));
   CHECK(Values(a.padded_tables()) == Values(step.arrays.padded_tables()));
   CHECK(Values(a.logit_rows()) == std::vector<int32_t>{0, 9, 4});
+  CHECK(Values(a.seats()) == std::vector<int32_t>{3, -1});
+  CHECK(a.seat_owners()[0] == uint64_t{1} << 40);
   REQUIRE(work.samples.size() == 2);
   CHECK(work.samples[0].params->seed() == 77);
   CHECK(work.samples[0].choice == 3);
@@ -114,6 +122,8 @@ TEST_CASE("a descriptor that is no step of these limits is refused by its field"
   CHECK_THAT(refusal([](Message* m) { m->set_query_starts(1, 11); }),
              Catch::Contains("query_starts"));
   CHECK_THAT(refusal([](Message* m) { m->set_logit_rows(0, 10); }), Catch::Contains("logit_rows"));
+  CHECK_THAT(refusal([](Message* m) { m->add_seats(1); }), Catch::Contains("seats is 3"));
+  CHECK_THAT(refusal([](Message* m) { m->clear_seats(); }), Catch::Contains("seat_owners is 2"));
   CHECK_THAT(refusal([](Message* m) { m->add_scores(); }), Catch::Contains("scores"));
   CHECK_THAT(refusal([](Message* m) { m->mutable_samples(0)->add_history_ids(1); }),
              Catch::Contains("history"));
