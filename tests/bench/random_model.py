@@ -1,9 +1,11 @@
-"""Writes a Llama with random bfloat16 weights, with the shipped model's tokenizer. Standard library only.
+"""Writes a Llama or a Qwen3.5 with random bfloat16 weights, with the shipped model's tokenizer. Standard library only.
 
 write(FOLDER, layers=..., hidden=..., heads=..., kv_heads=..., ffn=..., context=...) -> bytes of weights
 `vocabulary`: more tokens than the shipped tokenizer has; the others get made-up texts, which no text becomes.
 `tied`: the embedding is the head too. `files`: safetensors files of about equal size, with an index where there are several.
 `zeros`: weights of zero instead, which are written in no time and take no room where the file system keeps holes.
+`delta`: (key heads, value heads, width of each) of gated delta nets: all layers but every fourth one have them, and those
+are Qwen3.5's; `head_dim`: where it is not hidden / heads.
 """
 
 import array
@@ -52,16 +54,42 @@ def write_file(path, shapes, numbers):
             if len(shape) == 1:
                 file.write(b"\x80\x3f" * shape[0])  # norms of one
             else:
-                for _ in range(shape[0]):
-                    file.write(numbers.take(shape[1]))
+                for _ in range(math.prod(shape[:-1])):
+                    file.write(numbers.take(shape[-1]))
+
+
+def attention_shapes(hidden, heads, kv_heads, head_dim, gated):
+    return {"self_attn.q_proj": ((2 if gated else 1) * heads * head_dim, hidden),
+            "self_attn.k_proj": (kv_heads * head_dim, hidden), "self_attn.v_proj": (kv_heads * head_dim, hidden),
+            "self_attn.o_proj": (hidden, heads * head_dim),
+            **({"self_attn.q_norm": (head_dim,), "self_attn.k_norm": (head_dim,)} if gated else {})}
+
+
+def delta_shapes(hidden, key_heads, value_heads, width):
+    channels = (2 * key_heads + value_heads) * width
+    return {"linear_attn.in_proj_qkv": (channels, hidden), "linear_attn.in_proj_z": (value_heads * width, hidden),
+            "linear_attn.in_proj_b": (value_heads, hidden), "linear_attn.in_proj_a": (value_heads, hidden),
+            "linear_attn.conv1d": (channels, 1, 4), "linear_attn.norm": (width,),
+            "linear_attn.out_proj": (hidden, value_heads * width)}
+
+
+def hybrid_config(delta):
+    key_heads, value_heads, width = delta
+    return {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "full_attention_interval": 4,
+            "linear_num_key_heads": key_heads, "linear_num_value_heads": value_heads, "linear_key_head_dim": width,
+            "linear_value_head_dim": width, "linear_conv_kernel_dim": 4, "rms_norm_eps": 1e-6,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}}
 
 
 def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None, seed=1, tied=False, files=1,
-          zeros=False):
+          zeros=False, delta=None, head_dim=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((SHIPPED / "config.json").read_text())
-    head_dim = hidden // heads
+    head_dim = head_dim or hidden // heads
+    if delta is not None:
+        config = {key: config[key] for key in ("vocab_size", "bos_token_id", "eos_token_id", "torch_dtype")}
+        config.update(hybrid_config(delta), hidden_act="silu")
     config.update(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, head_dim=head_dim,
                   num_key_value_heads=kv_heads, intermediate_size=ffn, max_position_embeddings=context,
                   tie_word_embeddings=tied, vocab_size=vocabulary or config["vocab_size"])
@@ -77,14 +105,16 @@ def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None
         shapes["lm_head.weight"] = (config["vocab_size"], hidden)
     for i in range(layers):
         at = f"model.layers.{i}."
+        attends = delta is None or i % 4 == 3
+        mixer = (attention_shapes(hidden, heads, kv_heads, head_dim, gated=delta is not None) if attends
+                 else delta_shapes(hidden, *delta))
         shapes.update({
             at + "input_layernorm.weight": (hidden,), at + "post_attention_layernorm.weight": (hidden,),
-            at + "self_attn.q_proj.weight": (heads * head_dim, hidden),
-            at + "self_attn.k_proj.weight": (kv_heads * head_dim, hidden),
-            at + "self_attn.v_proj.weight": (kv_heads * head_dim, hidden),
-            at + "self_attn.o_proj.weight": (hidden, heads * head_dim),
+            **{f"{at}{name}.weight": shape for name, shape in mixer.items()},
             at + "mlp.gate_proj.weight": (ffn, hidden), at + "mlp.up_proj.weight": (ffn, hidden),
             at + "mlp.down_proj.weight": (hidden, ffn)})
+        if not attends:
+            shapes.update({at + "linear_attn.A_log": (delta[1],), at + "linear_attn.dt_bias": (delta[1],)})
     sizes = {name: 2 * math.prod(shape) for name, shape in shapes.items()}
     total = sum(sizes.values())
     parts, begin = [{} for _ in range(files)], 0

@@ -1,0 +1,79 @@
+"""A Qwen3.5 with random weights: a worker alone serves it, and so do a stage of gated delta nets alone and one that
+attends. Choices and repeated prompts get the tokens of the first one."""
+
+import json
+import sys
+
+import cluster
+from cluster import Cluster, running, wait_for
+
+sys.path.insert(0, "tests/bench")
+import random_model  # noqa: E402
+
+LAYERS, HEADS, KV_HEADS, FFN, VOCABULARY, KEY_GROUPS = 4, 4, 2, 192, 512, 4
+FLOAT32 = ("--dtype", "float32")
+PROMPTS = ["Count from 3 to 90.", "What is the colour of the sky over the sea in the evening? " * 4, "No"]
+WORKERS = ["w0", "w1"]
+
+
+def write(folder):
+    random_model.write(folder, layers=LAYERS, hidden=128, heads=HEADS, kv_heads=KV_HEADS, head_dim=32, ffn=FFN, context=512,
+                       delta=(KEY_GROUPS, 2 * KEY_GROUPS, 16))
+    return str(folder)
+
+
+def share(model, first, end):
+    delta = {"key_groups": {"end": KEY_GROUPS}}
+    attention = {"query_heads": {"end": HEADS}, "kv_heads": {"end": KV_HEADS}}
+    kinds = [{"ffn_columns": {"end": FFN}, **(delta if "delta" in kind else attention)} for kind in model["kinds"]]
+    return {"layers": {"begin": first, "end": end}, "kinds": kinds, "holds_embedding": first == 0,
+            "holds_head": end == LAYERS, "vocabulary_rows": {"end": VOCABULARY}}
+
+
+def write_plan(path, model, stages):
+    """`stages`: (first layer, end), a worker each."""
+    planned = [{"workers": [{"device": name + "/0", "share": share(model, *layers), "kv_bytes": str(4 << 20)}]}
+               for name, layers in zip(WORKERS, stages)]
+    path.write_text(json.dumps({
+        "model": model, "replicas": [{"name": "r0", "role": "REPLICA_ROLE_BOTH", "stages": planned}],
+        "routing": [{"prefill_replica": "r0", "decode_replica": "r0", "share": 1.0}]}))
+    return str(path)
+
+
+def ask(c, prompt, **more):
+    status, _, text = c.request("POST", "/v1/completions", {
+        "prompt": prompt, "max_tokens": 40, "ignore_eos": True, "return_token_ids": True, "temperature": 0, **more})
+    assert status == 200, text
+    return json.loads(text)
+
+
+def tokens(c):
+    return [choice["token_ids"] for prompt in PROMPTS for choice in ask(c, prompt, n=2)["choices"]]
+
+
+def test_one_worker_and_two_stages_give_the_same_tokens(tmp):
+    folder = write(tmp / "model")
+    with running(*FLOAT32, workers=1, model=folder) as c:
+        model = c.status()["plan"]["model"]
+        assert ["delta" in kind for kind in model["kinds"]] == [True, False], model["kinds"]
+        alone = tokens(c)
+        assert alone[0::2] == alone[1::2], "choices differ"
+        assert len({tuple(one) for one in alone}) == len(PROMPTS)
+        again = ask(c, PROMPTS[1])
+        assert again["choices"][0]["token_ids"] == alone[2]
+        details = again["usage"].get("prompt_tokens_details") or {}
+        assert not details.get("cached_tokens"), again["usage"]
+        assert "prefix cache: off" in c.log("w0"), c.log("w0")
+    plan = write_plan(tmp / "plan.json", model, [(0, 3), (3, 4)])
+    c = Cluster("--plan", plan, *FLOAT32, workers=0, model=folder)
+    try:
+        for worker in WORKERS:
+            c.start_worker(worker)
+        wait_for("the replica", lambda: c.replicas() == ["r0"])
+        assert tokens(c) == alone
+    except BaseException:
+        for process in c.processes:
+            print(f"--- {process}\n{c.log(process)}", flush=True)
+        raise
+    finally:
+        c.stop()

@@ -1,0 +1,103 @@
+// Plans for models whose layers keep a state of each sequence: states are counted, as many
+// sequences run as have room for theirs, and nobody computes prompts for others.
+#include <catch2/catch.hpp>
+#include <string>
+
+#include "proto/layers/kv_sizes.h"
+#include "proto/layers/layers.h"
+#include "scheduler/planner/planner.h"
+#include "scheduler/planner/preference.h"
+#include "tests/scheduler/planner/written_input.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+// Qwen3.6-27B: three gated delta nets, then a layer that attends, and so on.
+v1::Model Qwen27B() {
+  v1::Model model;
+  model.set_name("Qwen3.6-27B");
+  model.set_architecture("Qwen3_5ForCausalLM");
+  model.set_hidden(5120);
+  model.set_vocabulary(248320);
+  model.set_max_positions(262144);
+  model.set_dtype(v1::DATA_TYPE_BFLOAT16);
+  v1::LayerKind attends, delta;
+  attends.mutable_ffn()->set_width(17408);
+  attends.mutable_ffn()->set_gated(true);
+  delta = attends;
+  attends.mutable_attention()->set_heads(24);
+  attends.mutable_attention()->set_kv_heads(4);
+  attends.mutable_attention()->set_head_dim(256);
+  attends.mutable_attention()->set_output_gate(true);
+  delta.mutable_delta()->set_key_heads(16);
+  delta.mutable_delta()->set_value_heads(48);
+  delta.mutable_delta()->set_key_dim(128);
+  delta.mutable_delta()->set_value_dim(128);
+  delta.mutable_delta()->set_conv_taps(4);
+  for (int64_t layer = 0; layer < 64; layer += 4) {
+    AppendLayers(delta, 3, &model);
+    AppendLayers(attends, 1, &model);
+  }
+  return model;
+}
+
+PlannerInput Input(const std::string& devices) {
+  PlannerInput input =
+      tests::WrittenInput("machines: [{name: a, devices: [" + devices + "]}]", "Llama-3-8B");
+  input.model = Qwen27B();
+  return input;
+}
+
+PlannerOptions Options() {
+  PlannerOptions options;
+  options.preference = UsualPreference();
+  options.simulate = false;
+  return options;
+}
+
+// What a worker with this share and these bytes has seats for.
+KvBlocks CutOf(const v1::Model& model, const v1::PlannedWorker& worker, int64_t sequences) {
+  const KvBlockBytes block = BlockBytesOf(model, worker.share(), 2, 64, /*windows_apart=*/false);
+  return CutKv(worker.kv_bytes(), block, {64, 0, model.max_positions(), sequences, 2048});
+}
+
+}  // namespace
+
+TEST_CASE("a replica runs as many sequences as its workers cut seats for") {
+  const std::string devices =
+      GENERATE("{kind: H100-SXM, count: 1}", "{kind: L40S, count: 2}", "{kind: RTX4090, count: 4}");
+  INFO(devices);
+  const PlannerInput input = Input(devices);
+  const auto plan = MakePlan(input, Options());
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() > 0);
+  for (const v1::Replica& replica : plan->replicas()) {
+    CHECK(replica.role() == v1::REPLICA_ROLE_BOTH);
+    const int64_t tokens = replica.prediction().kv_capacity_tokens();
+    INFO(replica.max_sequences() << " sequences, KV for " << tokens << " tokens");
+    CHECK(replica.max_sequences() >= 1);
+    CHECK(tokens >= replica.max_sequences() * kTypicalTokens);
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        INFO(worker.ShortDebugString());
+        const KvBlocks cut = CutOf(input.model, worker, replica.max_sequences());
+        CHECK(cut.seats == replica.max_sequences());
+        CHECK(cut.common * 64 >= tokens - 64);
+      }
+    }
+  }
+}
+
+TEST_CASE("no replica computes prompts for others, and who asks for that hears why") {
+  const PlannerInput input = Input("{kind: H100-SXM, count: 2}");
+  PlannerOptions options = Options();
+  options.require_split = true;
+  const auto plan = MakePlan(input, options);
+  CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(plan.status().message()),
+             Contains("Qwen3.6-27B") && Contains("keep states") && Contains("not handed over"));
+}
+
+}  // namespace tessera::scheduler
