@@ -157,7 +157,9 @@ std::string ListModels() {
   for (const std::string_view format : FormatTexts()) text += StrCat("  ", format, "\n");
   return text +
          "  (4 bits and fewer are kept as codes where that is exact, others decoded when read)\n"
-         "weights, in GGUF files: Q8_0, Q4_0, Q4_1, Q4_K, Q6_K, F16, BF16, F32\n"
+         "weights, in GGUF files: " +
+         GgufTypeTexts() +
+         "\n"
          "devices:\n"
          "  CPUs (x86-64); NVIDIA GPUs from compute capability 7.5 on\n"
          "tessera models PATH says what one checkpoint is\n";

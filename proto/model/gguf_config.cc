@@ -19,6 +19,7 @@ using nlohmann::json;
 
 constexpr size_t kMaxShown = 60;
 constexpr int64_t kMaxLayersLooked = 10'000;
+constexpr const char* kWeightsNorm = "expert_weights_norm";
 
 // Keys of an architecture that change nothing here: what they say stands elsewhere in the file, or
 // is of training.
@@ -53,9 +54,9 @@ class ConfigWriter {
     }
     config_["architectures"] = {std::string(family->architecture)};
     WriteSizes(family->gguf);
-    WriteExperts(experts);
-    WriteAttention();
-    WriteRope();
+    WriteExperts(family->gguf, experts);
+    WriteAttention(family->gguf.scaled_by_head);
+    WriteRope(*family);
     WriteIds();
     WriteFacts(family->gguf);
     RefuseOthers();
@@ -88,8 +89,11 @@ class ConfigWriter {
   // What no key says.
   void WriteFacts(const GgufFacts& facts) {
     if (!status_.ok()) return;
-    config_.update(json::parse(facts.config));
-    if (facts.layers == layers_) config_.update(json::parse(facts.config_of_layers));
+    constexpr bool kMergeObjects = true;
+    config_.update(json::parse(facts.config), kMergeObjects);
+    if (facts.layers == layers_) {
+      config_.update(json::parse(facts.config_of_layers), kMergeObjects);
+    }
     for (const GgufFacts::Flag& flag : facts.flags) {
       if (!flag.key.empty()) config_[std::string(flag.key)] = FirstLayerHas(flag.tensor);
     }
@@ -166,6 +170,14 @@ class ConfigWriter {
     if (layers_ < 1 || layers_ > kMaxLayersLooked) {
       return Fail(StrCat(prefix_, "block_count"), StrCat("is ", layers_));
     }
+    // Layers that predict further tokens are counted, and left out here.
+    if (const int64_t* further = Find<int64_t>("nextn_predict_layers")) {
+      if (*further < 0 || *further >= layers_) {
+        return Fail(StrCat(prefix_, "nextn_predict_layers"), StrCat("is ", *further));
+      }
+      layers_ -= *further;
+      config_["num_hidden_layers"] = layers_;
+    }
     config_["vocab_size"] = table->shape[0];
     config_["tie_word_embeddings"] = header_.FindTensor("output.weight") == nullptr;
     CopyReal("attention.layer_norm_rms_epsilon", "rms_norm_eps");
@@ -175,17 +187,43 @@ class ConfigWriter {
     }
   }
 
-  void WriteExperts(const int64_t* count) {
+  // Keys that config.json has under a name of the family's.
+  void CopyKeys(const GgufFacts& facts) {
+    for (const GgufFacts::Key& key : facts.keys) {
+      if (key.gguf.empty()) continue;
+      const std::string whole = StrCat(prefix_, key.gguf), name(key.config);
+      read_.insert(whole);
+      if (name.empty()) continue;
+      if (const auto* real = header_.Find<double>(whole)) config_[name] = *real;
+      const auto* integer = header_.Find<int64_t>(whole);
+      if (integer == nullptr) {
+        if (header_.keys.contains(whole) && !config_.contains(name)) {
+          Fail(whole, "is no number: not supported");
+        }
+        continue;
+      }
+      config_[name] = *integer;
+      if (key.gguf == kWeightsNorm) config_[name] = *integer != 0;
+    }
+  }
+
+  void WriteExperts(const GgufFacts& facts, const int64_t* count) {
+    if (!status_.ok()) return;
     const int64_t* used = Find<int64_t>("expert_used_count");
     const int64_t* width = Find<int64_t>("expert_feed_forward_length");
-    for (const std::string_view key :
-         {"expert_shared_count", "expert_shared_feed_forward_length", "expert_group_count",
-          "expert_group_used_count", "leading_dense_block_count", "nextn_predict_layers"}) {
-      Refuse(key, 0);
+    CopyKeys(facts);
+    for (const auto& [key, neutral] :
+         {std::pair("expert_shared_count", 0), std::pair("expert_shared_feed_forward_length", 0),
+          std::pair("expert_group_count", 0), std::pair("expert_group_used_count", 0),
+          std::pair("leading_dense_block_count", 0), std::pair("nextn_predict_layers", 0),
+          std::pair("interleave_moe_layer_step", 1), std::pair("expert_weights_scale", 1),
+          std::pair(kWeightsNorm, 1)}) {
+      const bool known =
+          std::any_of(facts.keys.begin(), facts.keys.end(),
+                      [key = std::string_view(key)](auto& one) { return one.gguf == key; });
+      if (!known) Refuse(key, neutral);
     }
-    Refuse("expert_weights_scale", 1);
-    Refuse("expert_weights_norm", 1);
-    Refuse("expert_gating_func", 1);
+    Refuse("expert_gating_func", static_cast<double>(facts.gating));
     if (count == nullptr || *count <= 0) return;
     if (used == nullptr) return Fail(StrCat(prefix_, "expert_used_count"), "is missing");
     config_["num_experts"] = *count;
@@ -193,7 +231,7 @@ class ConfigWriter {
     if (width != nullptr) config_["moe_intermediate_size"] = *width;
   }
 
-  void WriteAttention() {
+  void WriteAttention(bool scaled_by_head) {
     if (!status_.ok()) return;
     CopyInteger("attention.head_count", "num_attention_heads", true);
     if (!status_.ok()) return;
@@ -210,6 +248,7 @@ class ConfigWriter {
                   StrCat("is ", *values, ", attention.key_length ", head_dim_, ": not supported"));
     }
     config_["head_dim"] = head_dim_;
+    if (scaled_by_head) config_["query_pre_attn_scalar"] = head_dim_;
     CopyInteger("attention.sliding_window", "sliding_window");
     Refuse("attention.clamp_kqv", 0);
     Refuse("attention.max_alibi_bias", 0);
@@ -217,12 +256,12 @@ class ConfigWriter {
     config_["mlp_bias"] = FirstLayerHas("ffn_up.bias");
   }
 
-  void WriteRope() {
+  void WriteRope(const Family& family) {
     if (!status_.ok()) return;
     CopyReal("rope.freq_base", "rope_theta");
     const int64_t* dimensions = Find<int64_t>("rope.dimension_count");
     const int64_t rotated = dimensions == nullptr ? head_dim_ : *dimensions;
-    if (rotated != head_dim_) {
+    if (rotated != head_dim_ || family.partial_rotary > 0) {
       config_["partial_rotary_factor"] =
           static_cast<double>(rotated) / static_cast<double>(head_dim_);
     }
@@ -255,7 +294,9 @@ class ConfigWriter {
     Refuse("rope.scaling.yarn_attn_factor", 1);
     WriteFactors(attention, scaling);
     // The length that llama.cpp stretches to with it is the file's own.
-    if (scaling.value("rope_type", "") == "linear" && !ShrinkContext(scaling)) return;
+    const bool lengthens =
+        family.gguf.linear_lengthens && scaling.value("rope_type", "") == "linear";
+    if (lengthens && !ShrinkContext(scaling)) return;
     if (scaling.contains("rope_type")) config_["rope_scaling"] = std::move(scaling);
   }
 

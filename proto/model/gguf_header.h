@@ -40,6 +40,7 @@ struct GgufTensor {
   std::vector<int64_t> shape;      // the length of a row last
   int64_t begin = 0;               // of its bytes, from the start of the file
   int64_t end = 0;
+  size_t file = 0;  // of the model's files (gguf_parts.h)
 };
 
 // Integers and truth values of any width are int64_t; what is beyond it is its largest number.

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,6 +14,8 @@
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/families.h"
 #include "proto/model/gguf_config.h"
+#include "proto/model/gguf_names.h"
+#include "proto/model/gguf_parts.h"
 #include "proto/model/model_config.h"
 #include "proto/model/tensor_walk.h"
 #include "third_party/absl/str_cat.h"
@@ -24,105 +27,48 @@ namespace fs = std::filesystem;
 
 constexpr int32_t kBlockInputs = 32;  // columns of ranks begin between so many
 
-// Types that workers on every device keep as codes, and the bytes of a weight there with its
-// scales: 4 bytes for 32 inputs; of Q4_K 2 bytes for 32 and 4 for 256. GPUs decode Q6_K, whose
-// groups of 16 they have no kernel for, so it is planned as if it were decoded everywhere.
+// Types that workers on every device keep as codes, in the same form where `form` is the same, and
+// the bytes of a weight there with its scales: 4 bytes for a group's inputs, 32, of Q3_K 16; of
+// Q4_K 2 bytes for 32 and 4 for 256, of Q2_K 2 for 16. GPUs decode Q6_K, whose groups of 16 they
+// have no kernel for, so it is planned as if it were decoded everywhere.
+enum class Form { kInt4, kInt4Thirds, kPairs, kPairsOf256, kPairsOf256Small, kInt8 };
 struct KeptType {
   std::string_view name;
+  Form form;
   double element_bytes;
 };
-constexpr std::array kKeptTypes = {KeptType{"Q4_0", 0.625}, KeptType{"Q4_1", 0.625},
-                                   KeptType{"Q4_K", 0.578125}, KeptType{"Q8_0", 1.125}};
+constexpr std::array kKeptTypes = {KeptType{"Q4_0", Form::kInt4, 0.625},
+                                   KeptType{"Q4_1", Form::kPairs, 0.625},
+                                   KeptType{"Q3_K", Form::kInt4Thirds, 0.75},
+                                   KeptType{"Q4_K", Form::kPairsOf256, 0.578125},
+                                   KeptType{"Q2_K", Form::kPairsOf256Small, 0.640625},
+                                   KeptType{"Q5_0", Form::kInt8, 1.125},
+                                   KeptType{"Q8_0", Form::kInt8, 1.125},
+                                   KeptType{"IQ4_NL", Form::kInt8, 1.125},
+                                   KeptType{"IQ4_XS", Form::kInt8, 1.125},
+                                   KeptType{"MXFP4", Form::kInt8, 1.125}};
+
+const KeptType* FindKeptType(std::string_view name) {
+  const auto found = std::find_if(kKeptTypes.begin(), kKeptTypes.end(),
+                                  [&](const KeptType& type) { return type.name == name; });
+  return found == kKeptTypes.end() ? nullptr : &*found;
+}
 
 bool IsPlain(std::string_view dtype) { return dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
 
-// A tensor of a layer in GGUF, and where its name stands in a family.
-struct LayerSlot {
-  std::string_view gguf;  // behind "blk.<index>."
-  std::string_view TensorNames::*name;
-};
-
-constexpr std::array kSlots = {LayerSlot{"attn_norm", &TensorNames::attention_norm},
-                               LayerSlot{"post_attention_norm", &TensorNames::attention_after_norm},
-                               LayerSlot{"attn_q", &TensorNames::q},
-                               LayerSlot{"attn_k", &TensorNames::k},
-                               LayerSlot{"attn_v", &TensorNames::v},
-                               LayerSlot{"attn_qkv", &TensorNames::qkv},
-                               LayerSlot{"attn_output", &TensorNames::o},
-                               LayerSlot{"attn_q_norm", &TensorNames::q_norm},
-                               LayerSlot{"attn_k_norm", &TensorNames::k_norm},
-                               LayerSlot{"ffn_norm", &TensorNames::ffn_norm},
-                               LayerSlot{"post_ffw_norm", &TensorNames::ffn_after_norm},
-                               LayerSlot{"ffn_gate", &TensorNames::gate},
-                               LayerSlot{"ffn_up", &TensorNames::up},
-                               LayerSlot{"ffn_down", &TensorNames::down},
-                               LayerSlot{"ffn_gate_inp", &TensorNames::router}};
-// Of all experts of a layer in one tensor.
-constexpr std::array kExpertSlots = {LayerSlot{"ffn_gate_exps", &TensorNames::expert_gate},
-                                     LayerSlot{"ffn_up_exps", &TensorNames::expert_up},
-                                     LayerSlot{"ffn_down_exps", &TensorNames::expert_down}};
-
-template <size_t kCount>
-const LayerSlot* FindSlot(const std::array<LayerSlot, kCount>& slots, std::string_view name) {
-  for (const LayerSlot& slot : slots) {
-    if (slot.gguf == name) return &slot;
-  }
-  return nullptr;
-}
-
-// Names of a family's tensors for those of a GGUF file.
-class NameMap {
- public:
-  explicit NameMap(const Family& family) : facts_(family.gguf), names_(family.tensors) {}
-
-  // "" for a tensor that has no place in the family. `expert` is where a number of an expert goes.
-  std::string NameOf(std::string_view gguf, bool* of_experts) const {
-    *of_experts = false;
-    const size_t dot = gguf.rfind('.');
-    if (dot == std::string_view::npos) return "";
-    const std::string_view base = gguf.substr(0, dot), suffix = gguf.substr(dot);
-    if (base == "token_embd") return StrCat(names_.roots[0], names_.embedding, suffix);
-    if (base == "output_norm") return StrCat(names_.roots[0], names_.final_norm, suffix);
-    if (base == "output") return StrCat(names_.head, suffix);
-    constexpr std::string_view kLayer = "blk.";
-    const size_t end = base.find('.', kLayer.size());
-    if (!base.starts_with(kLayer) || end == std::string_view::npos) return "";
-    const std::string_view index = base.substr(kLayer.size(), end - kLayer.size());
-    const std::string place = OfLayer(base.substr(end + 1), of_experts);
-    if (place.empty()) return "";
-    return StrCat(names_.roots[0], names_.layers, ".", index, ".", place, suffix);
-  }
-
-  static constexpr std::string_view kExpertMark = "<expert>";
-
- private:
-  std::string OfLayer(std::string_view name, bool* of_experts) const {
-    if (name == facts_.ffn_norm) return std::string(names_.ffn_norm);
-    if (name == "ffn_up" && !names_.gate_up.empty()) return std::string(names_.gate_up);
-    if (const LayerSlot* slot = FindSlot(kSlots, name)) return std::string(names_.*slot->name);
-    const LayerSlot* slot = FindSlot(kExpertSlots, name);
-    if (slot == nullptr || names_.experts.empty()) return "";
-    *of_experts = true;
-    return StrCat(names_.experts, ".", kExpertMark, ".", names_.*slot->name);
-  }
-
-  const GgufFacts& facts_;
-  const TensorNames& names_;
-};
-
 struct Opened {
-  GgufHeader header;
+  GgufParts parts;
   const Family* family = nullptr;
   nlohmann::json config;
 };
 
 // The numbers of a small tensor of F32; empty where there is none.
-absl::StatusOr<std::vector<double>> ReadNumbers(const fs::path& path, const GgufHeader& header,
-                                                std::string_view name) {
+absl::StatusOr<std::vector<double>> ReadNumbers(const GgufParts& parts, std::string_view name) {
   constexpr int64_t kMaxNumbers = 4096;
   std::vector<double> numbers;
-  const GgufTensor* tensor = header.FindTensor(name);
+  const GgufTensor* tensor = parts.whole.FindTensor(name);
   if (tensor == nullptr) return numbers;
+  const fs::path& path = parts.files[tensor->file];
   const int64_t count = (tensor->end - tensor->begin) / 4;
   if (tensor->type->name != "F32" || count > kMaxNumbers) {
     return absl::InvalidArgumentError(StrCat(
@@ -146,18 +92,19 @@ absl::StatusOr<std::vector<double>> ReadNumbers(const fs::path& path, const Gguf
 
 absl::StatusOr<Opened> Open(const fs::path& path) {
   Opened opened;
-  absl::StatusOr<GgufHeader> header = ReadGgufHeader(path);
-  if (!header.ok()) return header.status();
-  opened.header = *std::move(header);
+  absl::StatusOr<GgufParts> parts = ReadGgufParts(path);
+  if (!parts.ok()) return parts.status();
+  opened.parts = *std::move(parts);
   GgufRopeFactors factors;
   for (const auto& [name, numbers] : {std::pair("rope_freqs.weight", &factors.all),
                                       std::pair("rope_factors_short.weight", &factors.short_),
                                       std::pair("rope_factors_long.weight", &factors.long_)}) {
-    auto read = ReadNumbers(path, opened.header, name);
+    auto read = ReadNumbers(opened.parts, name);
     if (!read.ok()) return read.status();
     *numbers = *std::move(read);
   }
-  absl::StatusOr<nlohmann::json> config = GgufConfig(opened.header, factors, path.string());
+  absl::StatusOr<nlohmann::json> config =
+      GgufConfig(opened.parts.whole, factors, opened.parts.files[0].string());
   if (!config.ok()) return config.status();
   opened.config = *std::move(config);
   opened.family = FindFamily(opened.config["architectures"][0].get<std::string>());
@@ -177,7 +124,7 @@ struct MatrixCounts {
   std::map<int64_t, Layer> layers;
 };
 
-// Parts that are computed as one matrix are kept as codes where all are of one type.
+// Parts that are computed as one matrix are kept as codes where all are kept alike.
 MatrixCounts CountMatrices(const std::vector<SafetensorsEntry>& entries, const TensorNames& names,
                            const v1::Model& model) {
   std::map<std::string_view, std::string_view> types;
@@ -200,13 +147,15 @@ MatrixCounts CountMatrices(const std::vector<SafetensorsEntry>& entries, const T
     if (tensor.layer < 0 || router) return absl::OkStatus();
     MatrixCounts::Layer& layer = counts.layers[tensor.layer];
     layer.elements += elements;
-    const auto kept = std::find_if(kKeptTypes.begin(), kKeptTypes.end(), [&](const KeptType& type) {
-      return kinds == std::set<std::string_view>{type.name};
-    });
-    if (kept == kKeptTypes.end()) {
-      layer.decoded += elements;
-    } else {
+    const KeptType* kept = kinds.empty() ? nullptr : FindKeptType(*kinds.begin());
+    const bool alike = kept != nullptr && std::all_of(kinds.begin(), kinds.end(), [&](auto name) {
+                         const KeptType* type = FindKeptType(name);
+                         return type != nullptr && type->form == kept->form;
+                       });
+    if (alike) {
       layer.code_bytes += elements * kept->element_bytes;
+    } else {
+      layer.decoded += elements;
     }
     return absl::OkStatus();
   };
@@ -240,29 +189,33 @@ void SetTypes(const MatrixCounts& counts, v1::Model* model) {
   quantization.set_decoded_part(most->second.decoded / most->second.elements);
 }
 
-std::vector<SafetensorsEntry> EntriesOf(const Opened& opened) {
-  const NameMap names(*opened.family);
+// In the file of that number; all: of all files.
+std::vector<SafetensorsEntry> EntriesOf(const Opened& opened, std::optional<size_t> file) {
   std::vector<SafetensorsEntry> entries;
-  for (const GgufTensor& tensor : opened.header.tensors) {
+  for (const GgufTensor& tensor : opened.parts.whole.tensors) {
+    if (file.has_value() && tensor.file != *file) continue;
     if (tensor.name.starts_with("rope_")) continue;  // is in the config
-    bool of_experts = false;
-    std::string name = names.NameOf(tensor.name, &of_experts);
-    SafetensorsEntry entry = {.name = name.empty() ? tensor.name : name,
+    const GgufPlace place = PlaceInFamily(*opened.family, tensor.name);
+    SafetensorsEntry entry = {.name = place.name.empty() ? tensor.name : place.name,
                               .dtype = std::string(tensor.type->name),
                               .shape = tensor.shape,
                               .begin = tensor.begin,
                               .end = tensor.end};
-    const bool split = of_experts && tensor.shape.size() == 3 && tensor.shape[0] >= 1 &&
-                       tensor.shape[0] <= kMaxExperts;
+    std::vector<int64_t>& shape = entry.shape;
+    if (place.dimensions == 1 && shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());
+    if (place.dimensions == 2 && shape.size() == 1) shape.insert(shape.begin(), 1);
+    const bool split =
+        place.of_experts && shape.size() == 3 && shape[0] >= 1 && shape[0] <= kMaxExperts;
     if (!split) {
       entries.push_back(std::move(entry));
       continue;
     }
-    entry.shape.erase(entry.shape.begin());
-    const int64_t bytes = (tensor.end - tensor.begin) / tensor.shape[0];
-    const size_t mark = name.find(NameMap::kExpertMark);
-    for (int64_t i = 0; i < tensor.shape[0]; ++i) {
-      entry.name = StrCat(name.substr(0, mark), i, name.substr(mark + NameMap::kExpertMark.size()));
+    shape.erase(shape.begin());
+    const int64_t experts = tensor.shape[0], bytes = (tensor.end - tensor.begin) / experts;
+    const std::string_view name = place.name;
+    const size_t mark = name.find(kGgufExpertMark);
+    for (int64_t i = 0; i < experts; ++i) {
+      entry.name = StrCat(name.substr(0, mark), i, name.substr(mark + kGgufExpertMark.size()));
       entry.begin = tensor.begin + i * bytes;
       entry.end = entry.begin + bytes;
       entries.push_back(entry);
@@ -272,13 +225,6 @@ std::vector<SafetensorsEntry> EntriesOf(const Opened& opened) {
 }
 
 }  // namespace
-
-TensorNames NamesInGguf(const TensorNames& names) {
-  TensorNames in_gguf = names;
-  in_gguf.norm_offset = 0;
-  in_gguf.qkv_rows = QkvRows::kBlocks;
-  return in_gguf;
-}
 
 absl::StatusOr<v1::Model> ReadGgufModel(const fs::path& path) {
   absl::StatusOr<Opened> opened = Open(path);
@@ -292,7 +238,7 @@ absl::StatusOr<v1::Model> ReadGgufModel(const fs::path& path) {
     }
   }
   const TensorNames names = NamesInGguf(opened->family->tensors);
-  const std::vector<SafetensorsEntry> entries = EntriesOf(*opened);
+  const std::vector<SafetensorsEntry> entries = EntriesOf(*opened, std::nullopt);
   const auto has = [&](const std::string& name) {
     return std::any_of(entries.begin(), entries.end(),
                        [&](const SafetensorsEntry& entry) { return entry.name == name; });
@@ -302,9 +248,11 @@ absl::StatusOr<v1::Model> ReadGgufModel(const fs::path& path) {
 }
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadGgufTensors(const fs::path& path) {
-  absl::StatusOr<Opened> opened = Open(path);
+  absl::StatusOr<Opened> opened = Open(FirstGgufPart(path));
   if (!opened.ok()) return opened.status();
-  return EntriesOf(*opened);
+  const std::vector<fs::path>& files = opened->parts.files;
+  const auto found = std::find(files.begin(), files.end(), path);
+  return EntriesOf(*opened, static_cast<size_t>(found - files.begin()));
 }
 
 }  // namespace tessera

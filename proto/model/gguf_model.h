@@ -1,8 +1,8 @@
 // A GGUF file as a model: its shape, and its tensors under the names that the family's own
 // checkpoints have, so that whoever reads weights finds them in either.
 //
-// Reads the file's header, and the few small tensors that say how positions are rotated.
-// Thread-safe. Errors name file, and key or tensor.
+// A file may be in parts, of which the first is named. Reads headers, and the few small tensors
+// that say how positions are rotated. Thread-safe. Errors name file, and key or tensor.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "proto/model.pb.h"
-#include "proto/model/families/tensor_names.h"
-#include "proto/model/gguf_header.h"
 #include "proto/model/safetensors_header.h"
 
 namespace tessera {
@@ -20,12 +18,9 @@ namespace tessera {
 // is not supported.
 absl::StatusOr<v1::Model> ReadGgufModel(const std::filesystem::path& path);
 
-// Entries have GgufType::name for a dtype. A tensor of all experts of a layer is one entry an
-// expert. Tensors that have no place in the family keep their names.
+// Of one file, which may be any part of a model. Entries have GgufType::name for a dtype. A tensor
+// of all experts of a layer is one entry an expert. Tensors that have no place in the family keep
+// their names.
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadGgufTensors(const std::filesystem::path& path);
-
-// How a family's tensors are named and stored in GGUF: norms as they multiply, q, k and v of one
-// matrix one below the other.
-TensorNames NamesInGguf(const TensorNames& names);
 
 }  // namespace tessera

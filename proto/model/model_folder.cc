@@ -9,6 +9,7 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
+#include "proto/model/gguf_header.h"
 #include "proto/model/gguf_model.h"
 #include "proto/model/model_config.h"
 #include "third_party/absl/str_cat.h"

@@ -15,6 +15,7 @@
 #include "proto/model/formats/stored_matrix.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/gguf_model.h"
+#include "proto/model/gguf_names.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/safetensors_header.h"
 #include "proto/model/tensor_walk.h"

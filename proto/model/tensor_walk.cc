@@ -333,6 +333,13 @@ class Walk {
                 experts.router_bias());
     if (experts.correction_bias()) VisitCorrection(experts.count());
     if (!names_.stacked_up.empty()) return VisitStacked(experts);
+    const auto bias = [&](std::string_view all, int64_t outputs, int64_t i) {
+      return TensorPart{.name = InLayer(all),
+                        .whole_name = true,
+                        .shape = {experts.count(), outputs},
+                        .rows = outputs,
+                        .order = {.first = i * outputs}};
+    };
     for (int64_t i = 0; i < experts.count() && status_.ok(); ++i) {
       const std::string name = StrCat(prefix_, names_.experts, ".", i, ".");
       VisitMatrix(TensorRole::kExpertUp,
@@ -341,6 +348,12 @@ class Walk {
                   false, i);
       VisitMatrix(TensorRole::kExpertDown,
                   {Matrix(StrCat(name, names_.expert_down), hidden, width)}, false, i);
+      if (!experts.biases()) continue;
+      VisitMatrix(TensorRole::kExpertUpBias,
+                  {bias(names_.expert_gate_bias, width, i), bias(names_.expert_up_bias, width, i)},
+                  false, i);
+      VisitMatrix(TensorRole::kExpertDownBias, {bias(names_.expert_down_bias, hidden, i)}, false,
+                  i);
     }
   }
 

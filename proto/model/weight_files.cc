@@ -8,6 +8,7 @@
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
 #include "proto/model/gguf_header.h"
+#include "proto/model/gguf_parts.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
@@ -67,7 +68,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseWeightIndex(std::string_
 }
 
 absl::StatusOr<std::vector<fs::path>> WeightFiles(const fs::path& folder) {
-  if (HasGgufName(folder.string())) return std::vector<fs::path>{folder};
+  if (HasGgufName(folder.string())) return GgufPartFiles(folder);
   std::error_code error;
   const fs::path index = folder / kWeightsIndexFile;
   if (!fs::exists(index, error)) {

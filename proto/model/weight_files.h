@@ -1,5 +1,5 @@
 // Which files hold a model's weights: of a Hugging Face folder model.safetensors, or the shards
-// that model.safetensors.index.json names; a GGUF file itself. Thread-safe.
+// that model.safetensors.index.json names; a GGUF file itself, or all its parts. Thread-safe.
 #pragma once
 
 #include <filesystem>

@@ -1,6 +1,8 @@
 // GGUF files: what a header says, which lies of it are refused by name, and what becomes of keys.
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -12,12 +14,14 @@
 #include "proto/model/gguf_model.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
+#include "proto/model/weight_files.h"
 #include "tests/fakes/gguf_file.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera {
 namespace {
 
+namespace fs = std::filesystem;
 using Catch::Contains;
 
 using tests::GgufBytes;
@@ -172,7 +176,8 @@ TEST_CASE("keys become config.json's, and what may change answers is refused by 
                                               GgufNumber(1, 4) + GgufNumber(2, 4))),
              Contains("differs between layers"));
   CHECK_THAT(ConfigError({}, GgufTextKey("general.architecture", "mamba")),
-             Contains("'mamba', which is not supported as GGUF; known are ernie4_5, exaone4"));
+             Contains("'mamba', which is not supported as GGUF; known are cohere2, command-r, "
+                      "ernie4_5, ernie4_5-moe"));
   std::vector<std::string> without = Llama();
   without.erase(without.begin() + 1);
   CHECK_THAT(ErrorOf(Config(without).status()), Contains("'llama.block_count' is missing"));
@@ -206,6 +211,124 @@ TEST_CASE("a type that is not read is refused with the tensor's name; names need
   CHECK_THAT(std::string(ReadCheckedModel((folder.path() / "m.GGUF").string()).status().message()),
              Catch::Contains("token_embd") || Catch::Contains("not supported"));
   CHECK(absl::IsNotFound(ReadModelFolder("none.gguf").status()));
+}
+
+// The first of two files has the keys, the second the table.
+class TwoParts {
+ public:
+  TwoParts() {
+    for (const uint32_t number : {0, 1}) {
+      parts_.push_back({.keys = number == 0 ? Llama() : std::vector<std::string>()});
+      parts_.back().numbers = {
+          {"split.no", number}, {"split.count", 2}, {"split.tensors.count", 2}};
+    }
+    parts_[0].tensors = {{.name = "output_norm.weight", .sizes = {8}}};
+    parts_[1].tensors = kTable;
+    Write();
+  }
+  void Set(size_t part, const std::string& key, uint32_t value) {
+    parts_[part].numbers[key] = value;
+    Write();
+  }
+  void Rename(size_t part, const std::string& tensor) {
+    parts_[part].tensors[0].name = tensor;
+    Write();
+  }
+  fs::path File(size_t part) const {
+    return folder_.path() / (part == 0 ? "m-00001-of-00002.gguf" : "m-00002-of-00002.gguf");
+  }
+  std::string Error() const { return std::string(ReadGgufModel(File(0)).status().message()); }
+
+ private:
+  struct Part {
+    std::vector<std::string> keys;
+    std::map<std::string, uint32_t> numbers;
+    std::vector<GgufTensorAt> tensors;
+  };
+  void Write() {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      std::vector<std::string> keys = parts_[i].keys;
+      for (const auto& [key, value] : parts_[i].numbers) keys.push_back(GgufKey(key, value));
+      folder_.Write(File(i).filename().string(), GgufBytes(keys, parts_[i].tensors, 128));
+    }
+  }
+  const tests::TemporaryFolder folder_;
+  std::vector<Part> parts_;
+};
+
+TEST_CASE(
+    "a model in several files is read by its first; what does not belong is refused by name") {
+  TwoParts parts;
+  const auto model = ReadGgufModel(parts.File(0));
+  INFO(model.status().ToString());
+  REQUIRE(model.ok());
+  CHECK(model->vocabulary() == 4);
+  const auto second = ReadGgufTensors(parts.File(1));
+  REQUIRE(second.ok());
+  REQUIRE(second->size() == 1);
+  CHECK((*second)[0].name == "model.embed_tokens.weight");
+  CHECK(*WeightFiles(parts.File(0)) == std::vector{parts.File(0), parts.File(1)});
+  const std::string before = *Fingerprint(parts.File(0));
+
+  CHECK_THAT(std::string(ReadGgufModel(parts.File(1)).status().message()),
+             Contains("is file 2 of 2 of a model; give the first one, m-00001-of-00002.gguf"));
+  parts.Set(1, "split.no", 0);
+  CHECK(*Fingerprint(parts.File(0)) != before);
+  CHECK_THAT(parts.Error(), Contains("m-00002-of-00002.gguf: key 'split.no' is 0, not 1"));
+  parts.Set(1, "split.no", 1);
+  parts.Set(0, "split.count", 3);
+  CHECK_THAT(parts.Error(), Contains("m-00001-of-00002.gguf: key 'split.count' is 3, not 2"));
+  parts.Set(0, "split.count", 2);
+  parts.Set(0, "split.tensors.count", 5);
+  CHECK_THAT(parts.Error(), Contains("'split.tensors.count' is 5, not 2: tensors are missing"));
+  parts.Set(0, "split.tensors.count", 2);
+  parts.Rename(1, "output_norm.weight");
+  CHECK_THAT(parts.Error(), Contains("tensor 'output_norm.weight' is in a file before it too"));
+  const fs::path alone = parts.File(0).parent_path() / "alone.gguf";
+  fs::copy_file(parts.File(0), alone);
+  CHECK_THAT(std::string(ReadGgufModel(alone).status().message()),
+             Contains("alone.gguf: is one of 2 files of a model, but is not named so"));
+  fs::remove(parts.File(1));
+  CHECK_THAT(parts.Error(), Contains("m-00002-of-00002.gguf: is missing; all 2 files"));
+}
+
+TEST_CASE("keys about experts go to the family's own, and are refused where it has none") {
+  const auto moe = [](const std::string& arch, const std::vector<std::string>& more) {
+    std::vector<std::string> keys = {GgufTextKey("general.architecture", arch)};
+    for (const auto& [key, value] :
+         {std::pair("block_count", 3), std::pair("context_length", 64),
+          std::pair("embedding_length", 8), std::pair("feed_forward_length", 16),
+          std::pair("attention.head_count", 2), std::pair("expert_count", 4),
+          std::pair("expert_used_count", 2)}) {
+      keys.push_back(GgufKey(arch + "." + key, static_cast<uint32_t>(value)));
+    }
+    keys.insert(keys.end(), more.begin(), more.end());
+    return keys;
+  };
+  const auto glm = Config(moe(
+      "glm4moe",
+      {GgufKey("glm4moe.nextn_predict_layers", 1), GgufKey("glm4moe.leading_dense_block_count", 2),
+       GgufKey("glm4moe.expert_gating_func", 2),
+       GgufKey("glm4moe.expert_weights_scale", kGgufF32, GgufNumber(0x40200000, 4)),
+       GgufKey("glm4moe.expert_weights_norm", 7, GgufNumber(1, 1))}));
+  INFO(glm.status().ToString());
+  REQUIRE(glm.ok());
+  CHECK((*glm)["num_hidden_layers"] == 2);
+  CHECK((*glm)["first_k_dense_replace"] == 2);
+  CHECK((*glm)["routed_scaling_factor"] == 2.5);
+  CHECK((*glm)["norm_topk_prob"] == true);
+  CHECK((*glm)["use_qk_norm"] == false);
+  const auto error = [&](const std::string& arch, const std::string& added) {
+    return ErrorOf(Config(moe(arch, {added})).status());
+  };
+  CHECK_THAT(error("glm4moe", GgufKey("glm4moe.expert_gating_func", 1)),
+             Contains("'glm4moe.expert_gating_func' is 1: not supported"));
+  CHECK_THAT(error("glm4moe", GgufKey("glm4moe.nextn_predict_layers", 3)),
+             Contains("'glm4moe.nextn_predict_layers' is 3"));
+  CHECK_THAT(error("qwen3moe", GgufKey("qwen3moe.expert_shared_count", 1)),
+             Contains("'qwen3moe.expert_shared_count' is 1: not supported"));
+  CHECK_THAT(error("qwen2moe", GgufKey("qwen2moe.leading_dense_block_count", 1)),
+             Contains("'qwen2moe.leading_dense_block_count' is 1: not supported"));
 }
 
 TEST_CASE("a copy of a GGUF file under another name has its fingerprint, a changed one another") {

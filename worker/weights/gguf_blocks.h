@@ -1,5 +1,6 @@
 // Blocks of GGUF types: consecutive values of a row, with what they share (a scale, a minimum).
-// Each type is codes that some form of kernels/int4_rows.h or kernels/byte_rows.h holds exactly.
+// The codes of most types are such as a form of kernels/int4_rows.h or kernels/byte_rows.h holds
+// exactly; those of five bits with an offset fit none.
 //
 // Source of layouts and formulas: ggml-common.h and the dequantize_row_* functions of ggml-quants.c
 // (llama.cpp). A scale is an f16; codes of 4 bits have value i of a block of 32 in the low half of
@@ -17,20 +18,20 @@
 namespace tessera::worker {
 
 inline constexpr int kMaxGgufBlockValues = 256;
-inline constexpr uint32_t kGgufZero = 8;  // of codes of 4 bits without an offset
 
 // One block.
 struct GgufCodes {
   std::array<int8_t, kMaxGgufBlockValues> codes;
-  std::array<float, 16> scales;             // of each group, unless there are pairs
-  kernels::Int4Pair pair;                   // of the block
-  std::array<kernels::Int4Steps, 8> steps;  // of each group; ones, where a block has one
+  std::array<float, 16> scales;              // of each group, unless there are pairs
+  kernels::Int4Pair pair;                    // of the block
+  std::array<kernels::Int4Steps, 16> steps;  // of each group; ones, where a block has one
 };
 
 struct GgufCodeType {
-  kernels::DType dtype;  // kI4, kI8
+  kernels::DType dtype;  // that holds the codes: kI4, kI8; kF32: none does
   int group;             // values that share a scale
-  int pair_values = 0;   // kI4: values that share a scale and an offset in f16; 0: no offsets
+  int pair_values = 0;   // values that share a scale and an offset in f16; 0: no offsets
+  uint8_t zero = 0;      // kI4 without an offset: the code that stands for 0
   void (*read)(const std::byte* block, GgufCodes* codes);
 };
 

@@ -32,7 +32,7 @@ class GgufRows : public RowSource {
   // Groups are cut so that the slice begins with one; so are pairs of one group.
   absl::StatusOr<RowForm> FormOf(const IndexRange& columns) const override {
     const int64_t group = std::gcd(int64_t{codes_.group}, columns.begin);
-    if (group < kMinGroup) return RowForm{.dtype = DType::kF32};
+    if (codes_.dtype == DType::kF32 || group < kMinGroup) return RowForm{};
     RowForm form = {.dtype = codes_.dtype, .group_size = group};
     if (codes_.pair_values == codes_.group) {
       form.blocks.size = group;
@@ -105,8 +105,8 @@ class GgufRows : public RowSource {
   }
 
   // What the group shares that begins with `input`.
-  static void WriteScale(const GgufCodes& block, int group, int64_t input,
-                         const IndexRange& columns, const RowForm& form, std::byte* out) {
+  void WriteScale(const GgufCodes& block, int group, int64_t input, const IndexRange& columns,
+                  const RowForm& form, std::byte* out) const {
     const int64_t number = input / form.group_size;
     if (form.dtype == DType::kI8) {
       std::byte* scales = out + kernels::ByteCodeBytes(columns.size());
@@ -115,7 +115,7 @@ class GgufRows : public RowSource {
     }
     std::byte* words = out + kernels::Int4CodeBytes(columns.size());
     if (form.blocks.size == 0) {
-      const uint32_t word = kernels::Int4Word(block.scales[group], kGgufZero);
+      const uint32_t word = kernels::Int4Word(block.scales[group], codes_.zero);
       std::memcpy(words + number * 4, &word, sizeof(word));
       return;
     }

@@ -1,8 +1,8 @@
-// Matrices of a GGUF file that are stored in blocks (Q8_0, Q4_0, Q4_1, Q4_K, Q6_K).
+// Matrices of a GGUF file that are stored in blocks (gguf_blocks.h).
 //
-// Q4_0 is read as the codes that ops multiply with, Q8_0 as elements that int8 keeps exactly; the
-// others are decoded to f32, for whoever computes with them in 16 or 32 bits. A slice may begin at
-// any column: where it begins within a block, the block is decoded and its part taken.
+// They are read as codes that ops multiply with where a form of codes holds the type exactly, else
+// decoded to f32, for whoever computes with them in 16 or 32 bits. A slice may begin at any column:
+// where it begins within a block, the block is decoded and its part taken.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
-#include "proto/model/gguf_model.h"
+#include "proto/model/gguf_names.h"
 #include "proto/model/tensor_walk.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"

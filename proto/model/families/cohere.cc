@@ -27,6 +27,9 @@ extern const Family kCohere = {.architecture = "CohereForCausalLM",
                                .heads = 64,
                                .max_positions = 8192,
                                .neighbour_pairs = true,
-                               .tied_embeddings = true};
+                               .tied_embeddings = true,
+                               .gguf = {.architecture = "command-r",
+                                        .flags = {{{"use_qk_norm", "attn_q_norm.weight"}}},
+                                        .keys = {{{"logit_scale", "logit_scale"}}}}};
 
 }  // namespace tessera

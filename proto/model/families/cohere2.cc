@@ -21,17 +21,21 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-extern const Family kCohere2 = {.architecture = "Cohere2ForCausalLM",
-                                .name = "Command R7B, A",
-                                .read = Read,
-                                .tensors = kLlamaTensors,
-                                .rope_theta = 10000,
-                                .norm_epsilon = 1e-5,
-                                .vocabulary = 256000,
-                                .heads = 64,
-                                .max_positions = 8192,
-                                .sliding_window = 4096,
-                                .neighbour_pairs = true,
-                                .tied_embeddings = true};
+extern const Family kCohere2 = {
+    .architecture = "Cohere2ForCausalLM",
+    .name = "Command R7B, A",
+    .read = Read,
+    .tensors = kLlamaTensors,
+    .rope_theta = 10000,
+    .norm_epsilon = 1e-5,
+    .vocabulary = 256000,
+    .heads = 64,
+    .max_positions = 8192,
+    .sliding_window = 4096,
+    .neighbour_pairs = true,
+    .tied_embeddings = true,
+    .gguf = {.architecture = "cohere2",
+             .keys = {{{"logit_scale", "logit_scale"},
+                       {"attention.sliding_window_pattern", "sliding_window_pattern"}}}}};
 
 }  // namespace tessera

@@ -1,5 +1,7 @@
 // ERNIE 4.5 with experts: ERNIE's attention; in some layers routed experts, chosen by their
 // probability with a correction, and shared ones.
+#include <array>
+
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/expert_config.h"
@@ -36,6 +38,13 @@ constexpr TensorNames kTensors = [] {
   return names;
 }();
 
+// The width of the shared expert is written wrong by llama.cpp's converter, and nobody reads it.
+constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
+    {{"expert_shared_count", "moe_num_shared_experts"},
+     {"expert_shared_feed_forward_length", ""},
+     {"leading_dense_block_count", "moe_layer_start_index"},
+     {"interleave_moe_layer_step", "moe_layer_interval"}}};
+
 }  // namespace
 
 extern const Family kErnie45Moe = {.architecture = "Ernie4_5_MoeForCausalLM",
@@ -47,6 +56,10 @@ extern const Family kErnie45Moe = {.architecture = "Ernie4_5_MoeForCausalLM",
                                    .kv_heads = 4,
                                    .max_positions = 131072,
                                    .neighbour_pairs = true,
-                                   .tied_embeddings = true};
+                                   .tied_embeddings = true,
+                                   .gguf = {.architecture = "ernie4_5-moe",
+                                            .with_experts = true,
+                                            .flags = {{{"use_bias", "attn_q.bias"}}},
+                                            .keys = kGgufKeys}};
 
 }  // namespace tessera

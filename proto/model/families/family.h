@@ -36,7 +36,7 @@ struct GgufFacts {
   // Key of config.json for attention.layer_norm_epsilon.
   std::string_view layer_norm_key = "layer_norm_eps";
   std::string_view ffn_norm = "ffn_norm";  // the tensor that others call so
-  // JSON objects, added to config.json: always; and of models with so many layers.
+  // JSON objects, merged into config.json: always; and of models with so many layers.
   std::string_view config = "{}";
   int64_t layers = 0;
   std::string_view config_of_layers = "{}";
@@ -46,6 +46,17 @@ struct GgufFacts {
     std::string_view tensor = {};
   };
   std::array<Flag, 2> flags = {};
+  // Keys of the file that not all families have, and what config.json calls them; "" where the
+  // tensors say the same. Others are refused unless they say nothing.
+  struct Key {
+    std::string_view gguf = {};
+    std::string_view config = {};
+  };
+  std::array<Key, 8> keys = {};
+  int64_t gating = 1;           // expert_gating_func: softmax, sigmoid, or softmax of the chosen
+  bool scaled_by_head = false;  // query_pre_attn_scalar is the size of a head
+  // Linear scaling of positions lengthens max_position_embeddings.
+  bool linear_lengthens = true;
 };
 
 struct Family {

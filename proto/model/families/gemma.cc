@@ -37,6 +37,7 @@ extern const Family kGemma = {.architecture = "GemmaForCausalLM",
                               .kv_heads = 16,
                               .head_dim = 256,
                               .max_positions = 8192,
-                              .tied_embeddings = true};
+                              .tied_embeddings = true,
+                              .gguf = {.architecture = "gemma"}};
 
 }  // namespace tessera

@@ -41,16 +41,23 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kGemma2 = {.architecture = "Gemma2ForCausalLM",
-                               .name = "Gemma 2",
-                               .read = Read,
-                               .tensors = kTensors,
-                               .vocabulary = 256000,
-                               .heads = 8,
-                               .kv_heads = 4,
-                               .head_dim = 256,
-                               .max_positions = 8192,
-                               .sliding_window = 4096,
-                               .tied_embeddings = true};
+extern const Family kGemma2 = {
+    .architecture = "Gemma2ForCausalLM",
+    .name = "Gemma 2",
+    .read = Read,
+    .tensors = kTensors,
+    .vocabulary = 256000,
+    .heads = 8,
+    .kv_heads = 4,
+    .head_dim = 256,
+    .max_positions = 8192,
+    .sliding_window = 4096,
+    .tied_embeddings = true,
+    .gguf = {.architecture = "gemma2",
+             .layers = 46,
+             .config_of_layers = R"({"query_pre_attn_scalar": 144})",
+             .keys = {{{"attn_logit_softcapping", "attn_logit_softcapping"},
+                       {"final_logit_softcapping", "final_logit_softcapping"}}},
+             .scaled_by_head = true}};
 
 }  // namespace tessera

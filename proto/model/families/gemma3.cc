@@ -53,17 +53,25 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kGemma3 = {.architecture = "Gemma3ForCausalLM",
-                               .name = "Gemma 3 (text)",
-                               .read = Read,
-                               .tensors = kTensors,
-                               .vocabulary = 262208,
-                               .heads = 8,
-                               .kv_heads = 4,
-                               .head_dim = 256,
-                               .max_positions = 131072,
-                               .sliding_window = 4096,
-                               .tied_embeddings = true};
+extern const Family kGemma3 = {
+    .architecture = "Gemma3ForCausalLM",
+    .name = "Gemma 3 (text)",
+    .read = Read,
+    .tensors = kTensors,
+    .vocabulary = 262208,
+    .heads = 8,
+    .kv_heads = 4,
+    .head_dim = 256,
+    .max_positions = 131072,
+    .sliding_window = 4096,
+    .tied_embeddings = true,
+    .gguf = {.architecture = "gemma3",
+             .layers = 62,
+             .config_of_layers = R"({"query_pre_attn_scalar": 168})",
+             .keys = {{{"rope.freq_base_swa", "rope_local_base_freq"},
+                       {"attention.sliding_window_pattern", "sliding_window_pattern"}}},
+             .scaled_by_head = true,
+             .linear_lengthens = false}};
 
 extern const Family kGemma3Wrapped = {.architecture = "Gemma3ForConditionalGeneration",
                                       .name = "Gemma 3 (its text part)",

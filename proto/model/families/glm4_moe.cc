@@ -1,5 +1,7 @@
 // GLM-4.5, 4.6 and 4.7: half of each head rotated, perhaps norms over the heads of q and k; the
 // first layers dense, then experts chosen by a sigmoid with a correction, and shared ones.
+#include <array>
+
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/expert_config.h"
@@ -31,6 +33,15 @@ constexpr TensorNames kTensors = [] {
   return names;
 }();
 
+constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
+    {{"expert_shared_count", "n_shared_experts"},
+     {"leading_dense_block_count", "first_k_dense_replace"},
+     {"expert_group_count", "n_group"},
+     {"expert_group_used_count", "topk_group"},
+     {"expert_weights_scale", "routed_scaling_factor"},
+     {"expert_weights_norm", "norm_topk_prob"},
+     {"nextn_predict_layers", "num_nextn_predict_layers"}}};
+
 }  // namespace
 
 extern const Family kGlm4Moe = {.architecture = "Glm4MoeForCausalLM",
@@ -40,6 +51,12 @@ extern const Family kGlm4Moe = {.architecture = "Glm4MoeForCausalLM",
                                 .norm_epsilon = 1e-5,
                                 .kv_heads = 8,
                                 .max_positions = 131072,
-                                .partial_rotary = 0.5};
+                                .partial_rotary = 0.5,
+                                .gguf = {.architecture = "glm4moe",
+                                         .with_experts = true,
+                                         .ffn_norm = "post_attention_norm",
+                                         .flags = {{{"use_qk_norm", "attn_q_norm.weight"}}},
+                                         .keys = kGgufKeys,
+                                         .gating = 2}};
 
 }  // namespace tessera

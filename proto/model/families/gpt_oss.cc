@@ -28,6 +28,10 @@ void Read(ConfigDraft& draft) {
   experts.set_biases(true);
   layer = RoutedLayer(layer, experts, 0);
 
+  // Published files repeat these under other names.
+  config.Pass("experts_per_token");
+  config.Pass("initial_context_length");
+
   const int64_t window = config.IntegerOr("sliding_window", 128, 1, kMaxPositions);
   const std::vector<bool> windowed = ReadLayerTypes(draft, [](int64_t i) { return i % 2 == 0; });
   for (const bool slides : windowed) {
@@ -58,6 +62,11 @@ extern const Family kGptOss = {.architecture = "GptOssForCausalLM",
                                .norm_epsilon = 1e-5,
                                .kv_heads = 8,
                                .head_dim = 64,
-                               .max_positions = 131072};
+                               .max_positions = 131072,
+                               .gguf = {.architecture = "gpt-oss",
+                                        .with_experts = true,
+                                        .ffn_norm = "post_attention_norm",
+                                        .config = R"({"rope_scaling": {"truncate": false}})",
+                                        .gating = 3}};
 
 }  // namespace tessera

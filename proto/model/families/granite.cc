@@ -18,6 +18,12 @@ extern const Family kGranite = {.architecture = "GraniteForCausalLM",
                                 .name = "Granite 3 (dense)",
                                 .read = Read,
                                 .tensors = kLlamaTensors,
-                                .max_positions = 2048};
+                                .max_positions = 2048,
+                                .gguf = {.architecture = "granite",
+                                         .pairs_rows = true,
+                                         .keys = {{{"embedding_scale", "embedding_multiplier"},
+                                                   {"residual_scale", "residual_multiplier"},
+                                                   {"attention.scale", "attention_multiplier"},
+                                                   {"logit_scale", "logits_scaling"}}}}};
 
 }  // namespace tessera

@@ -30,6 +30,13 @@ extern const Family kGraniteMoe = {.architecture = "GraniteMoeForCausalLM",
                                    .name = "Granite 3 with experts",
                                    .read = Read,
                                    .tensors = kTensors,
-                                   .max_positions = 2048};
+                                   .max_positions = 2048,
+                                   .gguf = {.architecture = "granitemoe",
+                                            .with_experts = true,
+                                            .pairs_rows = true,
+                                            .keys = {{{"embedding_scale", "embedding_multiplier"},
+                                                      {"residual_scale", "residual_multiplier"},
+                                                      {"attention.scale", "attention_multiplier"},
+                                                      {"logit_scale", "logits_scaling"}}}}};
 
 }  // namespace tessera

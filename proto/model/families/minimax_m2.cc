@@ -39,14 +39,16 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kMiniMaxM2 = {.architecture = "MiniMaxM2ForCausalLM",
-                                  .name = "MiniMax M2",
-                                  .read = Read,
-                                  .tensors = kTensors,
-                                  .rope_theta = 5e6,
-                                  .kv_heads = 8,
-                                  .head_dim = 128,
-                                  .max_positions = 196608,
-                                  .partial_rotary = 1};
+extern const Family kMiniMaxM2 = {
+    .architecture = "MiniMaxM2ForCausalLM",
+    .name = "MiniMax M2",
+    .read = Read,
+    .tensors = kTensors,
+    .rope_theta = 5e6,
+    .kv_heads = 8,
+    .head_dim = 128,
+    .max_positions = 196608,
+    .partial_rotary = 1,
+    .gguf = {.architecture = "minimax-m2", .with_experts = true, .gating = 2}};
 
 }  // namespace tessera

@@ -30,12 +30,14 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kNemotron = {.architecture = "NemotronForCausalLM",
-                                 .name = "Nemotron-4, Minitron",
-                                 .read = Read,
-                                 .tensors = kTensors,
-                                 .norm_epsilon = 1e-5,
-                                 .max_positions = 4096,
-                                 .partial_rotary = 0.5};
+extern const Family kNemotron = {
+    .architecture = "NemotronForCausalLM",
+    .name = "Nemotron-4, Minitron",
+    .read = Read,
+    .tensors = kTensors,
+    .norm_epsilon = 1e-5,
+    .max_positions = 4096,
+    .partial_rotary = 0.5,
+    .gguf = {.architecture = "nemotron", .layer_norm_key = "norm_eps"}};
 
 }  // namespace tessera

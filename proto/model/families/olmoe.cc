@@ -26,6 +26,9 @@ extern const Family kOlmoe = {.architecture = "OlmoeForCausalLM",
                               .read = Read,
                               .tensors = WithExperts(kQkNormTensors),
                               .norm_epsilon = 1e-5,
-                              .max_positions = 4096};
+                              .max_positions = 4096,
+                              .gguf = {.architecture = "olmoe",
+                                       .with_experts = true,
+                                       .keys = {{{"expert_weights_norm", "norm_topk_prob"}}}}};
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 // Qwen1.5-MoE and Qwen2-MoE: Qwen2's attention; routed experts and a shared one with a gate of its
 // own, in some layers perhaps a dense ffn.
+#include <array>
 #include <vector>
 
 #include "proto/layers/layers.h"
@@ -41,6 +42,10 @@ constexpr TensorNames kTensors = [] {
   return names;
 }();
 
+constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
+    {{"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+     {"expert_weights_norm", "norm_topk_prob"}}};
+
 }  // namespace
 
 extern const Family kQwen2Moe = {.architecture = "Qwen2MoeForCausalLM",
@@ -48,6 +53,10 @@ extern const Family kQwen2Moe = {.architecture = "Qwen2MoeForCausalLM",
                                  .read = Read,
                                  .tensors = kTensors,
                                  .kv_heads = 16,
-                                 .max_positions = 32768};
+                                 .max_positions = 32768,
+                                 .gguf = {.architecture = "qwen2moe",
+                                          .with_experts = true,
+                                          .flags = {{{"qkv_bias", "attn_q.bias"}}},
+                                          .keys = kGgufKeys}};
 
 }  // namespace tessera

@@ -63,6 +63,8 @@ struct TensorNames {
   StackedExperts stacked = StackedExperts::kOutputs;
   std::string_view stacked_router = {};  // beside them, where it has another name
   std::string_view stacked_up_bias = {}, stacked_down_bias = {};
+  // Beside experts by number, of all of them: [experts, outputs]; whole names.
+  std::string_view expert_gate_bias = {}, expert_up_bias = {}, expert_down_bias = {};
   std::string_view sinks = {};              // a whole name
   std::string_view router_correction = {};  // a whole name
   bool correction_is_row = false;           // of the shape [1, experts], else [experts]

@@ -1,6 +1,7 @@
 // The formats that weights are served from: how quantization_config is read.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -13,8 +14,9 @@ namespace tessera {
 // are not supported fail, with what to use instead.
 void ReadQuantization(JsonReader& config, v1::Model* model);
 
-// What can be served, a line a format; and the name of one.
+// What can be served, a line a format; types of GGUF as "Q4_0, Q8_0"; and the name of a format.
 std::vector<std::string_view> FormatTexts();
+std::string GgufTypeTexts();
 std::string_view FormatName(v1::WeightFormat format);
 
 }  // namespace tessera

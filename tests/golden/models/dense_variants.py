@@ -39,13 +39,14 @@ def variants(Variant, rope):
                                        num_key_value_heads=1, tie_word_embeddings=True),
                          [dict(rope_parameters=no_theta), dict(hidden_act="relu")], **small_files),
         "gemma2": Variant("Gemma2", dict(
-            gemma, rope_parameters=plain, sliding_window=8, query_pre_attn_scalar=10,
+            gemma, rope_parameters=plain, sliding_window=8, query_pre_attn_scalar=8,
             attn_logit_softcapping=2.0, final_logit_softcapping=5.0),
             [dict(sliding_window=9), dict(query_pre_attn_scalar=20),
              dict(attn_logit_softcapping=None), dict(final_logit_softcapping=None),
              dict(layer_types=["full_attention"] * 2),
              dict(hidden_activation="relu")], **small_files),
-        "gemma3": Variant("Gemma3", gemma3, gemma3_off, config_class="Gemma3TextConfig",
+        # As GGUF takes it to be: the size of a head. The other one has another.
+        "gemma3": Variant("Gemma3", dict(gemma3, query_pre_attn_scalar=8), gemma3_off, config_class="Gemma3TextConfig",
                           **small_files),
         "gemma3_wrapped": Variant("Gemma3", gemma3, gemma3_off,
                                   model_class="Gemma3ForConditionalGeneration",

@@ -26,9 +26,10 @@ import make
 
 HERE = pathlib.Path(__file__).resolve().parent
 Q = gguf.GGMLQuantizationType
-PERMUTED = {"llama", "smollm3"}
+PERMUTED = {"llama", "smollm3", "granite", "granitemoe"}
+WITH_ONE = {"gemma", "gemma2", "gemma3", "nemotron"}  # norms are stored as 1 + w
 WIDE = dict(hidden_size=256, intermediate_size=256, num_attention_heads=4, num_key_value_heads=1,
-            head_dim=64)
+            head_dim=16)
 NARROW = dict(hidden_size=64, intermediate_size=96)
 
 # Family, architecture, configuration, changes that must move logits, types by end of the GGUF name.
@@ -38,10 +39,14 @@ QUANTISED = {
     "gguf_llama_q4": ("Llama", "llama", dict(
         rope_parameters=make.PLAIN, attention_bias=True, **NARROW),
         {"": Q.Q4_0, "attn_v": Q.Q4_1, "attn_output": Q.Q4_1, "output": Q.Q8_0,
-         "token_embd": Q.F16}),
+         "token_embd": Q.F16, "1.attn_q": Q.Q5_0, "1.attn_k": Q.Q5_0, "1.attn_v": Q.Q8_0,
+         "1.attn_output": Q.IQ4_NL, "1.ffn_gate": Q.Q5_1, "1.ffn_up": Q.Q5_1,
+         "1.ffn_down": Q.MXFP4}),
     "gguf_llama_k": ("Llama", "llama", dict(rope_parameters=make.PLAIN, **WIDE),
-                     {"": Q.Q4_K, "attn_v": Q.Q6_K, "ffn_down": Q.Q6_K, "output": Q.Q6_K,
-                      "token_embd": Q.Q8_0}),
+                     {"": Q.Q4_K, "attn_v": Q.Q6_K, "attn_output": Q.Q5_0, "ffn_down": Q.Q6_K,
+                      "output": Q.Q3_K, "token_embd": Q.Q8_0, "1.attn_q": Q.Q5_K,
+                      "1.attn_k": Q.Q5_K, "1.attn_v": Q.Q5_K, "1.ffn_gate": Q.Q2_K,
+                      "1.ffn_up": Q.Q2_K, "1.ffn_down": Q.IQ4_XS}),
     "gguf_mixtral": ("Mixtral", "llama", dict(
         rope_parameters=make.PLAIN, num_local_experts=4, num_experts_per_tok=2,
         **{**NARROW, "intermediate_size": 32}), {"": Q.Q4_0, "ffn_down_exps": Q.Q8_0}),
@@ -50,13 +55,26 @@ QUANTISED = {
         moe_intermediate_size=32, norm_topk_prob=True, mlp_only_layers=[],
         **{**NARROW, "hidden_size": 32}),
         {"": Q.Q8_0}),
+    "gguf_qwen2_moe": ("Qwen2Moe", "qwen2moe", dict(
+        rope_parameters=make.PLAIN, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
+        shared_expert_intermediate_size=32, norm_topk_prob=False, mlp_only_layers=[],
+        use_sliding_window=False, **{**NARROW, "hidden_size": 32}),
+        {"": Q.Q5_0, "ffn_down_exps": Q.IQ4_NL, "token_embd": Q.F16, "output": Q.Q8_0}),
 }
 
 FOLDERS = {"llama3_scaled": "llama", "llama_bias_wide_heads": "llama", "llama_yarn": "llama",
            "llama_linear_v4": "llama", "qwen2": "qwen2", "qwen3": "qwen3",
            "phi3_longrope": "phi3", "glm4": "glm4",
            "exaone4_full": "exaone4", "seed_oss_out_bias": "seed_oss", "ernie4_5": "ernie4_5",
-           "stablelm_parallel": "stablelm", "starcoder2": "starcoder2", "gpt_neox": "gptneox"}
+           "stablelm_parallel": "stablelm", "starcoder2": "starcoder2", "gpt_neox": "gptneox",
+           "glm4_moe": "glm4moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss_mxfp4": "gpt-oss",
+           "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "cohere": "command-r",
+           "cohere2": "cohere2", "nemotron": "nemotron", "granite": "granite",
+           "granite_moe": "granitemoe", "minimax_m2": "minimax-m2", "olmoe": "olmoe"}
+# Where the f16 halves stand in a block by which its values are scaled.
+SCALES = {Q.Q4_0: [0], Q.Q4_1: [0, 2], Q.Q5_0: [0], Q.Q5_1: [0, 2], Q.Q8_0: [0], Q.Q2_K: [80, 82],
+          Q.Q3_K: [108], Q.Q4_K: [0, 2], Q.Q5_K: [0, 2], Q.Q6_K: [208], Q.IQ4_NL: [0],
+          Q.IQ4_XS: [0], Q.MXFP4: []}
 
 
 def permuted(rows, heads):
@@ -66,7 +84,7 @@ def permuted(rows, heads):
 
 
 def random_blocks(kind, shape, target, generator):
-    """Blocks of a K type for a matrix whose values are of about the deviation `target`."""
+    """Blocks of a type that the package does not write, of about the deviation `target`."""
     rows, columns = shape
     size, type_bytes = gguf.GGML_QUANT_SIZES[kind]
     blocks = generator.integers(0, 256, (rows * columns // size, type_bytes), dtype=numpy.uint8)
@@ -74,17 +92,19 @@ def random_blocks(kind, shape, target, generator):
     def put(at, value):
         blocks[:, at:at + 2] = numpy.frombuffer(numpy.float16(value).tobytes(), numpy.uint8)
 
-    if kind == Q.Q4_K:
-        put(0, target / 175)
-        put(2, 7.5 * target / 175)
-    elif kind == Q.Q6_K:
-        put(208, target / 1350)
+    # Scales are 1, then as large as gives the deviation; minima are in the middle of the codes.
+    middle = {Q.Q2_K: 1.5, Q.Q4_K: 7.5, Q.Q5_K: 15.5}.get(kind)
+    for at, value in zip(SCALES[kind], (1.0, middle)):
+        put(at, value)
+    deviation = float(gguf.quants.dequantize(blocks.reshape(rows, -1), kind).std())
+    for at, value in zip(SCALES[kind], (1.0, middle)):
+        put(at, value * target / deviation)
     return blocks.reshape(rows, -1)
 
 
 def encoded(name, values, kind, generator):
     """The bytes of a matrix in `kind`, and the values that they stand for."""
-    if kind in (Q.Q4_K, Q.Q6_K):
+    if kind in (Q.Q2_K, Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL, Q.IQ4_XS):
         stored = random_blocks(kind, values.shape, float(values.std()), generator)
     else:
         stored = gguf.quants.quantize(values, kind)
@@ -102,7 +122,8 @@ def numbers(writer, arch, config, tensors):
     head_dim = config.get("head_dim") or config["hidden_size"] // heads
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
+    further = config.get("num_nextn_predict_layers", 0)
+    writer.add_block_count(config["num_hidden_layers"] + further)
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(heads)
     writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
@@ -111,25 +132,67 @@ def numbers(writer, arch, config, tensors):
     writer.add_vocab_size(config["vocab_size"])
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    for key in ("layer_norm_eps", "norm_epsilon"):
+    for key in ("layer_norm_eps", "norm_epsilon", "norm_eps"):
         if key in config:
             writer.add_layer_norm_eps(config[key])
     if "use_parallel_residual" in config:
         writer.add_parallel_residual(config["use_parallel_residual"])
-    if config.get("sliding_window") and arch in ("phi3", "starcoder2"):
+    if config.get("sliding_window") and arch in (
+            "phi3", "starcoder2", "gpt-oss", "gemma2", "gemma3", "cohere2"):
         writer.add_sliding_window(config["sliding_window"])
-    experts = config.get("num_experts") or config.get("num_local_experts")
-    if experts:
-        writer.add_expert_count(experts)
-        writer.add_expert_used_count(config["num_experts_per_tok"])
-    if config.get("moe_intermediate_size"):
-        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    pattern = config.get("layer_types", [])
+    if arch in ("gemma3", "cohere2"):
+        writer.add_sliding_window_pattern(pattern.index("full_attention") + 1)
+    for key, add in (("attn_logit_softcapping", writer.add_attn_logit_softcapping),
+                     ("final_logit_softcapping", writer.add_final_logit_softcapping),
+                     ("embedding_multiplier", writer.add_embedding_scale),
+                     ("residual_multiplier", writer.add_residual_scale),
+                     ("attention_multiplier", writer.add_attention_scale),
+                     ("logits_scaling", writer.add_logit_scale),
+                     ("logit_scale", writer.add_logit_scale)):
+        if config.get(key) is not None:
+            add(config[key])
+    routing(writer, arch, config)
     rope(writer, config, head_dim, tensors)
+
+
+def routing(writer, arch, config):
+    experts = [config.get(key) for key in (
+        "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts") if key in config]
+    if experts:
+        writer.add_expert_count(experts[0])
+        writer.add_expert_used_count(config.get("num_experts_per_tok") or config["moe_k"])
+    width = config.get("moe_intermediate_size")
+    if width or arch == "gpt-oss":
+        writer.add_expert_feed_forward_length(width or config["intermediate_size"])
+    if arch == "minimax-m2":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if arch == "qwen2moe":
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+    if arch == "glm4moe":
+        writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+        writer.add_expert_shared_count(config["n_shared_experts"])
+        writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_scale(config["routed_scaling_factor"])
+        writer.add_expert_weights_norm(config["norm_topk_prob"])
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+    if arch == "ernie4_5-moe":
+        writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
+        writer.add_leading_dense_block_count(config["moe_layer_start_index"])
+        writer.add_expert_shared_count(config["moe_num_shared_experts"])
+        writer.add_expert_shared_feed_forward_length(  # as the converter has it
+            config["intermediate_size"] // config["num_key_value_heads"])
 
 
 def rope(writer, config, head_dim, tensors):
     given = config.get("rope_parameters") or {
         "rope_theta": config.get("rope_theta", 10000.0), **(config.get("rope_scaling") or {})}
+    if "full_attention" in given:
+        local = given["sliding_attention"]["rope_theta"]
+        writer.add_float32(f"{writer.arch}.rope.freq_base_swa", local)
+        given = given["full_attention"]
     kind = given.get("rope_type", given.get("type", "default"))
     rotated = int(head_dim * given.get("partial_rotary_factor",
                                        config.get("partial_rotary_factor", 1.0)))
@@ -140,8 +203,9 @@ def rope(writer, config, head_dim, tensors):
     if kind == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(given["factor"])
-        # The stretched length is the file's.
-        writer.add_context_length(int(config["max_position_embeddings"] * given["factor"]))
+        # The stretched length is the file's, but for Gemma 3's.
+        if writer.arch != "gemma3":
+            writer.add_context_length(int(config["max_position_embeddings"] * given["factor"]))
     elif kind == "yarn":
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(given["factor"])
@@ -192,12 +256,25 @@ def gguf_tensors(arch, config, state):
             index, part = after.split(".", 1)
             experts.setdefault(before + ".experts." + part, {})[int(index)] = values
             continue
+        if name.endswith("norm.weight") and arch in WITH_ONE:
+            values = values + 1
+        if name.endswith("input_linear.weight"):  # of all experts: gate, then up
+            layer = name.split(".")[2]
+            tensors[f"blk.{layer}.ffn_gate_exps.weight"], \
+                tensors[f"blk.{layer}.ffn_up_exps.weight"] = numpy.split(values, 2, axis=1)
+            continue
+        if name.endswith("e_score_correction_bias"):
+            name = name.replace("_correction_bias", "_correction.bias")
+        elif name.endswith(".sinks"):
+            name += ".weight"
         if arch in PERMUTED and ("q_proj" in name or "k_proj" in name):
             values = permuted(values, heads if "q_proj" in name else kv_heads)
         if arch == "gptneox" and "query_key_value" in name:
             each = values.reshape(heads, 3, config["hidden_size"] // heads, *values.shape[1:])
             values = each.swapaxes(0, 1).reshape(values.shape)
-        tensors[names.get_name(name, try_suffixes=(".weight", ".bias"))] = values
+        place = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        # The package has no head of its own where published models have none.
+        tensors[place or {"lm_head.weight": "output.weight"}.get(name)] = values
     for name, parts in experts.items():
         values = numpy.stack([parts[i] for i in range(len(parts))])
         tensors[names.get_name(name, try_suffixes=(".weight",))] = values
@@ -221,6 +298,33 @@ def write(path, arch, config, tensors, kinds):
     writer.write_tensors_to_file()
     writer.close()
     path.chmod(0o644)
+
+
+def of_gpt_oss(state):
+    """The experts' tensors of MXFP4 as GGUF has them, and the rest; gate and up apart."""
+    left, kinds, tensors = {}, {}, {}
+    for name, tensor in state.items():
+        part = next((p for p in ("gate_up_proj", "down_proj") if f"experts.{p}_" in name), None)
+        if part is None:
+            left[name] = tensor
+            continue
+        if name.endswith("_scales"):
+            continue
+        rows = {"down": slice(None)} if part == "down_proj" else {
+            "gate": slice(0, None, 2), "up": slice(1, None, 2)}
+        for kind, taken in rows.items():
+            place = f"blk.{name.split('.')[2]}.ffn_{kind}_exps."
+            if name.endswith("_bias"):
+                tensors[place + "bias"] = tensor[:, taken].float().numpy()
+                continue
+            pairs = tensor[:, taken].numpy()  # the even input in the low half
+            codes = numpy.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], 32)
+            scales = state[name.replace("_blocks", "_scales")][:, taken].numpy()[..., None]
+            blocks = numpy.concatenate([scales, codes[..., :16] | codes[..., 16:] << 4], -1)
+            stored = numpy.ascontiguousarray(blocks.reshape(*blocks.shape[:2], -1))
+            tensors[place + "weight"] = None
+            kinds[place + "weight"] = (Q.MXFP4, stored)
+    return left, tensors, kinds
 
 
 def hub_state(model, folder):
@@ -305,12 +409,16 @@ def make_of_folder(name):
     folder, arch = HERE / name, FOLDERS[name]
     config = json.loads((folder / "config.json").read_text())
     state = safetensors.torch.load_file(folder / "model.safetensors")
-    tensors, kinds = gguf_tensors(arch, config, state), {}
+    state, tensors, kinds = of_gpt_oss(state) if arch == "gpt-oss" else (state, {}, {})
+    tensors.update(gguf_tensors(arch, config, state))
     half = {torch.float16: Q.F16, torch.bfloat16: Q.BF16}.get(next(iter(state.values())).dtype)
     for key, values in tensors.items():
-        matrix = values.ndim >= 2 and not key.endswith("ffn_gate_inp.weight")
+        matrix = key not in kinds and values.ndim >= 2 and not key.endswith("ffn_gate_inp.weight")
         if half is not None and matrix:
             kinds[key] = (half, gguf.quants.quantize(values, half))
+    if config.get("num_nextn_predict_layers"):  # of a layer that is left out
+        tensors[f"blk.{config['num_hidden_layers']}.nextn.enorm.weight"] = numpy.ones(
+            config["hidden_size"], numpy.float32)
     write(folder / "model.gguf", arch, config, tensors, kinds)
     print(f"{name}: {(folder / 'model.gguf').stat().st_size} bytes")
 
@@ -318,15 +426,16 @@ def make_of_folder(name):
 def make_blocks():
     """Rows of random blocks, their scales small, and what the package makes of them."""
     generator = numpy.random.default_rng(7)
-    scales = {Q.Q4_0: [0], Q.Q4_1: [0, 2], Q.Q8_0: [0], Q.Q4_K: [0, 2], Q.Q6_K: [208]}
     golden = {}
-    for kind, places in scales.items():
+    for kind, places in SCALES.items():
         size, type_bytes = gguf.GGML_QUANT_SIZES[kind]
-        blocks = generator.integers(0, 256, (3, 512 // size, type_bytes), dtype=numpy.uint8)
+        blocks = generator.integers(0, 256, (2, 512 // size, type_bytes), dtype=numpy.uint8)
+        if kind == Q.MXFP4:
+            blocks[..., 0] = generator.integers(0, 255, blocks.shape[:2])
         for at in places:
             halves = generator.normal(0, 0.02, blocks.shape[:2]).astype(numpy.float16)
             blocks[..., at:at + 2] = halves.view(numpy.uint8).reshape(*blocks.shape[:2], 2)
-        stored = blocks.reshape(3, -1)
+        stored = blocks.reshape(2, -1)
         values = gguf.quants.dequantize(stored, kind)
         golden[kind.name + ".blocks"] = torch.from_numpy(stored.copy())
         golden[kind.name + ".values"] = torch.from_numpy(values.astype(numpy.float32).copy())

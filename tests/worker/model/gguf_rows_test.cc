@@ -21,8 +21,11 @@ namespace {
 using Catch::Contains;
 using kernels::DType;
 
-constexpr int64_t kRows = 3, kColumns = 512;
-constexpr const char* kTypes[] = {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K"};
+constexpr int64_t kRows = 2, kColumns = 512;
+constexpr const char* kTypes[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",  "Q8_0",   "Q2_K",  "Q3_K",
+                                  "Q4_K", "Q5_K", "Q6_K", "MXFP4", "IQ4_NL", "IQ4_XS"};
+// Of these no form of codes holds the values.
+bool IsDecoded(const std::string& type) { return type == "Q5_1" || type == "Q5_K"; }
 
 template <typename T>
 std::vector<T> Golden(const std::string& name) {
@@ -38,20 +41,25 @@ std::vector<T> Golden(const std::string& name) {
   return {};
 }
 
+// A llama of one layer.
+std::vector<std::string> LlamaKeys() {
+  std::vector<std::string> keys = {tests::GgufTextKey("general.architecture", "llama")};
+  for (const auto& [key, value] :
+       {std::pair("block_count", 1), std::pair("context_length", 8),
+        std::pair("embedding_length", 512), std::pair("attention.head_count", 8),
+        std::pair("feed_forward_length", 512)}) {
+    keys.push_back(tests::GgufKey(std::string("llama.") + key, static_cast<uint32_t>(value)));
+  }
+  return keys;
+}
+
 // A file whose only matrix, token_embd, is the golden blocks of a type.
 class GgufFile {
  public:
   GgufFile(const std::string& type, const std::vector<uint8_t>& blocks) {
-    std::vector<std::string> keys = {tests::GgufTextKey("general.architecture", "llama")};
-    for (const auto& [key, value] :
-         {std::pair("block_count", 1), std::pair("context_length", 8),
-          std::pair("embedding_length", 512), std::pair("attention.head_count", 8),
-          std::pair("feed_forward_length", 512)}) {
-      keys.push_back(tests::GgufKey(std::string("llama.") + key, static_cast<uint32_t>(value)));
-    }
     const auto id = static_cast<uint32_t>(FindGgufType(type)->id);
     std::string bytes = tests::GgufBytes(
-        keys, {{.name = "token_embd.weight", .sizes = {kColumns, kRows}, .type = id}}, 0);
+        LlamaKeys(), {{.name = "token_embd.weight", .sizes = {kColumns, kRows}, .type = id}}, 0);
     bytes.append(reinterpret_cast<const char*>(blocks.data()), blocks.size());
     folder_.Write("model.gguf", bytes);
     auto opened = Checkpoint::Open(folder_.path() / "model.gguf");
@@ -130,8 +138,9 @@ float WeightOf(const std::byte* row, const RowForm& form, int64_t columns, int64
          kernels::ByteScaleAt(row + kernels::ByteCodeBytes(columns), i / form.group_size);
 }
 
-TEST_CASE("every type is kept as codes of the same values, wherever a slice begins at 8 inputs") {
+TEST_CASE("types are kept as codes of the same values, wherever a slice begins at 8 inputs") {
   for (const std::string type : kTypes) {
+    if (IsDecoded(type)) continue;
     const Blocks blocks(type);
     const std::vector<float>& values = blocks.values;
     const GgufFile file(type, blocks.bytes);
@@ -186,15 +195,58 @@ TEST_CASE("forms of codes: groups and pairs are as small as the slice's begin ma
         RowForm{.dtype = DType::kI4, .group_size = 32, .blocks = {.size = 256, .skipped = 96}});
   CHECK(form("Q8_0", 64) == RowForm{.dtype = DType::kI8, .group_size = 32});
   CHECK(form("Q6_K", 64) == RowForm{.dtype = DType::kI8, .group_size = 16});
+  CHECK(form("Q2_K", 0) == RowForm{.dtype = DType::kI4, .group_size = 16, .blocks = {.size = 256}});
+  CHECK(form("Q3_K", 32) == RowForm{.dtype = DType::kI4, .group_size = 16});
+  for (const char* type : {"Q5_0", "IQ4_NL", "IQ4_XS", "MXFP4"}) {
+    CHECK(form(type, 32) == RowForm{.dtype = DType::kI8, .group_size = 32});
+  }
+  for (const std::string type : kTypes) {
+    CHECK((form(type, 0).dtype == DType::kF32) == IsDecoded(type));
+  }
+}
+
+TEST_CASE("a matrix of a later file of several is read from there") {
+  const tests::TemporaryFolder folder;
+  const std::vector<uint8_t> blocks = Golden<uint8_t>("Q4_1.blocks");
+  const auto id = static_cast<uint32_t>(FindGgufType("Q4_1")->id);
+  const auto keys = [](uint32_t number, std::vector<std::string> all) {
+    all.push_back(tests::GgufKey("split.no", number));
+    all.push_back(tests::GgufKey("split.count", 2));
+    all.push_back(tests::GgufKey("split.tensors.count", 2));
+    return all;
+  };
+  folder.Write(
+      "m-00001-of-00002.gguf",
+      tests::GgufBytes(keys(0, LlamaKeys()), {{.name = "output_norm.weight", .sizes = {kColumns}}},
+                       kColumns * sizeof(float)));
+  std::string second = tests::GgufBytes(
+      keys(1, {}), {{.name = "token_embd.weight", .sizes = {kColumns, kRows}, .type = id}}, 0);
+  second.append(reinterpret_cast<const char*>(blocks.data()), blocks.size());
+  folder.Write("m-00002-of-00002.gguf", second);
+  const auto checkpoint = Checkpoint::Open(folder.path() / "m-00001-of-00002.gguf");
+  INFO(checkpoint.status().ToString());
+  REQUIRE(checkpoint.ok());
+  CHECK((*checkpoint)->Has("model.norm.weight"));
+  v1::Model model;
+  model.mutable_quantization()->set_format(v1::WEIGHT_FORMAT_GGUF);
+  const auto source = OpenMatrix(**checkpoint, model, "model.embed_tokens", kRows, kColumns);
+  REQUIRE(source.ok());
+  const std::vector<float> values = Golden<float>("Q4_1.values");
+  const std::vector<std::byte> read = ReadRows(**source, {0, kColumns}, {});
+  CHECK(std::memcmp(read.data(), values.data(), read.size()) == 0);
 }
 
 TEST_CASE("a scale that is not finite, and another shape, are refused by name") {
   for (const std::string type : kTypes) {
     CAPTURE(type);
     std::vector<uint8_t> blocks = Golden<uint8_t>(type + ".blocks");
-    const size_t scale = type == "Q6_K" ? 208 : 0;
-    blocks[scale] = 0;
-    blocks[scale + 1] = 0x7c;  // infinity
+    if (type == "MXFP4") {
+      blocks[0] = 0xff;
+    } else {
+      const size_t scale = type == "Q6_K" ? 208 : type == "Q3_K" ? 108 : type == "Q2_K" ? 80 : 0;
+      blocks[scale] = 0;
+      blocks[scale + 1] = 0x7c;  // infinity
+    }
     const GgufFile file(type, blocks);
     const auto source = file.Open();
     const auto form = source->FormOf({0, kColumns});
