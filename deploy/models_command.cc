@@ -113,7 +113,8 @@ std::string WeightsText(const v1::Model& model, double bytes) {
                                   100 * decoded, TypeName(model.dtype())));
   }
   const std::string_view format = FormatName(model.quantization().format());
-  const std::string matrices = KeepsInt4(model) ? StrCat(", matrices of layers int4 (", format, ")")
+  const bool int4 = KeepsInt4(model) && quantization.format() != v1::WEIGHT_FORMAT_MXFP4;
+  const std::string matrices = int4 ? StrCat(", matrices of layers int4 (", format, ")")
                                : model.has_quantization() ? StrCat(", matrices stored as ", format)
                                                           : std::string();
   return StrCat("weights:  ", Bytes(bytes), " as held, ", TypeName(model.dtype()), matrices, "\n");

@@ -137,18 +137,24 @@ class ReadTensorsCheck {
   // Names of what was checked, and of what belongs to it and changes nothing.
   const std::set<std::string>& read() const { return read_; }
   const QuantisedMatrices& quantised() const { return quantised_; }
-  // Of the elements of a layer's matrices those that are not kept as codes, where it is most.
-  double decoded_part() const {
-    double most = 0;
-    for (const auto& [layer, elements] : layers_) {
-      most = std::max(most, elements.decoded / (elements.kept + elements.decoded));
-    }
-    return most;
+  // Of the matrices of the layer that takes most bytes: what an element takes as a code, and the
+  // part of elements that are not kept so. Nothing where all are kept as int4.
+  void NoteMixed(v1::Quantization* quantization) const {
+    const auto most = std::max_element(layers_.begin(), layers_.end(), [](auto& a, auto& b) {
+      return a.second.bytes() < b.second.bytes();
+    });
+    if (most == layers_.end()) return;
+    const LayerElements& layer = most->second;
+    if (layer.decoded == 0 && layer.all_int4) return;
+    quantization->set_code_bytes(layer.code_bytes / layer.elements);
+    quantization->set_decoded_part(layer.decoded / layer.elements);
   }
 
  private:
   struct LayerElements {
-    double kept = 0, decoded = 0;
+    double elements = 0, decoded = 0, code_bytes = 0;
+    bool all_int4 = true;  // of those that are kept
+    double bytes() const { return (code_bytes + 2 * decoded) / elements; }
   };
 
   // Routers and the gates of shared experts are small, and f32 always.
@@ -159,10 +165,22 @@ class ReadTensorsCheck {
                       std::all_of(matrices.begin(), matrices.end(),
                                   [](const StoredMatrix& matrix) { return matrix.keeps_codes; });
     LayerElements& layer = layers_[tensor.layer];
-    for (const TensorPart& part : tensor.parts) {
+    for (size_t i = 0; i < tensor.parts.size(); ++i) {
+      const TensorPart& part = tensor.parts[i];
       const double elements = static_cast<double>(part.rows) * static_cast<double>(InputsOf(part));
-      (kept ? layer.kept : layer.decoded) += elements;
+      layer.elements += elements;
+      if (!kept) {
+        layer.decoded += elements;
+        continue;
+      }
+      const double held = matrices[i].held_bytes;
+      layer.all_int4 = layer.all_int4 && held == 0;
+      layer.code_bytes += elements * (held > 0 ? held : Int4Bytes());
     }
+  }
+
+  double Int4Bytes() const {
+    return Int4ElementBytes(Int4GroupInputs(quantization_->group_size()));
   }
 
   absl::Status CheckPlain(const std::string& name, const std::vector<int64_t>& shape) {
@@ -329,12 +347,7 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   if (!status.ok()) return status;
   checked.quantised = check.quantised();
   const bool is_gguf = HasGgufName(folder->string());  // its header said so already
-  if (KeepsInt4(checked.model) && !is_gguf && check.decoded_part() > 0) {
-    v1::Quantization& quantization = *checked.model.mutable_quantization();
-    const int64_t group = Int4GroupInputs(quantization.group_size());
-    quantization.set_decoded_part(check.decoded_part());
-    quantization.set_code_bytes((1 - check.decoded_part()) * Int4ElementBytes(group));
-  }
+  if (KeepsInt4(checked.model) && !is_gguf) check.NoteMixed(checked.model.mutable_quantization());
   for (const std::string& name : check.read()) tensors->erase(name);
   std::string unread = NameUnread(*folder, *tensors);
   if (!unread.empty()) checked.warnings.push_back(std::move(unread));

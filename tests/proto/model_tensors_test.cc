@@ -12,6 +12,7 @@
 #include "proto/activations.h"
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
+#include "proto/model/model_folder.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera {
@@ -354,6 +355,42 @@ TEST_CASE("the tensors of a model are those of its files") {
   }
   CHECK(models > 10);
   CHECK(towers >= 5);
+}
+
+// But for rotations, which GGUF may say otherwise, and numbers that it rounds to float32.
+TEST_CASE("a GGUF file gives the layers that its folder's config.json gives") {
+  const auto layers = [](const fs::path& path) -> v1::Model {
+    auto model = ReadModelFolder(path.string());
+    INFO(path << ": " << model.status().ToString());
+    REQUIRE(model.ok());
+    for (v1::LayerKind& kind : *model->mutable_kinds()) {
+      kind.mutable_attention()->clear_rope();
+      kind.mutable_attention()->clear_scale();
+    }
+    return *std::move(model);
+  };
+  size_t models = 0;
+  for (const auto& entry : fs::directory_iterator("tests/golden/models")) {
+    const fs::path file = entry.path() / "model.gguf";
+    if (!fs::exists(file) || !fs::exists(entry.path() / "config.json")) continue;
+    CAPTURE(file.string());
+    ++models;
+    const v1::Model in_folder = layers(entry.path()), in_file = layers(file);
+    CHECK(SameLayers(in_folder, in_file));
+    CHECK(in_folder.max_positions() == in_file.max_positions());
+    CHECK(in_folder.norm() == in_file.norm());
+  }
+  CHECK(models >= 25);
+}
+
+TEST_CASE("experts of MXFP4 are planned as the codes that workers hold, the rest as it is") {
+  const auto checked = ReadCheckedModel("tests/golden/models/gpt_oss_mxfp4");
+  REQUIRE(checked.ok());
+  const v1::Quantization& quantization = checked->model.quantization();
+  // Of each layer 3 x 32 x 32 weights of 4 experts, beside 96 x 32 of attention.
+  CHECK(quantization.decoded_part() == Approx(0.2));
+  CHECK(quantization.code_bytes() == Approx(0.8 * 1.125));
+  CHECK(checked->quantised.decoded == 0);
 }
 
 TEST_CASE("a checkpoint of int4 codes says how much of its fullest layer is held otherwise") {

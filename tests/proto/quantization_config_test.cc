@@ -117,6 +117,32 @@ TEST_CASE("quantization_config: whether the codes of a method are kept") {
             .block_columns() == 64);
 }
 
+// Sizes and keys of gpt-oss-20b.
+TEST_CASE("quantization_config: gpt-oss as it is published, of which no key is left over") {
+  std::vector<std::string> notes;
+  const auto model = ParseModelConfig(R"({"architectures": ["GptOssForCausalLM"],
+      "model_type": "gpt_oss", "attention_bias": true, "attention_dropout": 0.0,
+      "eos_token_id": 200002, "pad_token_id": 199999, "experts_per_token": 4, "head_dim": 64,
+      "hidden_act": "silu", "hidden_size": 2880, "initial_context_length": 4096,
+      "initializer_range": 0.02, "intermediate_size": 2880, "max_position_embeddings": 131072,
+      "num_attention_heads": 64, "num_experts_per_tok": 4, "num_hidden_layers": 24,
+      "num_key_value_heads": 8, "num_local_experts": 32, "output_router_logits": false,
+      "quantization_config": {"modules_to_not_convert": ["model.layers.*.self_attn",
+        "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"], "quant_method": "mxfp4"},
+      "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0,
+        "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false},
+      "rope_theta": 150000, "router_aux_loss_coef": 0.9, "sliding_window": 128,
+      "swiglu_limit": 7.0, "tie_word_embeddings": false, "use_cache": true,
+      "vocab_size": 201088})",
+                                      "config.json", &notes);
+  INFO(model.status().ToString());
+  REQUIRE(model.ok());
+  CHECK(notes.empty());
+  CHECK(model->quantization().format() == v1::WEIGHT_FORMAT_MXFP4);
+  CHECK_FALSE(model->quantization().decoded());
+  CHECK(model->kinds(0).ffn().experts().count() == 32);
+}
+
 TEST_CASE("quantization_config: what is not supported is named, with what to use instead") {
   const auto refused = [](const std::string& keys, const std::string& named) {
     CHECK_THAT(QuantisationError(keys),

@@ -23,9 +23,12 @@ std::string_view NameOf(v1::DataType type) {
 // Before how the weights are stored.
 std::string_view MatricesText(const v1::Model& model) {
   if (!KeepsInt4(model)) return "weights ";
-  return model.quantization().format() == v1::WEIGHT_FORMAT_GGUF
-             ? "matrices quantised (GGUF), what is decoded of them and other weights "
-             : "matrices int4 as stored, other weights ";
+  switch (model.quantization().format()) {
+    case v1::WEIGHT_FORMAT_GGUF:
+      return "matrices quantised (GGUF), what is decoded of them and other weights ";
+    case v1::WEIGHT_FORMAT_MXFP4: return "experts as codes of a byte (MXFP4), other weights ";
+    default: return "matrices int4 as stored, other weights ";
+  }
 }
 
 // What products with int8 weights of a checkpoint stored so round activations to, and KV on auto.

@@ -1,4 +1,4 @@
-// Matrices of MXFP4 codes, decoded when they are read.
+// Matrices of MXFP4 codes, read as codes of a byte, twice as large with half the scale, or decoded.
 #pragma once
 
 #include <memory>

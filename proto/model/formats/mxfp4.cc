@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kBytes[] = {"U8"};
 constexpr int64_t kBlock = 32;  // inputs of a scale
+// Workers hold a code in a byte, a scale in four.
+constexpr double kHeldBytes = 1 + 4.0 / kBlock;
 
 bool HoldsMxfp4(const TensorDirectory& tensors, const std::string& name) {
   return tensors.FindTensor(name + "_blocks").has_value();
@@ -35,6 +37,8 @@ absl::StatusOr<StoredMatrix> FindMxfp4(const TensorDirectory& tensors,
                                        const std::string& name, StoredMatrix matrix) {
   matrix.as = StoredAs::kMxfp4;
   matrix.bits = 4;
+  matrix.keeps_codes = true;
+  matrix.held_bytes = kHeldBytes;
   matrix.scaled_columns = kBlock;
   matrix.codes = name + "_blocks";
   matrix.scales = name + "_scales";
@@ -57,7 +61,9 @@ absl::StatusOr<StoredMatrix> FindMxfp4(const TensorDirectory& tensors,
 
 void ReadMxfp4(JsonReader& /*reader*/, v1::Quantization* quantization) {
   quantization->set_format(v1::WEIGHT_FORMAT_MXFP4);
-  quantization->set_decoded(true);
+  quantization->set_group_size(kBlock);
+  // Until the tensors say which matrices are quantised: nearly all are of experts.
+  quantization->set_code_bytes(kHeldBytes);
 }
 
 extern const MatrixFormat kMxfp4Format = {.holds = HoldsMxfp4, .find = FindMxfp4};

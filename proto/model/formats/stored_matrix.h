@@ -56,6 +56,8 @@ struct StoredMatrix {
   // Workers compute with the codes as they are (kernels/int4_rows.h); else they are decoded when
   // they are read.
   bool keeps_codes = false;
+  // Then: bytes of a weight with its part of what a group shares; 0: as int4.
+  double held_bytes = 0;
   // Names of tensors; "" where there is none. `order`: the group of each input; `state`: text that
   // says the rest.
   std::string codes, scales, zeros, order, state;
