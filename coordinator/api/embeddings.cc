@@ -68,7 +68,7 @@ absl::StatusOr<OpenAiCall> ReadEmbeddingsCall(const nlohmann::json& body,
        {"model", "truncate_prompt_tokens", "add_special_tokens", "cache_salt", "priority"}) {
     if (const nlohmann::json* value = reader.Find(same)) completion[same] = *value;
   }
-  absl::StatusOr<OpenAiCall> call = ReadCompletionCall(completion, model);
+  absl::StatusOr<OpenAiCall> call = ReadCompletionCall(completion, Json::object(), model);
   if (!call.ok()) return Renamed(call.status());
   call->form = AnswerForm::kEmbeddings;
   call->dimensions = dimensions;

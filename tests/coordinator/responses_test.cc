@@ -282,6 +282,23 @@ TEST_CASE("what would need a store is refused by name, and what asks for nothing
   CHECK(reply["text"]["format"]["type"] == "text");
 }
 
+TEST_CASE("text.format holds the answer to a form as a chat's response_format does") {
+  Door door({}, {}, ToolModel());
+  const Json schema = {{"type", "object"}, {"properties", {{"b", {{"type", "integer"}}}}}};
+  const Json format = {
+      {"type", "json_schema"}, {"name", "n"}, {"strict", true}, {"schema", schema}};
+  const Json body = Body({{"text", {{"format", format}}}});
+  const HttpReply reply = door.Post(kResponses, body.dump());
+  if (reply.status != 200) {  // a build without grammars
+    CHECK_THAT(Door::ErrorOf(reply), StartsWith("400 text "));
+    return;
+  }
+  CHECK_FALSE(door.service.last_request().grammar.empty());
+  CHECK(Json::parse(reply.body)["text"]["format"] == format);
+  const Json bad = {{"type", "json_schema"}, {"schema", {{"type", "nothing"}}}};
+  CHECK_THAT(door.Error(kResponses, Body({{"text", {{"format", bad}}}})), StartsWith("400 text "));
+}
+
 TEST_CASE("reasoning effort and sampling reach the generation") {
   Door door({}, {}, ToolModel());
   Ask(door, Body({{"reasoning", {{"effort", "none"}}}, {"seed", 7}, {"top_p", 0.25}}));
