@@ -22,6 +22,9 @@ LayerShape ShapeOf(const v1::Model& model, const v1::LayerKind& kind) {
                       .experts_per_token = ffn.experts().per_token(),
                       .expert_width = ffn.experts().width(),
                       .summed_numbers = attention.qk_norm_full_width() ? 2 : 0,
+                      .borrows_kv = attention.borrows_kv(),
+                      .further_row_floats = (ffn.normed_apart() ? model.hidden() : 0) +
+                                            (ffn.experts().scales_input() ? 2 : 0),
                       .gated_heads = attention.output_gate() ? attention.heads() : 0};
   if (!kind.has_delta()) return layer;
   const v1::GatedDelta& delta = kind.delta();
