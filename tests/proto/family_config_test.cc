@@ -298,6 +298,10 @@ TEST_CASE("llama 4: chunks where layers are rotated, queries that grow elsewhere
   CHECK(routed.ffn().experts().scales_input());
   CHECK(routed.ffn().experts().score() == v1::EXPERT_SCORE_SIGMOID);
 
+  // As the first published files write it.
+  const v1::Model first = Read("Llama4ForCausalLM", sizes + R"(, "attn_temperature_tuning": 4)");
+  CHECK(first.SerializeAsString() == model.SerializeAsString());
+
   const v1::Model listed = Read("Llama4ForCausalLM", sizes + R"(, "moe_layers": [0],
       "no_rope_layers": [0, 1, 1, 1], "attention_chunk_size": null, "use_qk_norm": false,
       "attn_temperature_tuning": false)");

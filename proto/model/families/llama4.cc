@@ -1,6 +1,7 @@
 // Llama 4, alone and as the text part of what takes images: layers with rotation attend within
 // chunks, behind norms of q and k without weights; the others to all, with queries that grow with
 // their position. In some layers one routed expert, whose input is scaled, and a shared one.
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "proto/layers/layers.h"
@@ -54,6 +55,13 @@ void CheckLayerTypes(ConfigDraft& draft, const std::vector<bool>& rotated, bool 
   }
 }
 
+// The first files have a number here, of which any but 0 is yes.
+bool ReadTuned(JsonReader& config) {
+  constexpr const char* kKey = "attn_temperature_tuning";
+  const bool number = config.Has(kKey) && config.At(kKey).is_number_integer();
+  return number ? config.Integer(kKey, 0, 1000) != 0 : config.BoolOr(kKey, true);
+}
+
 void ReadPositions(ConfigDraft& draft, v1::Attention* rotated, v1::Attention* other) {
   JsonReader& config = draft.config;
   const bool given = config.HasKey("attention_chunk_size");
@@ -65,7 +73,7 @@ void ReadPositions(ConfigDraft& draft, v1::Attention* rotated, v1::Attention* ot
   rotated->set_qk_norm_after_rope(rotated->qk_norm());
   rotated->set_qk_norm_without_weights(rotated->qk_norm());
   other->clear_rope();
-  const bool tuned = config.BoolOr("attn_temperature_tuning", true);
+  const bool tuned = ReadTuned(config);
   const double gain = config.NumberOr("attn_scale", 0.1, 0, 1e6);
   const int64_t period = config.IntegerOr("floor_scale", 8192, 1, kMaxPositions);
   if (!tuned) return;
