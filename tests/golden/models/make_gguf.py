@@ -57,7 +57,7 @@ QUANTISED = {
         {"": Q.Q8_0}),
     "gguf_qwen2_moe": ("Qwen2Moe", "qwen2moe", dict(
         rope_parameters=make.PLAIN, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32,
-        shared_expert_intermediate_size=32, norm_topk_prob=False, mlp_only_layers=[],
+        shared_expert_intermediate_size=128, norm_topk_prob=False, mlp_only_layers=[],
         use_sliding_window=False, **{**NARROW, "hidden_size": 32}),
         {"": Q.Q5_0, "ffn_down_exps": Q.IQ4_NL, "token_embd": Q.F16, "output": Q.Q8_0}),
 }
