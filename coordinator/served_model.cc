@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/answer/call_formats.h"
 #include "coordinator/api/answer_formats.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
@@ -22,12 +24,13 @@ v1::DataType ToDataType(const std::string& name) {
   return v1::DATA_TYPE_UNSPECIFIED;
 }
 
-// Control tokens are in no answer that has a form, but those that mark thinking before it.
-std::string BytesForGrammars(const ServedModel& model, int32_t id) {
-  const Tokenizer& tokenizer = *model.tokenizer;
-  const std::string text = tokenizer.TokenText(id);
-  const bool marks = text == model.thinking.opening || text == model.thinking.closing;
-  return tokenizer.IsSpecial(id) && !marks ? "" : tokenizer.TokenBytes(id);
+// Control tokens are in no answer that has a form, but those that mark what may stand before it:
+// thinking and calls.
+std::set<std::string> MarksOf(const ServedModel& model) {
+  std::set<std::string> marks = {model.thinking.opening, model.thinking.closing};
+  if (model.call_format != nullptr)
+    marks.insert(model.call_format->markers.begin(), model.call_format->markers.end());
+  return marks;
 }
 
 void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
@@ -42,8 +45,12 @@ void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
   c.set_max_waiting(options.max_waiting);
   c.set_prefix_cache(options.prefix_cache);
   *c.mutable_eos_token_ids() = c.model().eos_token_ids();
-  for (int32_t id = 0; id < served.tokenizer->vocabulary_size(); ++id)
-    c.add_vocabulary(BytesForGrammars(served, id));
+  const std::set<std::string> marks = MarksOf(served);
+  const Tokenizer& tokenizer = *served.tokenizer;
+  for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    const bool is_left_out = tokenizer.IsSpecial(id) && !marks.contains(tokenizer.TokenText(id));
+    c.add_vocabulary(is_left_out ? "" : tokenizer.TokenBytes(id));
+  }
 }
 
 // The template of --chat-template.

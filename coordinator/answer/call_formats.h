@@ -36,6 +36,9 @@ struct CallFormat {
   std::string (*call_start)(std::string_view function);
   CallIds ids = CallIds::kOpenAi;
   bool has_thinking = false;  // the parser finds the thinking too
+  // What ends a call that begins with call_start, where its arguments are JSON. None: they are not,
+  // or not everywhere.
+  std::optional<std::string> arguments_end = {};
 };
 
 std::span<const CallFormat> CallFormats();

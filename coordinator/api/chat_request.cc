@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "coordinator/api/call_grammar.h"
 #include "coordinator/api/chat_tools.h"
 
 namespace tessera::coordinator {
@@ -31,6 +32,11 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
     absl::Status bound = BoundThinking(model, encoded->thinking, *budget, request);
     if (!bound.ok()) return bound;
   }
+  absl::StatusOr<std::string> demanded = DemandedCallGrammar(model, conversation, &*tools);
+  if (!demanded.ok()) return demanded.status();
+  request.grammar = *std::move(demanded);
+  prepared.start = AnswerStartOf(model, *tools, request.thinking);
+  prepared.demands_call = !tools->call_start.empty();
   prepared.not_enforced = std::move(tools->not_enforced);
   return prepared;
 }

@@ -14,6 +14,7 @@
 #include "coordinator/answer/answer_parser.h"
 #include "coordinator/api/chat_prompt.h"
 #include "coordinator/api/front_door.h"
+#include "coordinator/grammar/thinking_grammar.h"
 
 namespace tessera::coordinator {
 
@@ -27,10 +28,12 @@ struct PreparedChat {
   PromptThinking thinking = PromptThinking::kNone;    // at the prompt's end
   std::shared_ptr<const AnswerFormat> answer_format;  // null: all is text
   std::vector<std::string> not_enforced;              // fields that ask for more than is promised
+  AnswerStart start;                                  // what may stand before a form of the answer
+  bool demands_call = false;                          // the answer goes on with a call's name
 };
 
-// Fills the prompt of `request`, and what its flow needs to read the answer. Not checked against
-// the context.
+// Fills the prompt of `request`, what its flow needs to read the answer, and the grammar of a call
+// that is demanded. Not checked against the context.
 absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
                                          const nlohmann::ordered_json& conversation,
                                          ChatRequest chat, int64_t now_unix_seconds,

@@ -237,8 +237,7 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const 
   if (!output.ok()) return output.status();
   if (!reader.status().ok()) return reader.status();
   call.not_enforced = std::move(output->not_enforced);
-  if (output->grammar.has_value())
-    request.grammar = output->grammar->Text({}, PromptThinking::kNone);
+  if (output->grammar.has_value()) request.grammar = output->grammar->Text();
   absl::StatusOr<std::vector<Prompt>> prompts =
       ReadPrompts(reader, model, {add_special_tokens, truncate_to.has_value()});
   if (!prompts.ok()) return prompts.status();
@@ -308,8 +307,8 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   call.not_enforced = std::move(prepared->not_enforced);
   call.not_enforced.insert(call.not_enforced.end(), output->not_enforced.begin(),
                            output->not_enforced.end());
-  if (output->grammar.has_value())
-    request.grammar = output->grammar->Text(model.thinking, prepared->thinking);
+  if (output->grammar.has_value() && !prepared->demands_call)
+    request.grammar = output->grammar->Text(prepared->start);
   if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
   call.prompts.push_back(std::move(request));
   return call;

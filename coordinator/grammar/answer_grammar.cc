@@ -8,7 +8,6 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/grammar/json_grammar.h"
 #include "coordinator/grammar/pattern_grammar.h"
-#include "coordinator/grammar/thinking_grammar.h"
 #include "coordinator/tokenizer/utf8.h"
 
 namespace tessera::coordinator {
@@ -93,14 +92,10 @@ absl::StatusOr<AnswerGrammar> AnswerGrammar::OfEbnf(std::string grammar) {
   return answer;
 }
 
-std::string AnswerGrammar::Text(const ThinkingFormat& thinking, PromptThinking at_end) const {
+std::string AnswerGrammar::Text(const AnswerStart& start) const {
   if (!own_.empty()) return own_;
-  if (thinking.opening.empty() || at_end == PromptThinking::kClosed) return text_.WithRoot(body_);
   GrammarText text = text_;
-  const ThinkingPart part =
-      at_end == PromptThinking::kOpen ? ThinkingPart::kOpen : ThinkingPart::kMay;
-  const std::string answer = text.Add(body_);
-  const std::string root = WithThinking(thinking.opening, thinking.closing, part, answer, &text);
+  const std::string root = BehindStart(start, body_, &text);
   return text.WithRoot(root);
 }
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "coordinator/answer/thinking_format.h"
 #include "coordinator/grammar/grammar_text.h"
 #include "coordinator/grammar/schema_grammar.h"
+#include "coordinator/grammar/thinking_grammar.h"
 
 namespace tessera::coordinator {
 
@@ -34,9 +34,8 @@ class AnswerGrammar {
   // What of a schema is not held (SchemaMode::kLoose).
   const std::vector<std::string>& left_out() const { return left_out_; }
 
-  // The text for the workers, where the prompt ends with thinking as `at_end`. Where the model
-  // marks thinking, the form begins behind it; a grammar of a client's own says all by itself.
-  std::string Text(const ThinkingFormat& thinking, PromptThinking at_end) const;
+  // The text for the workers. A grammar of a client's own says all by itself.
+  std::string Text(const AnswerStart& start = {}) const;
 
  private:
   GrammarText text_;

@@ -101,7 +101,7 @@ std::string CodePoints::AsClass() const {
   return absl::StrCat("[", all, "]");
 }
 
-std::string CodePoints::InJsonString() const {
+std::vector<std::string> CodePoints::WaysInJsonString() const {
   std::vector<std::string> ways;
   const CodePoints unescaped = Within(Unescaped());
   if (!unescaped.empty()) ways.push_back(unescaped.AsClass());
@@ -121,7 +121,18 @@ std::string CodePoints::InJsonString() const {
       }
     }
   }
+  return ways;
+}
+
+std::string CodePoints::InJsonString() const {
+  const std::vector<std::string> ways = WaysInJsonString();
   return ways.size() == 1 ? ways[0] : absl::StrCat("(", absl::StrJoin(ways, " | "), ")");
+}
+
+std::string CodePoints::InJsonStringThen(const std::string& rule) const {
+  std::vector<std::string> ways = WaysInJsonString();
+  for (std::string& way : ways) absl::StrAppend(&way, " ", rule);
+  return absl::StrJoin(ways, " | ");
 }
 
 }  // namespace tessera::coordinator

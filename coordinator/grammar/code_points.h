@@ -31,9 +31,12 @@ class CodePoints {
   // escape where it must be one. Control characters without a short escape are left out where the
   // set has many.
   std::string InJsonString() const;
+  // The same, and then a rule.
+  std::string InJsonStringThen(const std::string& rule) const;
 
  private:
   void Normalize();
+  std::vector<std::string> WaysInJsonString() const;
 
   std::vector<std::pair<char32_t, char32_t>> ranges_;  // sorted, apart; both ends are in
 };

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -17,6 +18,15 @@ std::string GrammarText::Add(const std::string& body) {
   if (inserted) {
     it->second = Declare();
     Define(it->second, body);
+  }
+  return it->second;
+}
+
+std::string GrammarText::AddRecursive(const std::string& body, std::string_view self) {
+  const auto [it, inserted] = name_of_body_.try_emplace(body);
+  if (inserted) {
+    it->second = Declare();
+    Define(it->second, absl::StrReplaceAll(body, {{std::string(self), it->second}}));
   }
   return it->second;
 }

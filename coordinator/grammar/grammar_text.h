@@ -15,6 +15,8 @@ class GrammarText {
  public:
   // A rule with that body; equal bodies share one. Returns its name.
   std::string Add(const std::string& body);
+  // The same for a body that refers to itself as `self`.
+  std::string AddRecursive(const std::string& body, std::string_view self);
   // A rule whose body comes later, for what refers to itself.
   std::string Declare();
   void Define(const std::string& name, const std::string& body);

@@ -7,17 +7,37 @@
 namespace tessera::coordinator {
 namespace {
 
+// Behind the backslash.
 constexpr char kEscape[] =
-    R"( | "\\" (["\\/bfnrt] | "u" ([0-9a-cA-CeEfF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} | )"
-    R"([dD] [89abAB] [0-9a-fA-F]{2} "\\u" [dD] [c-fC-F] [0-9a-fA-F]{2})))";
+    R"(["\\/bfnrt] | "u" ([0-9a-cA-CeEfF] [0-9a-fA-F]{3} | [dD] [0-7] [0-9a-fA-F]{2} | )"
+    R"([dD] [89abAB] [0-9a-fA-F]{2} "\\u" [dD] [c-fC-F] [0-9a-fA-F]{2}))";
+
+std::string OneMore(const std::string& escape, const std::string& then) {
+  return absl::StrCat(CodePoints::Unescaped().AsClass(), " ", then, " | \"\\\\\" ", escape, " ",
+                      then);
+}
 
 }  // namespace
 
 JsonGrammar::JsonGrammar(GrammarText* text)
     : text_(*text),
       space_(text_.Add("(\" \" | \"\\n\" [ \\t]{0,12})?")),
-      character_(text_.Add(CodePoints::Unescaped().AsClass() + kEscape)),
-      string_(text_.Add(absl::StrCat("\"\\\"\" ", character_, "* \"\\\"\""))) {}
+      escape_(text_.Add(kEscape)),
+      characters_(text_.AddRecursive(absl::StrCat("\"\" | ", OneMore(escape_, "REST")), "REST")) {
+  const std::string body = absl::StrCat("\"\\\"\" | ", OneMore(escape_, "REST"));
+  rest_ = text_.AddRecursive(body, "REST");
+  string_ = text_.Add(absl::StrCat("\"\\\"\" ", rest_));
+}
+
+std::string JsonGrammar::StringOf(int64_t min, int64_t max) {
+  std::string then = max < 0 ? rest_ : "";
+  for (int64_t i = max < 0 ? min - 1 : max; i >= 0; --i) {
+    std::string body = then.empty() ? "" : OneMore(escape_, then);
+    if (i >= min) absl::StrAppend(&body, body.empty() ? "" : " | ", "\"\\\"\"");
+    then = text_.Add(body);
+  }
+  return absl::StrCat("\"\\\"\" ", then);
+}
 
 void JsonGrammar::DefineValues() {
   if (!value_.empty()) return;

@@ -7,6 +7,7 @@
 // Thread rule: one thread. Borrows the grammar's text.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -19,8 +20,15 @@ class JsonGrammar {
   explicit JsonGrammar(GrammarText* text);
 
   const std::string& space() const { return space_; }
-  const std::string& character() const { return character_; }
+  // Within a string: any characters, or none.
+  const std::string& characters() const { return characters_; }
   const std::string& string() const { return string_; }
+  // What is left of a string, up to its quotation mark.
+  const std::string& rest() const { return rest_; }
+  // A body of strings of so many characters; max -1: no limit. A rule for each character: a token
+  // that runs over the end of a rule is looked at each time that a mask is made, so repeated rules
+  // are slow to follow.
+  std::string StringOf(int64_t min, int64_t max);
   std::string Value();   // any
   std::string Object();  // any
   std::string Array();   // any
@@ -29,7 +37,7 @@ class JsonGrammar {
   void DefineValues();
 
   GrammarText& text_;
-  std::string space_, character_, string_, value_, object_, array_;
+  std::string space_, escape_, characters_, rest_, string_, value_, object_, array_;
 };
 
 }  // namespace tessera::coordinator

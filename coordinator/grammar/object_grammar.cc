@@ -37,7 +37,7 @@ std::string RestOfKey(const NameTree& tree, const std::string& any, GrammarText*
     ways.push_back(absl::StrCat(CodePoints::Of(code_point, code_point).InJsonString(), " ",
                                 RestOfKey(*next, any, text)));
   }
-  ways.push_back(absl::StrCat(taken.Complement().InJsonString(), " ", any, "* \"\\\"\""));
+  ways.push_back(absl::StrCat(taken.Complement().InJsonString(), " ", any));
   return text->Add(absl::StrJoin(ways, " | "));
 }
 
@@ -46,7 +46,10 @@ std::string RestOfKey(const NameTree& tree, const std::string& any, GrammarText*
 std::string KeyBeside(const std::vector<std::string>& names, GrammarText* text) {
   NameTree tree;
   for (const std::string& name : names) AddName(name, &tree);
-  const std::string any = text->Add(CodePoints::All().InJsonString());
+  const std::string any =
+      text->AddRecursive(absl::StrCat(R"("\"" | )", CodePoints::Unescaped().AsClass(),
+                                      R"( REST | "\\" ["\\/bfnrt] REST)"),
+                         "REST");
   return text->Add(absl::StrCat("\"\\\"\" ", RestOfKey(tree, any, text)));
 }
 

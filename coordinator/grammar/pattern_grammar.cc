@@ -25,6 +25,7 @@ struct Piece {
   int64_t copies = 1;  // that a grammar makes of its atoms
   // Of a class with one quantifier: its class, whose count may be narrowed.
   std::string repeated = {};
+  std::optional<CodePoints> set = {};  // of one class
 };
 
 int64_t Times(int64_t a, int64_t b) {
@@ -76,9 +77,9 @@ std::optional<CodePoints> ClassEscape(char32_t letter) {
 
 class PatternParser {
  public:
-  // Without `character` it is of a text of its own, which it matches as a whole.
-  PatternParser(std::string_view pattern, const std::string* character)
-      : pattern_(pattern), character_(character) {}
+  // Without `characters` it is of a text of its own, which it matches as a whole.
+  PatternParser(std::string_view pattern, const std::string* characters, GrammarText* text)
+      : pattern_(pattern), characters_(characters), text_(text) {}
 
   absl::StatusOr<Piece> Whole() {
     std::vector<Piece> ways;
@@ -122,8 +123,8 @@ class PatternParser {
   }
 
   Piece Padded(Piece piece, bool before, bool behind) const {
-    if (character_ == nullptr || (!before && !behind)) return piece;
-    const std::string any = absl::StrCat(*character_, "*");
+    if (characters_ == nullptr || (!before && !behind)) return piece;
+    const std::string& any = *characters_;
     piece.body =
         absl::StrCat(before ? any + " " : "", "(", piece.body, ")", behind ? " " + any : "");
     piece.lengths.max = kNoLimit;
@@ -202,8 +203,23 @@ class PatternParser {
     if (atom.lengths.min != 1 || atom.lengths.max != 1) piece.repeated.clear();
     piece.lengths = {Times(atom.lengths.min, count.min), Times(atom.lengths.max, count.max)};
     piece.copies = atom.copies * std::max<int64_t>({1, count.min, count.max});
-    piece.body = Counted(atom.body, count);
+    const bool is_class = atom.set.has_value() && characters_ != nullptr;
+    piece.body = is_class ? Run(*atom.set, count) : Counted(atom.body, count);
     return piece;
+  }
+
+  // A rule for each character: tokens that run over the end of a rule are looked at for each mask.
+  std::string Run(const CodePoints& set, const PatternLengths& count) const {
+    std::string then = "\"\"";
+    int64_t at = count.max;
+    if (count.max == kNoLimit) {
+      then = text_->AddRecursive(absl::StrCat("\"\" | ", set.InJsonStringThen("REST")), "REST");
+      at = count.min;
+    }
+    for (int64_t i = at - 1; i >= 0; --i) {
+      then = text_->Add(absl::StrCat(i >= count.min ? "\"\" | " : "", set.InJsonStringThen(then)));
+    }
+    return then;
   }
 
   std::optional<int64_t> Number() {
@@ -228,9 +244,10 @@ class PatternParser {
 
   Piece OneOf(const CodePoints& set) const {
     Piece piece;
-    piece.body = character_ == nullptr ? set.AsClass() : set.InJsonString();
+    piece.body = characters_ == nullptr ? set.AsClass() : set.InJsonString();
     piece.lengths = {1, 1};
     piece.repeated = piece.body;
+    piece.set = set;
     return piece;
   }
 
@@ -357,7 +374,8 @@ class PatternParser {
   }
 
   const std::string_view pattern_;
-  const std::string* const character_;
+  const std::string* const characters_;
+  GrammarText* const text_;  // with `characters`
   size_t at_ = 0;
   std::string error_;
 };
@@ -367,7 +385,8 @@ bool Keeps(const PatternLengths& lengths, const PatternLengths& asked) {
   return asked.max == kNoLimit || (lengths.max != kNoLimit && lengths.max <= asked.max);
 }
 
-absl::StatusOr<Piece> Parsed(std::string_view pattern, const std::string* character) {
+absl::StatusOr<Piece> Parsed(std::string_view pattern, const std::string* characters,
+                             GrammarText* text) {
   if (pattern.size() > kMaxPatternBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("it is longer than ", kMaxPatternBytes, " bytes"));
@@ -376,14 +395,15 @@ absl::StatusOr<Piece> Parsed(std::string_view pattern, const std::string* charac
       pattern.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError("it is not a text");
   }
-  return PatternParser(pattern, character).Whole();
+  return PatternParser(pattern, characters, text).Whole();
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& character,
-                                        const std::optional<PatternLengths>& asked) {
-  absl::StatusOr<Piece> whole = Parsed(pattern, &character);
+absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& characters,
+                                        const std::optional<PatternLengths>& asked,
+                                        GrammarText* text) {
+  absl::StatusOr<Piece> whole = Parsed(pattern, &characters, text);
   if (!whole.ok()) return whole.status();
   if (!asked.has_value() || Keeps(whole->lengths, *asked)) return whole->body;
   PatternLengths count = whole->lengths;
@@ -397,7 +417,7 @@ absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::str
 }
 
 absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern) {
-  absl::StatusOr<Piece> whole = Parsed(pattern, nullptr);
+  absl::StatusOr<Piece> whole = Parsed(pattern, nullptr, nullptr);
   if (!whole.ok()) return whole.status();
   return whole->body;
 }

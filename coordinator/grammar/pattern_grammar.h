@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "coordinator/grammar/grammar_text.h"
 
 namespace tessera::coordinator {
 
@@ -23,11 +24,12 @@ struct PatternLengths {
   int64_t max = 0;  // -1: no limit
 };
 
-// The body of a rule of what stands between the quotes. `character`: the rule of any character.
-// Where lengths are given, the text keeps them or the pattern is refused. InvalidArgument with the
-// reason.
-absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& character,
-                                        const std::optional<PatternLengths>& lengths);
+// The body of a rule of what stands between the quotes; rules that it needs go to `text`.
+// `characters`: the rule of any. Where lengths are given, the text keeps them or the pattern is
+// refused. InvalidArgument with the reason.
+absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& characters,
+                                        const std::optional<PatternLengths>& lengths,
+                                        GrammarText* text);
 
 // The body of a rule of the texts that the pattern matches as a whole, outside of JSON.
 absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern);

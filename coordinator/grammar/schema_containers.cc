@@ -77,7 +77,7 @@ absl::StatusOr<std::string> SchemaWriter::OtherMember(const Schema& flat, const 
       if (!s.ok()) return s;
       continue;
     }
-    const auto key = PatternBody(pattern, json_.character(), std::nullopt);
+    const auto key = PatternBody(pattern, json_.characters(), std::nullopt, &text_);
     if (!key.ok()) {
       absl::Status s = Refuse(place, "patternProperties", std::string(key.status().message()));
       if (!s.ok()) return s;

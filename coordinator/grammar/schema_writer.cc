@@ -362,7 +362,7 @@ SchemaWriter::Body SchemaWriter::StringBody(const Schema& flat, const std::strin
     pattern = PatternOfFormat(flat.at("format").get<std::string>());
   }
   if (pattern.has_value()) {
-    const auto body = PatternBody(*pattern, json_.character(), lengths);
+    const auto body = PatternBody(*pattern, json_.characters(), lengths, &text_);
     if (body.ok()) return absl::StrCat("\"\\\"\" (", *body, ") \"\\\"\"");
     // A format is a remark in most dialects: a length beside it counts more.
     const bool is_remark = std::string_view(keyword) == "format";
@@ -374,11 +374,16 @@ SchemaWriter::Body SchemaWriter::StringBody(const Schema& flat, const std::strin
     }
   }
   if (!lengths.has_value()) return json_.string();
-  if (lengths->min > kMaxLength)
-    return Invalid(place, "minLength", absl::StrCat("is at most ", kMaxLength));
-  if (lengths->max > kMaxLength) lengths->max = kMaxLength;
-  const std::string most = lengths->max < 0 ? "" : absl::StrCat(lengths->max);
-  return absl::StrCat("\"\\\"\" ", json_.character(), "{", lengths->min, ",", most, "} \"\\\"\"");
+  const std::string why = absl::StrCat("above ", kMaxLength);
+  if (lengths->max > kMaxLength) {
+    if (absl::Status s = Refuse(place, "maxLength", why); !s.ok()) return s;
+    lengths->max = -1;
+  }
+  if (lengths->min > kMaxLength) {
+    if (absl::Status s = Refuse(place, "minLength", why); !s.ok()) return s;
+    lengths->min = kMaxLength;
+  }
+  return json_.StringOf(lengths->min, lengths->max);
 }
 
 SchemaWriter::Body SchemaWriter::NumberBodyOf(const Schema& flat, bool integer,

@@ -26,10 +26,8 @@ size_t SeenBehind(const std::u32string& mark, size_t seen, char32_t next) {
   return 0;
 }
 
-}  // namespace
-
 // A rule for each count of the mark's characters that have been seen.
-std::string TextUpTo(std::string_view mark, GrammarText* text) {
+std::string TextOf(std::string_view mark, bool has_mark, GrammarText* text) {
   const std::u32string wanted = CodePointsOf(mark);
   std::vector<std::string> rules;
   for (size_t i = 0; i < wanted.size(); ++i) rules.push_back(text->Declare());
@@ -42,7 +40,9 @@ std::string TextUpTo(std::string_view mark, GrammarText* text) {
     }
     next[0].Add(known.Complement());
     std::vector<std::string> ways;
+    if (!has_mark) ways.push_back("\"\"");
     for (const auto& [then, characters] : next) {
+      if (then == wanted.size() && !has_mark) continue;
       const std::string rest = then == wanted.size() ? "" : absl::StrCat(" ", rules[then]);
       ways.push_back(absl::StrCat(characters.AsClass(), rest));
     }
@@ -51,11 +51,26 @@ std::string TextUpTo(std::string_view mark, GrammarText* text) {
   return rules[0];
 }
 
-std::string WithThinking(std::string_view opening, std::string_view closing, ThinkingPart part,
-                         const std::string& answer, GrammarText* text) {
-  const std::string thinking = absl::StrCat(TextUpTo(closing, text), " [ \\n]{0,4}");
-  if (part == ThinkingPart::kOpen) return absl::StrCat(thinking, " ", answer);
-  return absl::StrCat("(", GrammarText::Quoted(opening), " ", thinking, ")? ", answer);
+}  // namespace
+
+std::string TextUpTo(std::string_view mark, GrammarText* text) { return TextOf(mark, true, text); }
+
+std::string TextWithout(std::string_view mark, GrammarText* text) {
+  return TextOf(mark, false, text);
+}
+
+std::string BehindStart(const AnswerStart& start, const std::string& form, GrammarText* text) {
+  std::string answer = form;
+  const std::string any = CodePoints::All().AsClass();
+  for (const std::string& call : start.calls) {
+    absl::StrAppend(&answer, " | ", GrammarText::Quoted(call), " ", any, "*");
+  }
+  if (start.closing.empty()) return answer;
+  answer = text->Add(answer);
+  const std::string behind = absl::StrCat(TextUpTo(start.closing, text), " [ \\n]{0,4} ", answer);
+  if (start.calls_in_thinking) return absl::StrCat(behind, " | ", TextWithout(start.closing, text));
+  if (start.is_open) return behind;
+  return absl::StrCat(answer, " | ", GrammarText::Quoted(start.opening), " ", behind);
 }
 
 }  // namespace tessera::coordinator

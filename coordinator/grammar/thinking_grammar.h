@@ -1,25 +1,31 @@
-// An answer whose form begins behind the model's thinking.
+// An answer whose form begins behind something that has none: the model's thinking, or is a call of
+// a tool instead.
 //
 // Thread rule: pure functions. Adds rules to the grammar's text.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "coordinator/grammar/grammar_text.h"
 
 namespace tessera::coordinator {
 
-// Any text that ends with `mark`, which is nowhere else in it. `mark` is not empty.
+// Any text that ends with `mark`, which is nowhere else in it, or one without it. `mark` is not
+// empty.
 std::string TextUpTo(std::string_view mark, GrammarText* text);
+std::string TextWithout(std::string_view mark, GrammarText* text);
 
-enum class ThinkingPart {
-  kOpen,  // the prompt has opened it: the answer begins within it
-  kMay,   // the answer may open it
+struct AnswerStart {
+  // How the model marks its thinking; no closing mark: it does not.
+  std::string opening, closing;
+  bool is_open = false;            // the answer begins within it, else may open it
+  std::vector<std::string> calls;  // texts that begin a call of a tool, which may come instead
+  bool calls_in_thinking = false;  // what never leaves thinking may be one
 };
 
-// Thinking between its marks, blanks, then `answer`.
-std::string WithThinking(std::string_view opening, std::string_view closing, ThinkingPart part,
-                         const std::string& answer, GrammarText* text);
+// `form`, a body, with what may stand before it or in its place.
+std::string BehindStart(const AnswerStart& start, const std::string& form, GrammarText* text);
 
 }  // namespace tessera::coordinator

@@ -5,6 +5,7 @@
 
 #include "tests/catch_skip.h"
 #include "tests/coordinator/door.h"
+#include "tests/coordinator/grammar/grammar_probe.h"
 #include "third_party/xgrammar/token_grammar.h"
 
 namespace tessera::coordinator {
@@ -124,6 +125,73 @@ TEST_CASE("where the model thinks, the form begins behind it") {
   CHECK(GrammarOf(plain, kChat, fields) == "root ::= \"yes\"\n");
   CHECK_THAT(GrammarOf(thinks, kChat, fields), Contains("<think>"));
   CHECK(GrammarOf(thinks, kCompletions, fields) == "root ::= \"yes\"\n");
+}
+
+Ordered Tool(const char* name, const Ordered& parameters, const Ordered& strict) {
+  return {{"type", "function"},
+          {"function", {{"name", name}, {"parameters", parameters}, {"strict", strict}}}};
+}
+
+// A chat with two tools: the clock is strict.
+Ordered WithTools(const Ordered& fields) {
+  const Ordered place = Ordered::parse(
+      R"({"type":"object","properties":{"city":{"enum":["Rom","Ulm"]},"days":{"type":"array",
+          "uniqueItems":true,"items":{"type":"integer"}}},"required":["city"]})");
+  const Ordered zone = Ordered::parse(
+      R"({"type":"object","properties":{"zone":{"type":"integer"}},"required":["zone"],
+          "additionalProperties":false})");
+  Ordered body = fields;
+  body["tools"] = Ordered::array({Tool("weather", place, false), Tool("clock", zone, true)});
+  return body;
+}
+
+TEST_CASE("a call that is demanded has arguments of its function's schema") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Door door({}, {}, ToolModel());
+  const auto probe = [&](const Ordered& fields) {
+    auto made = tests::GrammarProbe::Create(GrammarOf(door, kChat, fields));
+    REQUIRE(made.ok());
+    return *std::move(made);
+  };
+  const Ordered named = {{"type", "function"}, {"function", {{"name", "weather"}}}};
+  const tests::GrammarProbe weather = probe(WithTools({{"tool_choice", named}}));
+  CHECK(weather.Accepts(" {\"city\": \"Rom\"}}\n</tool_call>"));
+  CHECK(weather.Accepts("{\"city\":\"Ulm\",\"days\":[1,1]}}\n</tool_call>"));  // not strict
+  CHECK_FALSE(weather.Accepts(" {\"city\": \"Paris\"}}\n</tool_call>"));
+  CHECK_FALSE(weather.Accepts(" {\"city\": \"Rom\"}"));
+  const tests::GrammarProbe any = probe(WithTools({{"tool_choice", "required"}}));
+  CHECK(any.Accepts("weather\", \"arguments\": {\"city\": \"Rom\"}}\n</tool_call>"));
+  CHECK(any.Accepts("clock\", \"arguments\": {\"zone\": 3}}\n</tool_call>"));
+  CHECK_FALSE(any.Accepts("clock\", \"arguments\": {\"city\": \"Rom\"}}\n</tool_call>"));
+  CHECK_FALSE(any.Accepts("other\", \"arguments\": {}}\n</tool_call>"));
+
+  Ordered strict = WithTools({{"tool_choice", "required"}});
+  const HttpReply held = door.Post(kChat, Body(kChat, strict).dump());
+  CHECK(held.head.find("x-tessera-not-enforced") == std::string::npos);
+  strict["tools"][0]["function"]["strict"] = true;
+  const std::string error = door.Error(kChat, json::parse(Body(kChat, strict).dump()));
+  CHECK_THAT(error, StartsWith("400 tools tools[0].function.parameters: "));
+  CHECK_THAT(error, Contains("$.days: uniqueItems"));
+  // Nothing is demanded: nothing is compiled, and nothing refused.
+  strict["tool_choice"] = "auto";
+  const HttpReply free = door.Post(kChat, Body(kChat, strict).dump());
+  CHECK(free.status == 200);
+  CHECK(door.service.last_request().grammar.empty());
+}
+
+TEST_CASE("with tools a form may give way to a call, and a call that is demanded wins") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Door door({}, {}, ToolModel());
+  const Ordered form = {{"guided_choice", {"yes"}}};
+  const auto both = tests::GrammarProbe::Create(GrammarOf(door, kChat, WithTools(form)));
+  REQUIRE(both.ok());
+  CHECK(both->Accepts("yes"));
+  CHECK(both->Accepts("<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"));
+  CHECK_FALSE(both->Accepts("no"));
+  Ordered demanded = WithTools(form);
+  demanded["tool_choice"] = "required";
+  CHECK(GrammarOf(door, kChat, demanded) ==
+        GrammarOf(door, kChat, WithTools({{"tool_choice", "required"}})));
 }
 
 TEST_CASE("a build without grammars refuses each form by name") {

@@ -26,7 +26,7 @@ std::string GrammarOf(const char* schema, SchemaMode mode = SchemaMode::kStrict)
   const auto grammar = AnswerGrammar::OfSchema(Schema::parse(schema), mode);
   INFO(grammar.status());
   REQUIRE(grammar.ok());
-  return grammar->Text({}, PromptThinking::kNone);
+  return grammar->Text();
 }
 
 void Check(const std::vector<Case>& cases) {
@@ -262,7 +262,7 @@ TEST_CASE("without strict such a keyword is left out and named") {
   REQUIRE(grammar.ok());
   REQUIRE(grammar->left_out().size() == 1);
   CHECK(grammar->left_out()[0].find("uniqueItems") != std::string::npos);
-  const auto probe = GrammarProbe::Create(grammar->Text({}, PromptThinking::kNone));
+  const auto probe = GrammarProbe::Create(grammar->Text());
   REQUIRE(probe.ok());
   CHECK(probe->Accepts("[1,1]"));
   CHECK_FALSE(probe->Accepts("[true]"));
@@ -284,40 +284,51 @@ TEST_CASE("large and deep schemas are refused, and what is taken is bounded") {
   CHECK(Refusal(wide.c_str()).find("more than") != std::string::npos);
 }
 
-TEST_CASE("other forms: regex, choices, a grammar, thinking before the form") {
+TEST_CASE("other forms, and what may stand before one or in its place") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
-  const ThinkingFormat marks = {"<think>", "</think>"};
-  const auto probe = [](const absl::StatusOr<AnswerGrammar>& grammar,
-                        const ThinkingFormat& thinking, PromptThinking at_end) {
+  const auto probe = [](const absl::StatusOr<AnswerGrammar>& grammar, const AnswerStart& start) {
     REQUIRE(grammar.ok());
-    auto made = GrammarProbe::Create(grammar->Text(thinking, at_end));
+    auto made = GrammarProbe::Create(grammar->Text(start));
     INFO(made.status());
     REQUIRE(made.ok());
     return *std::move(made);
   };
   const auto regex = AnswerGrammar::OfRegex("[A-Z]{2}\\n\\d+");
-  CHECK(probe(regex, {}, PromptThinking::kNone).Accepts("AB\n12"));
-  CHECK_FALSE(probe(regex, {}, PromptThinking::kNone).Accepts("xAB\n12"));
+  CHECK(probe(regex, {}).Accepts("AB\n12"));
+  CHECK_FALSE(probe(regex, {}).Accepts("xAB\n12"));
   const auto choices = AnswerGrammar::OfChoices({"yes", "no \"way\"\n"});
-  CHECK(probe(choices, {}, PromptThinking::kNone).Accepts("no \"way\"\n"));
-  CHECK_FALSE(probe(choices, {}, PromptThinking::kNone).Accepts("maybe"));
-  const auto own = AnswerGrammar::OfEbnf("root ::= digit+\ndigit ::= [0-9]");
-  CHECK(probe(own, marks, PromptThinking::kNone).Accepts("123"));
+  CHECK(probe(choices, {}).Accepts("no \"way\"\n"));
+  CHECK_FALSE(probe(choices, {}).Accepts("maybe"));
   CHECK_FALSE(AnswerGrammar::OfEbnf("nothing").ok());
   CHECK_FALSE(AnswerGrammar::OfRegex("(?!a)").ok());
 
   const auto object = AnswerGrammar::OfAnyObject();
-  const GrammarProbe closed = probe(object, marks, PromptThinking::kClosed);
-  CHECK(closed.Accepts("{\"a\": 1}"));
-  CHECK_FALSE(closed.Accepts("<think></think>{}"));
-  const GrammarProbe open = probe(object, marks, PromptThinking::kOpen);
+  AnswerStart start = {.opening = "<think>", .closing = "</think>", .is_open = true, .calls = {}};
+  const auto own = AnswerGrammar::OfEbnf("root ::= digit+\ndigit ::= [0-9]");
+  CHECK(probe(own, start).Accepts("123"));
+  const GrammarProbe open = probe(object, start);
   CHECK(open.Accepts("so </thin, <</think>\n\n{}"));
   CHECK_FALSE(open.Accepts("{}"));
   CHECK_FALSE(open.Accepts("a</think>b</think>{}"));
-  const GrammarProbe may = probe(object, marks, PromptThinking::kNone);
+  start.is_open = false;
+  const GrammarProbe may = probe(object, start);
   CHECK(may.Accepts("{}"));
   CHECK(may.Accepts("<think>\n{ </think>{}"));
   CHECK_FALSE(may.Accepts("think: {}"));
+  CHECK_FALSE(may.Accepts("<call>1"));
+  start.calls = {"<call>"};
+  const GrammarProbe calls = probe(object, start);
+  CHECK(calls.Accepts("<call>anything\n"));
+  CHECK(calls.Accepts("<think></think>\n<call>"));
+  CHECK(calls.Accepts("<think></think>{}"));
+  CHECK_FALSE(calls.Accepts("call"));
+  start = {
+      .opening = "", .closing = "final:", .is_open = true, .calls = {}, .calls_in_thinking = true};
+  const GrammarProbe channels = probe(object, start);
+  CHECK(channels.Accepts("to=f {\"a"));
+  CHECK(channels.Accepts("so. final:{}"));
+  CHECK_FALSE(channels.Accepts("so. final:"));
+  CHECK_FALSE(channels.Accepts("so. final:no"));
 }
 
 TEST_CASE("what a model of random weights writes under a schema ends and is JSON") {

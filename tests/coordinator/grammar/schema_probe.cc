@@ -14,7 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using tessera::coordinator::AnswerGrammar;
-using tessera::coordinator::PromptThinking;
 using tessera::coordinator::SchemaMode;
 using tessera::tests::GrammarProbe;
 
@@ -24,7 +23,7 @@ Json Answer(const Json& asked) {
   const SchemaMode mode = asked.value("loose", false) ? SchemaMode::kLoose : SchemaMode::kStrict;
   const auto grammar = AnswerGrammar::OfSchema(asked.at("schema"), mode);
   if (!grammar.ok()) return {{"refused", std::string(grammar.status().message())}};
-  const std::string text = grammar->Text({}, PromptThinking::kNone);
+  const std::string text = grammar->Text();
   const auto probe = GrammarProbe::Create(text);
   if (!probe.ok()) return {{"broken", std::string(probe.status().message())}, {"grammar", text}};
   Json answer = {{"texts", Json::array()}, {"random", Json::array()}};

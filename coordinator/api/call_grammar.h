@@ -1,0 +1,31 @@
+// Grammars of answers to a request with tools: a form that may give way to a call, and calls that
+// are demanded.
+//
+// Thread rule: pure functions. Errors: InvalidArgument naming the field.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "coordinator/api/chat_tools.h"
+#include "coordinator/api/front_door.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/grammar/thinking_grammar.h"
+
+namespace tessera::coordinator {
+
+// What may stand before a form, or in its place, in the answer to a chat. `thinking`: as
+// PrepareForReading left it.
+AnswerStart AnswerStartOf(const ServedModel& model, const ChatTools& tools,
+                          const ThinkingMarks& thinking);
+
+// Where tool_choice demands a call (ChatTools::call_start): the grammar of what follows, arguments
+// by the functions' parameters. Of those that are strict a keyword that is not held is refused, of
+// others it is left out. Strict functions that are held leave tools->not_enforced. Empty where the
+// model's format writes arguments in its own way, and in builds without grammars.
+absl::StatusOr<std::string> DemandedCallGrammar(const ServedModel& model,
+                                                const nlohmann::ordered_json& conversation,
+                                                ChatTools* tools);
+
+}  // namespace tessera::coordinator
