@@ -63,7 +63,9 @@ absl::StatusOr<OpenAiCall> ReadEmbeddingsCall(const nlohmann::json& body,
     reader.Fail("dimensions", absl::StrCat("the model's embeddings have ", model.embedding_width));
   }
   if (!reader.status().ok()) return reader.status();
-  nlohmann::json completion = {{"prompt", *input}, {"max_tokens", 1}, {"temperature", 0}};
+  // Nothing is drawn at random, so no seed is either.
+  nlohmann::json completion = {
+      {"prompt", *input}, {"max_tokens", 1}, {"temperature", 0}, {"seed", 0}};
   for (const char* same :
        {"model", "truncate_prompt_tokens", "add_special_tokens", "cache_salt", "priority"}) {
     if (const nlohmann::json* value = reader.Find(same)) completion[same] = *value;
