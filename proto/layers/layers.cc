@@ -187,7 +187,10 @@ void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model) {
 
 absl::Status CheckOneKvShape(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
-    if (kind.has_delta()) continue;
+    if (kind.has_delta()) {
+      return absl::InvalidArgumentError(StrCat(
+          "model ", model.name(), ": states of layers (gated delta nets) are not supported"));
+    }
     const v1::Attention &first = FirstAttention(model), &other = kind.attention();
     if (other.borrows_kv()) {
       return absl::InvalidArgumentError(

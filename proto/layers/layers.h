@@ -53,8 +53,8 @@ void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model);
 // Whether a layer keeps a state of each sequence, in a seat (proto/layers/kv_sizes.h).
 bool KeepsStates(const v1::Model& model);
 
-// Keys and values have one shape in all layers that attend, and each of these keeps its own: what
-// can move between replicas. InvalidArgument naming two kinds that differ.
+// Keys and values have one shape in all layers, and each layer keeps its own, and no state: what can
+// move between replicas. InvalidArgument naming two kinds that differ.
 absl::Status CheckOneKvShape(const v1::Model& model);
 // With one KV shape: width of a kv head, and the kv heads that a rank holds of every layer.
 int64_t KvHeadDim(const v1::Model& model);

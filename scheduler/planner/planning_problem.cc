@@ -66,8 +66,7 @@ absl::Status Read(PlanningProblem* out) {
   problem.classes = out->workload.classes;
   problem.arrival_variation = out->workload.arrival_variation;
   problem.goal = options.goal;
-  problem.allow_split =
-      options.allow_split && HasOneKvShape(out->shape) && !KeepsStates(input.model);
+  problem.allow_split = options.allow_split && HasOneKvShape(out->shape);
   problem.prove = options.prove;
   problem.watch = options.watch;
   problem.options.memory.utilisation = options.utilisation;

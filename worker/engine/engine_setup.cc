@@ -523,7 +523,7 @@ class Setup {
 
   void OpenKvPort(int self) {
     const bool one_shape = CheckOneKvShape(request_.model()).ok();
-    if (setup_.open_kv_port && options_.window.tokens == 0 && options_.seats == 0 && one_shape)
+    if (setup_.open_kv_port && options_.window.tokens == 0 && one_shape)
       kv_port_ = setup_.open_kv_port(PoolOf(*share_), self, share_);
   }
   KvSender* Sender() const { return kv_port_ == nullptr ? nullptr : kv_port_->sender(); }

@@ -126,6 +126,18 @@ TEST_CASE("KV of unlike layers is not handed over, and layers that need each oth
     *share.add_kinds() = part;
   }
   CHECK(Reason(plan).starts_with("replica r-a/0 cannot hand KV over, or take it: "));
+  // Neither are states of layers that do not attend.
+  v1::LayerKind delta = other;
+  delta.clear_attention();
+  delta.mutable_delta()->set_key_heads(2);
+  delta.mutable_delta()->set_value_heads(2);
+  delta.mutable_delta()->set_key_dim(4);
+  delta.mutable_delta()->set_value_dim(4);
+  delta.mutable_delta()->set_conv_taps(4);
+  *plan.mutable_model()->mutable_kinds(1) = delta;
+  CHECK_THAT(Reason(plan), Catch::StartsWith("replica r-a/0 cannot hand KV over") &&
+                               Catch::Contains("states of layers (gated delta nets)"));
+  *plan.mutable_model()->mutable_kinds(1) = other;
   plan.mutable_replicas(0)->set_role(v1::REPLICA_ROLE_BOTH);
   plan.mutable_replicas(1)->set_role(v1::REPLICA_ROLE_BOTH);
   plan.mutable_routing(0)->set_decode_replica(plan.replicas(0).name());
