@@ -501,7 +501,7 @@ class Coordinator {
   std::unique_ptr<ClusterService> cluster_;
   MeasuredRates measured_;
   v1::Model model_shape_;
-  std::string model_folder_, model_fingerprint_;  // that workers are told
+  std::string model_folder_, model_fingerprint_;  // as workers get them
   std::unique_ptr<PlanningDesk> desk_;
   std::unique_ptr<grpc::Service> planning_;
   std::unique_ptr<grpc::Service> inference_;

@@ -356,7 +356,7 @@ class Api final : public OpenAiApi {
     }
   }
 
-  // Of the endpoints around the tokenizer.
+  // The endpoints around the tokenizer.
   static void Respond(HttpExchange& exchange, const absl::StatusOr<TokenAnswer>& answer,
                       const std::string& request_id) {
     if (!answer.ok()) {

@@ -28,7 +28,7 @@ struct ClusterServiceOptions {
   AdminAccess admin;
   std::string served_model;
   std::string build_version;            // of this process
-  std::string model_folder;             // that workers are told
+  std::string model_folder;             // where workers look for the checkpoint
   std::string model_fingerprint;        // likewise
   std::function<double()> now_seconds;  // monotonic
 };

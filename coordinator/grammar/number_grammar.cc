@@ -82,7 +82,7 @@ int64_t PowerOfTen(int exponent) {
   return power;
 }
 
-// Of numbers from `low` to `high` units, 0 <= low, each written with `decimals` decimals.
+// A grammar of numbers from `low` to `high` units, 0 <= low, each written with `decimals` decimals.
 void AddRange(int64_t low, int64_t high, int decimals, std::vector<std::string>& ways) {
   while (low <= high) {
     const std::string first = Written(low, decimals);

@@ -23,7 +23,7 @@ struct Piece {
   std::string body = "\"\"";
   PatternLengths lengths = {};
   int64_t copies = 1;  // that a grammar makes of its atoms
-  // Of a class with one quantifier: its class, whose count may be narrowed.
+  // A class with one quantifier: its class, whose count may be narrowed.
   std::string repeated = {};
   std::optional<CodePoints> set = {};  // of one class
 };

@@ -13,7 +13,8 @@ namespace {
 
 using Schema = nlohmann::ordered_json;
 
-// Names whose characters are told apart from those of other keys; more have no others beside them.
+// Names of an object's properties, together, that other keys are kept apart from; where they are
+// longer, an output has no other keys.
 constexpr size_t kMaxNameBytes = 4096;
 
 // Whether a key of a pattern may be a declared name.
@@ -178,7 +179,7 @@ SchemaWriter::Body SchemaWriter::ObjectBodyOf(const Schema& flat, const std::str
   return ObjectBody(members, others, json_, &text_);
 }
 
-// Of values that are counted up, some, in their order. Unimplemented for others.
+// Some of the values of an enum, in their order. Unimplemented for others.
 SchemaWriter::Body SchemaWriter::DistinctItemsBody(const Schema& flat, int64_t min, int64_t max) {
   const absl::Status other = absl::UnimplementedError("the items are not counted up");
   for (const char* keyword : {"prefixItems", "contains", "unevaluatedItems"}) {

@@ -68,7 +68,7 @@ bool WritesClosed(const Schema& schema) {
 
 bool Apart(const Schema& root, const Schema& a, const Schema& b, int depth);
 
-// Of objects: whether no text of `a` is a value of `b`.
+// Objects: whether no text of `a` is a value of `b`.
 bool NeverWritten(const Schema& root, const Schema& a, const Schema& b, int depth) {
   const Schema of_a = PropertiesOf(a), of_b = PropertiesOf(b);
   const Schema required_a = ListOf(a, "required"), required_b = ListOf(b, "required");

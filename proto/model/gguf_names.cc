@@ -28,11 +28,11 @@ constexpr std::array kSlots = {LayerSlot{"attn_norm", &TensorNames::attention_no
                                LayerSlot{"ffn_up", &TensorNames::up},
                                LayerSlot{"ffn_down", &TensorNames::down},
                                LayerSlot{"ffn_gate_inp", &TensorNames::router}};
-// Of all experts of a layer in one tensor.
+// All experts of a layer in one tensor.
 constexpr std::array kExpertSlots = {LayerSlot{"ffn_gate_exps", &TensorNames::expert_gate},
                                      LayerSlot{"ffn_up_exps", &TensorNames::expert_up},
                                      LayerSlot{"ffn_down_exps", &TensorNames::expert_down}};
-// Of the shared expert.
+// The shared expert.
 constexpr std::array kSharedSlots = {LayerSlot{"ffn_gate_shexp", &TensorNames::expert_gate},
                                      LayerSlot{"ffn_up_shexp", &TensorNames::expert_up},
                                      LayerSlot{"ffn_down_shexp", &TensorNames::expert_down}};

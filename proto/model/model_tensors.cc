@@ -137,8 +137,8 @@ class ReadTensorsCheck {
   // Names of what was checked, and of what belongs to it and changes nothing.
   const std::set<std::string>& read() const { return read_; }
   const QuantisedMatrices& quantised() const { return quantised_; }
-  // Of the matrices of the layer that takes most bytes: what an element takes as a code, and the
-  // part of elements that are not kept so. Nothing where all are kept as int4.
+  // In the layer that takes most bytes: what an element takes as a code, and the part of elements
+  // that are not kept so. Nothing where all are kept as int4.
   void NoteMixed(v1::Quantization* quantization) const {
     const auto most = std::max_element(layers_.begin(), layers_.end(), [](auto& a, auto& b) {
       return a.second.bytes() < b.second.bytes();

@@ -194,7 +194,7 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
              (packed(hidden, up * shape.expert_width) + packed(shape.expert_width, hidden));
 }
 
-// Of what layers have of a token: from the embedding, to each layer and from it.
+// What layers have of a token: from the embedding, to each layer and from it.
 int64_t PerLayerMatrixBytes(const ModelShape& model) {
   if (model.per_layer_columns == 0) return 0;
   const Weights weights = WeightsOf(model);

@@ -300,7 +300,7 @@ TEST_CASE("thinking_token_budget: the end of thinking goes to the worker as ids"
   CHECK(model->tokenizer->Decode(off.prompt_token_ids, false).ends_with("\n\n</think>\n\n"));
   fields["enable_thinking"] = true;
   CHECK(budget()->tokens == 0);
-  // Of the other doors.
+  // The other doors.
   door.Ask("/v1/responses", {{"input", "What"}, {"thinking_token_budget", 6}});
   CHECK(door.service.last_request().thinking_budget->tokens == 6);
   const nlohmann::json messages = {{"max_tokens", 50},

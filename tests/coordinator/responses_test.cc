@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, Json>> Events(Door& door, Json body) {
   return NamedEventsOf(reply.body);
 }
 
-// Without what is drawn anew for each response.
+// Without the random parts of each response.
 Json WithoutIds(Json items) {
   for (Json& item : items) {
     item.erase("id");

@@ -53,7 +53,7 @@ def test_thinking_ends_with_its_budget(tmp):
             again, _, twice = ask(c, thinking_token_budget=budget, n=2)
             assert again == reasoning and twice == 2 * tokens, (again, twice, tokens)
         assert ask(c, thinking_token_budget=1000) == (free, "", 24)
-        # Of the other doors.
+        # The other doors.
         status, _, text = c.request("POST", "/v1/messages", {
             "model": "", "messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0,
             "max_tokens": 24, "thinking": {"type": "enabled", "budget_tokens": 3}})

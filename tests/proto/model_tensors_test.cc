@@ -387,7 +387,7 @@ TEST_CASE("experts of MXFP4 are planned as the codes that workers hold, the rest
   const auto checked = ReadCheckedModel("tests/golden/models/gpt_oss_mxfp4");
   REQUIRE(checked.ok());
   const v1::Quantization& quantization = checked->model.quantization();
-  // Of each layer 3 x 32 x 32 weights of 4 experts, beside 96 x 32 of attention.
+  // Each layer has 3 x 32 x 32 weights of 4 experts, beside 96 x 32 of attention.
   CHECK(quantization.decoded_part() == Approx(0.2));
   CHECK(quantization.code_bytes() == Approx(0.8 * 1.125));
   CHECK(checked->quantised.decoded == 0);

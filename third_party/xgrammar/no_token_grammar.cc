@@ -1,4 +1,4 @@
-// Of a build without xgrammar.
+// For builds without xgrammar.
 #include "third_party/xgrammar/token_grammar.h"
 
 namespace tessera {

@@ -152,7 +152,7 @@ int64_t GrammarCompiler::kept_bytes() const {
 }
 
 GrammarCompiler::Compile CompileFor(std::vector<std::string> vocabulary, int64_t size) {
-  // Of the one compile that is not given up, or of several of these.
+  // The one compile that is not given up, or of several of these.
   struct Prepared {
     std::mutex mutex;
     std::vector<std::string> bytes;

@@ -55,7 +55,7 @@ struct FormationTimes {
   // Without a heartbeat; several ping intervals.
   double silence_seconds = 5;
   double ping_interval_seconds = 0.5;
-  // Of trying to reach another member, before JoinWatch hears of it.
+  // How long another member is tried before JoinWatch hears of it.
   double blocked_after_seconds = 5;
 };
 

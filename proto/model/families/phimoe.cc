@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Of longrope, a factor on cosines and sines for either list.
+// longrope: a factor on cosines and sines for either list.
 void ReadMscales(ConfigDraft& draft, v1::Rope* rope) {
   if (rope->scaling() != v1::ROPE_SCALING_KIND_LONGROPE) return;
   JsonReader& config = draft.config;

@@ -12,7 +12,7 @@ struct Routing {
   std::vector<int32_t> slots, source_rows, offsets;
 };
 
-// Of experts 0, 1, ...: 0.5, 0.625, ...
+// Experts 0, 1, ...: 0.5, 0.625, ...
 std::vector<float> ScalesOf(int64_t experts) {
   std::vector<float> scales(experts);
   for (int64_t e = 0; e < experts; ++e) scales[e] = 0.5f + 0.125f * static_cast<float>(e);

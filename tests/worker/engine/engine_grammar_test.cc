@@ -29,7 +29,7 @@ EngineOptions Options() {
   return options;
 }
 
-// Compiles when it is told to.
+// Compiles when CompileAll is called.
 class GrammarHarness : public Harness {
  public:
   explicit GrammarHarness(const EngineOptions& options) : Harness(options) {

@@ -24,7 +24,7 @@ using kernels::DType;
 constexpr int64_t kRows = 2, kColumns = 512;
 constexpr const char* kTypes[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1",  "Q8_0",   "Q2_K",  "Q3_K",
                                   "Q4_K", "Q5_K", "Q6_K", "MXFP4", "IQ4_NL", "IQ4_XS"};
-// Of these no form of codes holds the values.
+// No form of codes holds the values of these.
 bool IsDecoded(const std::string& type) { return type == "Q5_1" || type == "Q5_K"; }
 
 template <typename T>

@@ -96,7 +96,7 @@ TEST_CASE("a seat of another sequence is refused, and one that is not there") {
               "another sequence of the step has it"));
 }
 
-TEST_CASE("a sequence that was preempted starts anew; its old state is nobody's") {
+TEST_CASE("a sequence that was preempted begins at its start again; its old state is nobody's") {
   kvcache::SeatPool pool(kSeats);
   kvcache::Seat one(&pool), other(&pool);
   REQUIRE(one.Take());
