@@ -49,7 +49,11 @@ bool IsEmpty(const v1::Range& range) { return range.end() <= range.begin(); }
 const char* NothingOf(const v1::Model& model, const v1::WorkerShare& share) {
   for (int i = 0; i < std::min(model.kinds_size(), share.kinds_size()); ++i) {
     const v1::Ffn& ffn = model.kinds(i).ffn();
-    if (IsEmpty(share.kinds(i).query_heads())) return "query heads";
+    if (model.kinds(i).has_delta()) {
+      if (IsEmpty(share.kinds(i).key_groups())) return "key groups";
+    } else if (IsEmpty(share.kinds(i).query_heads())) {
+      return "query heads";
+    }
     if (IsEmpty(share.kinds(i).ffn_columns()) && ffn.width() > 0) return "ffn columns";
     if (IsEmpty(share.kinds(i).experts()) && ffn.experts().count() > 0) return "experts";
   }

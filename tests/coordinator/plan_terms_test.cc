@@ -157,6 +157,34 @@ TEST_CASE("a stage wider than the model allows is refused by device") {
   CHECK(terms.Refusal() == "");
 }
 
+TEST_CASE("of layers that keep states every worker holds key groups, and no query heads") {
+  Terms terms;
+  v1::Model hybrid = SmallModel();
+  v1::LayerKind* kind = hybrid.mutable_kinds(0);
+  kind->clear_attention();
+  kind->mutable_delta()->set_key_heads(2);
+  kind->mutable_delta()->set_value_heads(4);
+  kind->mutable_delta()->set_key_dim(8);
+  kind->mutable_delta()->set_value_dim(8);
+  kind->mutable_delta()->set_conv_taps(4);
+  *terms.configure.mutable_model() = hybrid;
+  const auto plan = [&](int width) {
+    terms.plan = StagedPlan(SmallModel(), {width});
+    *terms.plan.mutable_model() = hybrid;
+    v1::Stage& stage = *terms.plan.mutable_replicas(0)->mutable_stages(0);
+    for (int rank = 0; rank < width; ++rank) {
+      v1::LayerShare& share = *stage.mutable_workers(rank)->mutable_share()->mutable_kinds(0);
+      share.clear_query_heads();
+      share.clear_kv_heads();
+      share.mutable_key_groups()->set_begin(2 * rank / width);
+      share.mutable_key_groups()->set_end(2 * (rank + 1) / width);
+    }
+    return terms.Refusal();
+  };
+  CHECK(plan(2) == "");
+  CHECK_THAT(plan(3), Contains("replica r0, stage 0") && Contains("key groups"));
+}
+
 TEST_CASE("a worker that registered less than the plan gives it is refused with the amounts") {
   v1::PlannedWorker worker;
   worker.set_device("b/0");
