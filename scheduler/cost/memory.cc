@@ -52,12 +52,17 @@ double StageStateBytes(const ModelShape& model, const StageSpec& stage, const Ra
   return bytes;
 }
 
-// How many sequences a rank has seats for: as workers cut their memory.
+// How many sequences a rank has seats for: as workers cut their memory (CutKv of
+// proto/layers/kv_sizes.h), so that the longest sequence has room where it can have any.
 int64_t SeatsOf(const ModelShape& model, const RankMemory& memory, const MemoryOptions& options) {
   if (memory.state_bytes == 0) return 0;
-  const double per_sequence = memory.state_bytes + TypicalTokens(model) * memory.kv_bytes_per_token;
-  const double most = std::floor(std::max(0.0, memory.free_bytes()) / per_sequence);
-  return static_cast<int64_t>(std::clamp(most, 1.0, static_cast<double>(options.max_logit_rows)));
+  const double free = std::max(0.0, memory.free_bytes());
+  const double longest = static_cast<double>(model.max_positions) * memory.kv_bytes_per_token;
+  double most = free / (memory.state_bytes + TypicalTokens(model) * memory.kv_bytes_per_token);
+  if (memory.state_bytes + longest <= free)
+    most = std::min(most, (free - longest) / memory.state_bytes);
+  return static_cast<int64_t>(
+      std::clamp(std::floor(most), 1.0, static_cast<double>(options.max_logit_rows)));
 }
 
 std::string RankName(const StageSpec& stage, size_t rank) {
