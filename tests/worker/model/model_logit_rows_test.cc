@@ -64,7 +64,8 @@ void CheckModel(const fs::path& folder, TinyOptions options, double tolerance) {
     const Logits all = every.Run(steps[i], 2);
     CheckRows(few.RunFor(wanted[i], steps[i], 2), all, wanted[i], tolerance);
   }
-  // The last step again, for rows chosen at random.
+  if (every.model().seats() > 0) return;  // a step that runs again goes on from its own states
+  // A step again, for rows chosen at random.
   std::mt19937 random(5);
   const Logits all = every.Run(steps[1], 0);
   for (int round = 0; round < 3; ++round) {
