@@ -205,6 +205,15 @@ struct GroupedLinearArgs {
   DType products = DType::kF32;  // as in LinearArgs
 };
 
+// A linear of its own for each head: row t * heads + h is multiplied by the weights of head h.
+struct HeadLinearArgs {
+  TensorView out;  // [tokens * heads, out_features]; may be strided
+  TensorView in;   // [tokens * heads, in_features]; may be strided
+  absl::Span<const PackedWeights> heads;
+  TensorView workspace = {};     // LinearWorkspaceBytes of `tokens` rows
+  DType products = DType::kF32;  // as in LinearArgs
+};                               // f32 invariance
+
 // Adds to the rows of slots what their experts have beside a matrix.
 struct ExpertBiasArgs {
   TensorView out;             // [slots, n], in place
@@ -238,7 +247,8 @@ struct RopeArgs {
 // One layer's paged KV: [kv_heads, blocks, block_tokens, head_dim], f32|bf16. Attention reads it
 // head by head: so the blocks of a context, where they have numbers in sequence, are one stream to
 // the memory of a CPU, which a processor reads ahead by itself. (In runs of a block, 2 KB of 8,
-// memory gave 0.55 of its rate.) May be strided.
+// memory gave 0.55 of its rate.) May be strided. Where a layer's values are its keys, or columns of
+// them, `values` is `keys`, and KvWriteArgs::v is KvWriteArgs::k.
 struct KvCacheView {
   TensorView keys;
   TensorView values;
@@ -388,6 +398,7 @@ struct MoeRouteArgs {
   TensorView choice_bias = {};    // [experts] f32, optional, with `scored`
   int64_t groups = 1;             // divide experts, into groups of two at least where above 1
   int64_t groups_per_row = 1;     // hold k experts or more
+  bool groups_by_best = false;    // a group counts as much as its best expert alone
   float factor = 1;               // on the weights
   TensorView expert_scales = {};  // [experts] f32, optional: on the weights of each, at last
 };
@@ -498,6 +509,8 @@ class Ops {
   virtual int64_t GroupedLinearWorkspaceBytes(const LinearSpec& spec, int64_t slots,
                                               int64_t experts, DType activation) const = 0;
   virtual absl::Status GroupedLinear(const GroupedLinearArgs& args, Stream& stream) = 0;
+  // By Linear, head after head, unless a device has better.
+  virtual absl::Status HeadLinear(const HeadLinearArgs& args, Stream& stream);
   virtual absl::Status ExpertBias(const ExpertBiasArgs& args, Stream& stream) = 0;
 
   virtual absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) = 0;

@@ -174,7 +174,7 @@ uint64_t KeptGroups(const MoeRouteArgs& args, const float* scores, const float* 
       second = std::max(second, std::min(best, choice));
       best = std::max(best, choice);
     }
-    worth[g] = best + second;
+    worth[g] = args.groups_by_best ? best : best + second;
   }
   uint64_t kept = 0;
   for (int64_t n = 0; n < args.groups_per_row; ++n) {

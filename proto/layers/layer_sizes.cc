@@ -26,6 +26,16 @@ LayerShape ShapeOf(const v1::Model& model, const v1::LayerKind& kind) {
                       .further_row_floats = (ffn.normed_apart() ? model.hidden() : 0) +
                                             (ffn.experts().scales_input() ? 2 : 0),
                       .gated_heads = attention.output_gate() ? attention.heads() : 0};
+  if (attention.has_latent()) {
+    const v1::LatentAttention& latent = attention.latent();
+    layer.kv_planes = 1;
+    layer.latent_columns = attention.head_dim() + latent.query_rank();
+    layer.latent_rank = latent.rank();
+    layer.query_inputs = latent.query_rank() > 0 ? latent.query_rank() : model.hidden();
+    layer.query_dim = latent.plain_dim() + attention.rope().rotary_dim();
+    layer.plain_dim = latent.plain_dim();
+    layer.value_dim = latent.value_dim();
+  }
   if (!kind.has_delta()) return layer;
   const v1::GatedDelta& delta = kind.delta();
   const int64_t values = delta.value_heads() / delta.key_heads();
@@ -56,6 +66,13 @@ LayerPart PartOf(const v1::LayerShare& share) {
 }
 
 double MixerParameters(const LayerShape& layer, const LayerPart& part) {
+  if (layer.query_dim > 0) {
+    const int64_t of_head = layer.query_inputs * layer.query_dim +
+                            layer.latent_rank * (layer.plain_dim + layer.value_dim) +
+                            layer.hidden * layer.value_dim;
+    const int64_t of_all = part.query_heads > 0 ? layer.hidden * layer.latent_columns : 0;
+    return static_cast<double>(of_all + part.query_heads * of_head);
+  }
   const int64_t projections = layer.gated_heads > 0 ? 3 : 2;
   const int64_t kv_heads = layer.borrows_kv ? 0 : part.kv_heads;
   const int64_t heads = projections * part.query_heads + 2 * kv_heads;
@@ -95,7 +112,7 @@ int64_t StateElements(const LayerShape& layer, const LayerPart& part) {
 }
 
 int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part) {
-  return layer.borrows_kv ? 0 : 2 * part.kv_heads * layer.head_dim;
+  return layer.borrows_kv ? 0 : layer.kv_planes * part.kv_heads * layer.head_dim;
 }
 
 double VocabularyParameters(const v1::Model& model, int64_t vocabulary_rows) {

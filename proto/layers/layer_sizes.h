@@ -3,8 +3,9 @@
 //
 // Thread rule: pure functions of plain values. Units: counts of elements. Source of formulas: a
 // layer's matrices hold 2*H*(n*h_d) + 2*H*(n_kv*h_d) + n_mlp*H*F elements (another H*(n*h_d) where
-// heads are gated; of a delta net H times the columns of all key groups); norms and biases (under
-// 0.1 % of any supported model) are not counted.
+// heads are gated; of a delta net H times the columns of all key groups; of latent attention
+// H*latent_columns + n*(query_inputs*query_dim + rank*(plain + value) + H*value)); norms and biases
+// (under 0.1 % of any supported model) are not counted.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,15 @@ struct LayerShape {
   int64_t group_gates = 0;           // of b and a
   int64_t group_state_elements = 0;  // f32: the state and the last rows of the convolution
   int64_t conv_taps = 0;
+  // What is kept of a token, each head_dim wide: keys and values, or a latent that is both.
+  int64_t kv_planes = 2;
+  // Latent attention; query_dim 0: it is another one.
+  int64_t latent_columns = 0;  // rotated key, latent and query's vector: every rank projects to all
+  int64_t latent_rank = 0;
+  int64_t query_inputs = 0;  // that queries are projected from
+  int64_t query_dim = 0;     // of a head's query
+  int64_t plain_dim = 0;     // of these, not rotated
+  int64_t value_dim = 0;     // of a head's value
 
   bool operator==(const LayerShape&) const = default;
 };

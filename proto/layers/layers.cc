@@ -20,7 +20,20 @@ absl::Status CheckAttention(const v1::Attention& attention) {
   if (attention.chunked() && attention.window() <= 0) {
     return fail(".chunked needs a window, the tokens of a chunk");
   }
-  return attention.head_dim() > 0 ? absl::OkStatus() : fail(".head_dim must be at least 1");
+  if (attention.head_dim() <= 0) return fail(".head_dim must be at least 1");
+  if (!attention.has_latent()) return absl::OkStatus();
+  const v1::LatentAttention& latent = attention.latent();
+  if (latent.rank() <= 0 || latent.query_rank() < 0 || latent.plain_dim() <= 0 ||
+      latent.value_dim() <= 0 || attention.rope().rotary_dim() <= 0) {
+    return fail(".latent needs a rank, plain_dim, value_dim and rotary_dim of at least 1");
+  }
+  if (attention.kv_heads() != 1 ||
+      attention.head_dim() != attention.rope().rotary_dim() + latent.rank()) {
+    return fail(StrCat(".latent is of one kv head, ", attention.rope().rotary_dim(), " + ",
+                       latent.rank(), " wide; there are ", attention.kv_heads(), ", ",
+                       attention.head_dim(), " wide"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckDelta(const v1::LayerKind& kind) {

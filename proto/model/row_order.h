@@ -11,18 +11,20 @@ struct RowOrder {
   // Rows belong to heads of `head` rows, which begin `stride` rows apart in the file; 0: no heads.
   int64_t head = 0;
   int64_t stride = 0;
-  // Of each head the first `paired` rows are pairs of neighbours (2i, 2i + 1) in the file, and
-  // become halves (i, i + paired / 2).
+  // Of each head the `paired` rows from `unpaired` on are pairs of neighbours (2i, 2i + 1) in the
+  // file, and become halves (i, i + paired / 2).
   int64_t paired = 0;
+  int64_t unpaired = 0;
 
   int64_t FileRow(int64_t row) const {
     if (head == 0) return first + row;
-    const int64_t index = row / head, within = row % head, half = paired / 2;
+    const int64_t index = row / head, half = paired / 2;
+    const int64_t within = row % head, of_pairs = within - unpaired;
     int64_t in_file = within;
-    if (within < half) {
-      in_file = 2 * within;
-    } else if (within < paired) {
-      in_file = 2 * (within - half) + 1;
+    if (of_pairs >= 0 && of_pairs < half) {
+      in_file = unpaired + 2 * of_pairs;
+    } else if (of_pairs >= half && of_pairs < paired) {
+      in_file = unpaired + 2 * (of_pairs - half) + 1;
     }
     return first + index * stride + in_file;
   }

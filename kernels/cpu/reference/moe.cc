@@ -62,7 +62,7 @@ bool KeepsGroup(const MoeRouteArgs& args, int64_t row, int64_t group) {
       second = std::max(second, std::min(best, choice));
       best = std::max(best, choice);
     }
-    return best + second;
+    return args.groups_by_best ? best : best + second;
   };
   int64_t before = 0;
   for (int64_t g = 0; g < args.groups; ++g) {

@@ -511,6 +511,7 @@ absl::Status CudaOps::MoeRoute(const MoeRouteArgs& args, Stream& stream) {
                                  .choice_bias = args.choice_bias.As<float>(),
                                  .groups = args.groups,
                                  .groups_per_row = args.groups_per_row,
+                                 .groups_by_best = args.groups_by_best,
                                  .factor = args.factor,
                                  .expert_scales = args.expert_scales.As<float>()};
   return Enqueue("MoeRoute", &LaunchMoeRoute, params, stream);

@@ -81,9 +81,10 @@ __device__ uint64_t KeptGroups(const MoeRouteParams& p, const float* scores) {
         second = fmaxf(second, fminf(best, choice));
         best = fmaxf(best, choice);
       }
-      if (best_group >= 0 && best + second <= best_worth) continue;
+      const float worth = p.groups_by_best ? best : best + second;
+      if (best_group >= 0 && worth <= best_worth) continue;
       best_group = g;
-      best_worth = best + second;
+      best_worth = worth;
     }
     kept |= uint64_t{1} << best_group;
   }

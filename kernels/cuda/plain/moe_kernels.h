@@ -40,6 +40,7 @@ struct MoeRouteParams {
   bool scored = false;
   const float* choice_bias = nullptr;  // [experts] or null
   int64_t groups = 1, groups_per_row = 1;
+  bool groups_by_best = false;
   float factor = 1;
   const float* expert_scales = nullptr;  // [experts] or null
 };

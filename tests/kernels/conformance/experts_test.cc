@@ -67,6 +67,7 @@ struct Rule {
   int64_t groups = 1, groups_per_row = 1;
   float factor = 1;
   bool scaled = false;  // by ScalesOf
+  bool by_best = false;
 };
 
 Routing RouteScores(Path& path, const std::vector<float>& scores, int64_t experts, int64_t k,
@@ -92,6 +93,7 @@ Routing RouteScores(Path& path, const std::vector<float>& scores, int64_t expert
                          .choice_bias = rule.bias ? TensorView(bias) : TensorView(),
                          .groups = rule.groups,
                          .groups_per_row = rule.groups_per_row,
+                         .groups_by_best = rule.by_best,
                          .factor = rule.factor,
                          .expert_scales = rule.scaled ? TensorView(scales) : TensorView()},
                         path.stream())
@@ -107,9 +109,10 @@ TEST_CASE("MoeRoute of scores chooses as the reference, whatever the bias, the g
                      .groups = groups,
                      .groups_per_row = kept,
                      .factor = 2.5f,
-                     .scaled = GENERATE(false, true)};
+                     .scaled = GENERATE(false, true),
+                     .by_best = GENERATE(false, true)};
   const int64_t rows = GENERATE(0, 1, 37);
-  CAPTURE(experts, k, rows, groups, rule.bias, rule.renormalise);
+  CAPTURE(experts, k, rows, groups, rule.bias, rule.renormalise, rule.by_best);
   std::vector<float> scores = RandomFloats(rows * experts, 1);
   // With ties, which all paths must break alike.
   for (float& score : scores) score = std::round(std::abs(score) * 8) / 16 + 0.0625f;
@@ -133,6 +136,10 @@ TEST_CASE("the reference routes scores: groups by their two best, weights withou
   CHECK(routing.offsets == std::vector<int32_t>{0, 0, 0, 0, 1, 2, 2});
   CHECK(routing.weights[0] == Approx(1.2));
   CHECK(routing.weights[1] == Approx(1.0));
+  const Routing by_best =
+      RouteScores(Reference(), scores, 6, 2,
+                  {.renormalise = false, .groups = 2, .groups_per_row = 1, .by_best = true});
+  CHECK(by_best.offsets == std::vector<int32_t>{0, 1, 2, 2, 2, 2, 2});
   const Routing normal = RouteScores(Reference(), scores, 6, 2, {.renormalise = true});
   CHECK(normal.weights[0] == Approx(0.9 / 1.5));
   const Routing scaled = RouteScores(Reference(), scores, 6, 2, {.scaled = true});

@@ -347,5 +347,37 @@ TEST_CASE("Linear in f32: a row's bits depend on nothing beside it") {
   }
 }
 
+TEST_CASE("HeadLinear multiplies each head's rows by its own matrix") {
+  const DType weight = GENERATE(DType::kF32, DType::kBF16, DType::kI8);
+  const int64_t tokens = GENERATE(0, 1, 5), heads = GENERATE(1, 3), in = 24, out = 40;
+  for (Path* path : AllPaths("HeadLinear")) {
+    INFO("path " << path->name());
+    CAPTURE(Name(weight), tokens, heads);
+    const LinearSpec spec = {
+        .in_features = in, .out_features = out, .weight_dtype = weight, .group_size = 8};
+    std::vector<Packed> packed;
+    std::vector<PackedWeights> weights;
+    for (int64_t head = 0; head < heads; ++head) {
+      packed.emplace_back(*path, spec, DType::kF32, 1 + 2 * head);
+      weights.push_back(packed.back().weights);
+    }
+    const Tensor rows = Random(*path, DType::kF32, {tokens * heads, in}, 5, 3);
+    const Tensor result = Zeros(*path, DType::kF32, {tokens * heads, out}, 2);
+    HeadLinearArgs args = {.out = result, .in = rows, .heads = weights};
+    args.workspace = path->Workspace(path->ops().LinearWorkspaceBytes(spec, tokens, DType::kF32));
+    REQUIRE(path->ops().HeadLinear(args, path->stream()).ok());
+    const std::vector<float> given = rows.Read(), made = result.Read();
+    for (int64_t row = 0; row < tokens * heads; ++row) {
+      const std::vector<float> own(given.begin() + row * in, given.begin() + (row + 1) * in);
+      const std::vector<float> expected = Product(own, packed[row % heads].Unpack(), {}, in);
+      const std::vector<float> actual(made.begin() + row * out, made.begin() + (row + 1) * out);
+      CHECK(Difference(actual, expected, 1e-5) == "");
+    }
+    CHECK(result.PaddingIntact());
+    args.in = Random(*path, DType::kF32, {tokens * heads + 1, in}, 5);
+    if (heads > 1) CHECK(!path->ops().HeadLinear(args, path->stream()).ok());
+  }
+}
+
 }  // namespace
 }  // namespace tessera::kernels::conformance

@@ -33,6 +33,7 @@ const OpCall kOps[] = {
     {"GatedActivate", &Call<GatedActivationArgs, &Ops::GatedActivate>},
     {"Linear", &Call<LinearArgs, &Ops::Linear>},
     {"GroupedLinear", &Call<GroupedLinearArgs, &Ops::GroupedLinear>},
+    {"HeadLinear", &Call<HeadLinearArgs, &Ops::HeadLinear>},
     {"RopeTable", &Call<RopeTableArgs, &Ops::RopeTable>},
     {"Rope", &Call<RopeArgs, &Ops::Rope>},
     {"KvWrite", &Call<KvWriteArgs, &Ops::KvWrite>},
