@@ -22,6 +22,14 @@ bool AsksForNothing(const nlohmann::json& value, std::string_view harmless) {
 
 }  // namespace
 
+const nlohmann::ordered_json& Member(const nlohmann::ordered_json& object,
+                                     const std::string& name) {
+  static const auto* const none = new nlohmann::ordered_json();
+  if (!object.is_object()) return *none;
+  const auto found = object.find(name);
+  return found == object.end() ? *none : *found;
+}
+
 absl::StatusOr<std::vector<int32_t>> TokenIdsOf(const nlohmann::json& value, const char* name) {
   if (!value.is_array()) {
     return FieldError(

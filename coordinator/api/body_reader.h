@@ -23,6 +23,9 @@ namespace tessera::coordinator {
 // Integers from 0 up; `name` is used in errors.
 absl::StatusOr<std::vector<int32_t>> TokenIdsOf(const nlohmann::json& value, const char* name);
 
+// The value of an object's member; null where it is absent, or `object` is none.
+const nlohmann::ordered_json& Member(const nlohmann::ordered_json& object, const std::string& name);
+
 class BodyReader {
  public:
   BodyReader(const nlohmann::json& object, std::span<const RequestField> fields);

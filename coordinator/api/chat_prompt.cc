@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "coordinator/answer/call_formats.h"
+#include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_messages.h"
 #include "coordinator/jinja/values/unicode.h"
 
@@ -147,13 +148,8 @@ absl::StatusOr<SplitJson> ReadChatBody(std::string_view text, const JsonLimits& 
 absl::StatusOr<RenderedChat> RenderChat(const ServedModel& model, const Ordered& conversation,
                                         const ChatPromptOptions& options,
                                         int64_t now_unix_seconds) {
-  static const auto* const none = new Ordered();
-  const auto member = [&](const char* name) -> const Ordered& {
-    const auto found = conversation.find(name);
-    return found == conversation.end() ? *none : *found;
-  };
-  const Ordered& messages = member(kMessages);
-  const Ordered& arguments = member(kArguments);
+  const Ordered& messages = Member(conversation, kMessages);
+  const Ordered& arguments = Member(conversation, kArguments);
   if (!model.chat_template.has_value()) {
     const std::string why = model.chat_refusal.empty()
                                 ? absl::StrCat("the model '", model.name, "' has no chat template")
@@ -174,7 +170,7 @@ absl::StatusOr<RenderedChat> RenderChat(const ServedModel& model, const Ordered&
                      {"add_generation_prompt", options.add_generation_prompt},
                      {"chat_template_kwargs", arguments}};
   const ChatTemplate& chat_template = model.chat_template->chat_template;
-  if (options.show_tools) context[kTools] = member(kTools);
+  if (options.show_tools) context[kTools] = Member(conversation, kTools);
   AddThinkingArguments(chat_template, options, context);
   absl::StatusOr<std::vector<TextSegment>> segments =
       options.continue_final_message

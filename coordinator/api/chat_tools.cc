@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/body_reader.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -15,12 +16,6 @@ constexpr char kToolChoice[] = "tool_choice";
 constexpr size_t kMaxTools = 1024;
 // Where gpt-oss's thinking ends, for stop strings: its answer is a channel of its own.
 constexpr char kHarmonyFinal[] = "<|channel|>final<|message|>";
-
-const Ordered& Member(const Ordered& object, const char* name) {
-  static const auto* const none = new Ordered();
-  const auto found = object.find(name);
-  return found == object.end() ? *none : *found;
-}
 
 absl::Status CheckTool(const Ordered& tool, size_t index, ChatTools& read) {
   const std::string where = absl::StrCat(kTools, "[", index, "]");

@@ -20,12 +20,6 @@ using Ordered = nlohmann::ordered_json;
 
 constexpr std::string_view kBilling = "x-anthropic-billing-header";
 
-const Ordered& Member(const Ordered& object, const char* name) {
-  static const auto* const none = new Ordered();
-  const auto found = object.find(name);
-  return found == object.end() ? *none : *found;
-}
-
 // The chat that a body is, as ReadChatCall takes it.
 struct Chat {
   nlohmann::json body;

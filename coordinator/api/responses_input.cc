@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/body_reader.h"
 #include "coordinator/api/front_door.h"
 
 namespace tessera::coordinator {
@@ -14,12 +15,6 @@ using Ordered = nlohmann::ordered_json;
 constexpr char kContent[] = "content";
 constexpr char kReasoning[] = "reasoning_content";
 constexpr char kToolCalls[] = "tool_calls";
-
-const Ordered& Member(const Ordered& object, const char* name) {
-  static const auto* const none = new Ordered();
-  const auto found = object.find(name);
-  return found == object.end() ? *none : *found;
-}
 
 bool IsSystem(const Ordered& message) {
   return message["role"] == "system" || message["role"] == "developer";

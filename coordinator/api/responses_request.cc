@@ -30,12 +30,6 @@ constexpr const char* kSameFields[] = {"temperature",
                                        "parallel_tool_calls",
                                        "thinking_token_budget"};
 
-const Ordered& Member(const Ordered& object, const char* name) {
-  static const auto* const none = new Ordered();
-  const auto found = object.find(name);
-  return found == object.end() ? *none : *found;
-}
-
 // The chat that a body is, as ReadChatCall takes it.
 struct Chat {
   nlohmann::json body;

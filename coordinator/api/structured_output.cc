@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/body_reader.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/tokenizer/split_json.h"
 #include "third_party/spdlog/log.h"
@@ -17,13 +18,6 @@ using Grammar = absl::StatusOr<AnswerGrammar>;
 
 constexpr char kFormat[] = "response_format";
 constexpr char kOutputs[] = "structured_outputs";
-
-const Ordered& Member(const Ordered& object, const std::string& name) {
-  static const auto* const none = new Ordered();
-  if (!object.is_object()) return *none;
-  const auto found = object.find(name);
-  return found == object.end() ? *none : *found;
-}
 
 absl::Status Invalid(const std::string& field, std::string_view what) {
   const std::string top = field.substr(0, field.find('.'));
