@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string_view>
 
 #include "proto/model/families/family.h"
 
@@ -35,6 +36,19 @@ void AppendMixedLayers(ConfigDraft& draft, const v1::LayerKind& dense, const v1:
 
 // Qwen's rule: decoder_sparse_step, mlp_only_layers.
 std::function<bool(int64_t layer)> ReadQwenRoutedLayers(ConfigDraft& draft);
+
+// The names of Mixtral, which others have with another router.
+constexpr TensorNames WithBlockSparseMoe(TensorNames names, std::string_view stacked_router) {
+  names.router = "block_sparse_moe.gate";
+  names.experts = "block_sparse_moe.experts";
+  names.expert_gate = "w1";
+  names.expert_up = "w3";
+  names.expert_down = "w2";
+  names.stacked_up = "mlp.experts.gate_up_proj";
+  names.stacked_down = "mlp.experts.down_proj";
+  names.stacked_router = stacked_router;
+  return names;
+}
 
 // "mlp.gate" and "mlp.experts.<index>.gate_proj", as Qwen and most others have them.
 constexpr TensorNames WithExperts(TensorNames names) {

@@ -17,18 +17,7 @@ void Read(ConfigDraft& draft) {
   AppendLayers(RoutedLayer(layer, experts, 0), draft.layers, draft.model);
 }
 
-constexpr TensorNames kTensors = [] {
-  TensorNames names = kLlamaTensors;
-  names.router = "block_sparse_moe.gate";
-  names.experts = "block_sparse_moe.experts";
-  names.expert_gate = "w1";
-  names.expert_up = "w3";
-  names.expert_down = "w2";
-  names.stacked_up = "mlp.experts.gate_up_proj";
-  names.stacked_down = "mlp.experts.down_proj";
-  names.stacked_router = "mlp.gate";
-  return names;
-}();
+constexpr TensorNames kTensors = WithBlockSparseMoe(kLlamaTensors, "mlp.gate");
 
 }  // namespace
 
