@@ -82,12 +82,12 @@ struct GrowingSequence {
 
 // Waiting sequences that a caller shows at most, and so the most that one step admits: what a step
 // costs to plan does not grow with the queue.
-inline constexpr int64_t kMostAdmitted = 64;
+inline constexpr int64_t kMaxAdmitted = 64;
 
 struct StepSnapshot {
   std::span<const RunningSequence> running;  // ranked
   std::span<const WaitingSequence>
-      waiting;              // ranked; may be cut after max_sequences or kMostAdmitted
+      waiting;              // ranked; may be cut after max_sequences or kMaxAdmitted
   int64_t free_blocks = 0;  // cached blocks that nobody holds included
   std::span<const GrowingSequence> beside = {};  // in any order
 };

@@ -30,7 +30,7 @@ StepWork FullPrefillWork(const ReplicaOptions& options, double b, double mean_co
 int64_t PromptRows(const ReplicaOptions& options, double prompt_rows, double decode_rows,
                    int micro_batches) {
   const double prompts = std::clamp(options.max_sequences / micro_batches - decode_rows, 1.0,
-                                    static_cast<double>(kMostAdmitted));
+                                    static_cast<double>(kMaxAdmitted));
   const double rows = decode_rows + prompts * std::max(1.0, prompt_rows);
   return static_cast<int64_t>(
       std::min(static_cast<double>(options.memory.max_step_tokens), std::ceil(rows)));
@@ -74,7 +74,7 @@ RowsBound BoundOfRows(Role role, const LengthMoments& lengths, const ReplicaOpti
   bound.Apply((1 - options.kv_headroom) * kv_tokens / per_row, Limit::kKv);
   bound.Apply(options.max_sequences / micro_batches, Limit::kSequences);
   if (role == Role::kBoth && lengths.uncached_prompt_tokens > 0)
-    bound.Apply(static_cast<double>(kMostAdmitted) * lengths.decode_steps, Limit::kSequences);
+    bound.Apply(static_cast<double>(kMaxAdmitted) * lengths.decode_steps, Limit::kSequences);
   const double q_per_row =
       role == Role::kBoth ? lengths.uncached_prompt_tokens / lengths.decode_steps : 0.0;
   bound.Apply(static_cast<double>(options.memory.max_step_tokens) / (1 + q_per_row),

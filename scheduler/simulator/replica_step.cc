@@ -219,7 +219,7 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
     }
   }
   const auto mine = static_cast<int64_t>(lane.running.size());
-  const int64_t slots = std::min(kMostAdmitted, lane_limits_.max_sequences - mine);
+  const int64_t slots = std::min(kMaxAdmitted, lane_limits_.max_sequences - mine);
   waiting_snapshot_.clear();
   for (const auto& [key, s] : waiting_) {
     if (static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;

@@ -85,7 +85,7 @@ class Replica {
       running.push_back(
           {r.known_tokens, r.computed_tokens, r.held_blocks, r.held_blocks, false, Expected(r)});
     }
-    for (size_t i = 0; i < std::min<size_t>(waiting_.size(), kMostAdmitted); ++i)
+    for (size_t i = 0; i < std::min<size_t>(waiting_.size(), kMaxAdmitted); ++i)
       waiting.push_back({waiting_[i].known_tokens, 0, 0, false, Expected(waiting_[i])});
     PlanStep(limits_, {running, waiting, free_blocks_}, &plan_);
     std::vector<Request> next;

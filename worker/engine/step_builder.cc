@@ -71,7 +71,7 @@ void StepBuilder::TakeSnapshots(int lane) {
   waiting_.clear();
   matches_.clear();
   const auto slots = static_cast<size_t>(
-      std::min({int64_t{scheduler::kMostAdmitted}, memory_.free_seats(),
+      std::min({int64_t{scheduler::kMaxAdmitted}, memory_.free_seats(),
                 lane_limits_.max_sequences - static_cast<int64_t>(running.size())}));
   int64_t window_room = WindowRoom();
   for (const auto& [rank, sequence] : table_.waiting()) {
