@@ -100,7 +100,7 @@ class ChatTemplate {
                                                          int64_t now_unix_seconds,
                                                          const RenderLimits& limits = {}) const;
 
-  // Of what renders requests without tools.
+  // The text of the template that renders requests without tools.
   const std::string& source() const { return source_; }
   // Whether the template's own text contains `word`.
   bool Names(std::string_view word) const { return source_.find(word) != std::string::npos; }

@@ -45,7 +45,8 @@ struct StepInputs {
   kernels::TensorView context_lengths;  // [sequences] i32, including this step's rows
   kernels::TensorView block_tables;     // [sequences, max_blocks] i32
   // [sequences] i32; where what layers keep of a sequence stands, -1: nowhere (a model without
-  // such layers, padding). A sequence whose first row is at position 0 starts anew.
+  // such layers, padding). The state of a sequence whose first row is at position 0 is
+  // zeros before it.
   kernels::TensorView seats = {};
   // The same for layers with a window, where these have blocks of their own; else no data. Entries
   // of blocks that no row sees are any block.
