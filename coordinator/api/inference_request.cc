@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_request.h"
+#include "coordinator/api/structured_output.h"
 #include "coordinator/tokenizer/split_json.h"
 
 namespace tessera::coordinator {
@@ -147,6 +149,27 @@ Ordered ReadMessage(const v1::ChatMessage& message) {
   return read;
 }
 
+// As the HTTP field of the same name is read.
+absl::StatusOr<StructuredOutput> ReadForm(const v1::GenerationOptions& options) {
+  const v1::StructuredOutputs& form = options.structured_outputs();
+  Ordered given = Ordered::object();
+  switch (form.form_case()) {
+    case v1::StructuredOutputs::kJson: given["json"] = form.json(); break;
+    case v1::StructuredOutputs::kRegex: given["regex"] = form.regex(); break;
+    case v1::StructuredOutputs::kChoice:
+      given["choice"] = Ordered::array();
+      for (const std::string& text : form.choice().texts()) given["choice"].push_back(text);
+      break;
+    case v1::StructuredOutputs::kGrammar: given["grammar"] = form.grammar(); break;
+    case v1::StructuredOutputs::kJsonObject: given["json_object"] = form.json_object(); break;
+    case v1::StructuredOutputs::FORM_NOT_SET: break;
+  }
+  const Ordered body = {{"structured_outputs", std::move(given)}};
+  const nlohmann::json unordered = body;
+  BodyReader reader(unordered, CompletionFields());
+  return ReadStructuredOutput(reader, body);
+}
+
 // The chat as an HTTP body has it.
 absl::StatusOr<Ordered> ReadConversation(const v1::ChatRequest& request) {
   Ordered conversation = {{"messages", Ordered::array()}};
@@ -160,6 +183,7 @@ absl::StatusOr<Ordered> ReadConversation(const v1::ChatRequest& request) {
         ReadObject(tool.parameters(), "tools", absl::StrCat("tools[", i, "].parameters"));
     if (!parameters.ok()) return parameters.status();
     if (!parameters->is_null()) function["parameters"] = *std::move(parameters);
+    if (tool.strict()) function["strict"] = true;
     conversation["tools"].push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   const std::string& choice = request.tool_choice();
@@ -178,11 +202,14 @@ absl::StatusOr<Ordered> ReadConversation(const v1::ChatRequest& request) {
 
 }  // namespace
 
-absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request,
-                                                 const ServedModel& model) {
+absl::StatusOr<InferenceCall> ReadCompletion(const v1::CompletionRequest& request,
+                                             const ServedModel& model) {
   if (absl::Status s = CheckModelName(model, request.model()); !s.ok()) return s;
   absl::StatusOr<GenerationRequest> r = ReadOptions(request.options(), model);
-  if (!r.ok()) return r;
+  if (!r.ok()) return r.status();
+  const absl::StatusOr<StructuredOutput> form = ReadForm(request.options());
+  if (!form.ok()) return form.status();
+  if (form->grammar.has_value()) r->grammar = form->grammar->Text();
   std::optional<std::string> text;
   if (request.has_tokens()) {
     r->prompt_token_ids.assign(request.tokens().ids().begin(), request.tokens().ids().end());
@@ -203,7 +230,7 @@ absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& re
     r->prompt_text =
         EchoedPrompt(model, text, r->prompt_token_ids, r->prompt_token_ids.size() < sent_tokens);
   }
-  return r;
+  return InferenceCall{*std::move(r), nullptr, {}};
 }
 
 absl::StatusOr<InferenceCall> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
@@ -231,12 +258,17 @@ absl::StatusOr<InferenceCall> ReadChat(const v1::ChatRequest& request, const Ser
                                    std::numeric_limits<int32_t>::max());
     if (!fits.ok()) return fits;
   }
+  const absl::StatusOr<StructuredOutput> form = ReadForm(request.options());
+  if (!form.ok()) return form.status();
   absl::StatusOr<PreparedChat> prepared =
       PrepareChat(model, *conversation, std::move(chat), now_unix_seconds, *r);
   if (!prepared.ok()) return prepared.status();
+  if (form->grammar.has_value() && !prepared->demands_call)
+    r->grammar = form->grammar->Text(prepared->start);
   r->request_id = RequestIdOr(request.request_id());
   if (absl::Status s = FitPrompt(request.options(), model, std::nullopt, *r); !s.ok()) return s;
-  return InferenceCall{*std::move(r), std::move(prepared->answer_format)};
+  return InferenceCall{*std::move(r), std::move(prepared->answer_format),
+                       std::move(prepared->not_enforced)};
 }
 
 }  // namespace tessera::coordinator

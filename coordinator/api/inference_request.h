@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "coordinator/answer/answer_parser.h"
@@ -13,13 +15,15 @@
 
 namespace tessera::coordinator {
 
-absl::StatusOr<GenerationRequest> ReadCompletion(const v1::CompletionRequest& request,
-                                                 const ServedModel& model);
-
 struct InferenceCall {
   GenerationRequest request;
   std::shared_ptr<const AnswerFormat> answer_format;  // null: all is text
+  std::vector<std::string> not_enforced;              // fields that ask for more than is promised
 };
+
+absl::StatusOr<InferenceCall> ReadCompletion(const v1::CompletionRequest& request,
+                                             const ServedModel& model);
+
 absl::StatusOr<InferenceCall> ReadChat(const v1::ChatRequest& request, const ServedModel& model,
                                        int64_t now_unix_seconds);
 

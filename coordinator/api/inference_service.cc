@@ -154,6 +154,7 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
     const GenerationRequest& request = asked.request;
     show_timings_ = request.show_timings;
     writers_ = WritersOf(model_, asked);
+    for (const std::string& field : asked.not_enforced) reply_.add_not_enforced(field);
     for (int32_t i = 0; i < request.choice_count; ++i) {
       v1::Choice& choice = *reply_.add_choices();
       choice.set_index(i);
@@ -200,6 +201,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
       *chunk.mutable_usage() = ToProto(usage);
       if (show_timings_) *chunk.mutable_timings() = ToProto(usage.timings);
       chunk.set_replica(replica);
+      for (const std::string& field : not_enforced_) chunk.add_not_enforced(field);
       Push(std::move(chunk));
     }
     std::lock_guard lock(mutex_);
@@ -220,6 +222,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
     const GenerationRequest& request = asked.request;
     show_timings_ = request.show_timings;
     writers_ = WritersOf(model_, asked);
+    not_enforced_ = asked.not_enforced;
     if (request.prompt_text.empty()) return;
     for (int32_t i = 0; i < request.choice_count; ++i) {
       ChoiceEvent event;
@@ -285,6 +288,7 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
   const std::string id_;
   const int64_t max_pending_bytes_;
   std::vector<ChoiceWriter> writers_;  // of the choices
+  std::vector<std::string> not_enforced_;
   bool show_timings_ = false;
   std::mutex mutex_;
   std::deque<v1::CompletionChunk> pending_;
@@ -307,7 +311,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                      const v1::CompletionRequest* request,
                                      v1::CompletionReply* reply) override {
     auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), "cmpl-", *reply);
-    return Begin(context, call, *request, [=, this] { return Read(*request); });
+    return Begin(context, call, *request, [=, this] { return ReadCompletion(*request, *model_); });
   }
   grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
                                  const v1::ChatRequest* request,
@@ -320,7 +324,8 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
       grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
     auto call =
         std::make_shared<StreamCall>(*context, *model_, "cmpl-", options_.max_pending_bytes);
-    return Begin(context, call, *request, [=, this] { return ForStream(Read(*request)); });
+    return Begin(context, call, *request,
+                 [=, this] { return ForStream(ReadCompletion(*request, *model_)); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
       grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
@@ -396,12 +401,6 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   void Start(Call& call, absl::StatusOr<InferenceCall> asked) {
     if (!asked.ok() && options_.refused) options_.refused(asked.status().code());
     call.Begin(service_, std::move(asked));
-  }
-
-  absl::StatusOr<InferenceCall> Read(const v1::CompletionRequest& request) const {
-    absl::StatusOr<GenerationRequest> read = ReadCompletion(request, *model_);
-    if (!read.ok()) return read.status();
-    return InferenceCall{*std::move(read), nullptr};
   }
 
   template <typename Request, typename Work>

@@ -67,6 +67,8 @@ struct GenerationRequest {
   bool ignore_eos = false;
   int32_t top_logprobs = -1;     // -1: none; 0: the chosen token's; else that many besides
   int32_t prompt_logprobs = -1;  // the same for the prompt
+  // With top_logprobs >= 0: each token's logprobs have these too (PositionChances::asked).
+  std::vector<int32_t> logprob_ids;
   std::string cache_salt;
   int32_t priority = 0;
   // The same for the prompts of one client's request, which take turns with other requests; 0: it
@@ -88,7 +90,8 @@ struct TokenChance {
 struct PositionChances {
   bool has_chosen = true;  // false at the first prompt position
   TokenChance chosen;
-  std::vector<TokenChance> top;  // most likely first
+  std::vector<TokenChance> top;    // most likely first
+  std::vector<TokenChance> asked;  // of GenerationRequest::logprob_ids, in their order; no rank
 };
 
 enum class Finish { kNone, kStop, kLength };

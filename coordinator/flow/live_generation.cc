@@ -16,6 +16,7 @@ PositionChances ToChances(const v1::PositionLogprobs& p) {
   if (p.has_chosen()) out.chosen = ToChance(p.chosen());
   out.top.reserve(p.top_size());
   for (const v1::TokenLogprob& t : p.top()) out.top.push_back(ToChance(t));
+  for (const v1::TokenLogprob& t : p.asked()) out.asked.push_back(ToChance(t));
   return out;
 }
 

@@ -40,6 +40,7 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   submit.set_ignore_eos(request.ignore_eos);
   submit.set_top_logprobs(request.top_logprobs);
   submit.set_prompt_logprobs(request.prompt_logprobs);
+  submit.mutable_logprob_ids()->Add(request.logprob_ids.begin(), request.logprob_ids.end());
   submit.set_cache_salt(request.cache_salt);
   submit.set_priority(request.priority);
   submit.set_request_group(request.group);

@@ -273,8 +273,8 @@ TEST_CASE("a field that no table has is named in a header") {
 TEST_CASE("every option of a gRPC generation has an effect") {
   const auto model = DoorModel();
   const auto seen = [&](const v1::CompletionRequest& request) {
-    const absl::StatusOr<GenerationRequest> read = ReadCompletion(request, *model);
-    return read.ok() ? Dump(*read) : read.status().ToString();
+    const absl::StatusOr<InferenceCall> read = ReadCompletion(request, *model);
+    return read.ok() ? Dump(read->request) : read.status().ToString();
   };
   v1::CompletionRequest base;
   base.set_text("What is");
@@ -309,6 +309,10 @@ TEST_CASE("every option of a gRPC generation has an effect") {
           break;
         case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
           reflection->SetBool(set, field, field->name() != "skip_special_tokens");
+          break;
+        case google::protobuf::FieldDescriptor::CPPTYPE_MESSAGE:
+          set->mutable_structured_outputs()->set_json_object(true);
+          REQUIRE(field->name() == "structured_outputs");
           break;
         default: reflection->SetString(set, field, "x");
       }

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "proto/inference.grpc.pb.h"
+#include "tests/catch_skip.h"
 #include "tests/coordinator/door.h"
+#include "third_party/xgrammar/token_grammar.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -412,6 +414,63 @@ TEST_CASE("bans, truncation and a continued message are those of the HTTP door")
   v1::CompletionChunk chunk;
   while (stream->Read(&chunk)) CHECK(chunk.system_fingerprint() == "fp_of_the_door");
   CHECK(stream->Finish().ok());
+}
+
+TEST_CASE("the form of an answer is that of the HTTP door") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  GrpcDoor door({}, ToolModel());
+  const char* const schema = R"({"type": "object", "properties": {"a": {"type": "integer"}}})";
+  v1::CompletionReply reply;
+  v1::CompletionRequest completion = Completion();
+  v1::ChatRequest chat = Chat();
+  // The grammars of a completion and of a chat; "": both are refused, which `refusal` says.
+  std::string refusal;
+  const auto grammars = [&](const v1::StructuredOutputs& form) {
+    *completion.mutable_options()->mutable_structured_outputs() = form;
+    *chat.mutable_options()->mutable_structured_outputs() = form;
+    grpc::ClientContext first, second;
+    const bool completed = door.stub->Complete(&first, completion, &reply).ok();
+    std::string text = completed ? door.service.last_request().grammar : "";
+    const grpc::Status chatted = door.stub->Chat(&second, chat, &reply);
+    REQUIRE(chatted.ok() == completed);
+    refusal = chatted.error_message();
+    return chatted.ok() ? text + "|" + door.service.last_request().grammar : "";
+  };
+  v1::StructuredOutputs form;
+  CHECK(grammars(form) == "|");
+  form.set_json(schema);
+  CHECK_THAT(grammars(form), Contains("\"\\\"a\\\"\""));
+  form.set_regex("[ab]{2}");
+  CHECK_THAT(grammars(form), Contains("[a-b]"));
+  form.mutable_choice()->add_texts("yes");
+  form.mutable_choice()->add_texts("no");
+  CHECK_THAT(grammars(form), Contains("\"yes\" | \"no\""));
+  form.set_grammar("root ::= \"a\"");
+  CHECK_THAT(grammars(form), Contains("root ::= \"a\""));
+  form.set_json_object(true);
+  CHECK(grammars(form).size() > 10);
+  form.set_json("{");
+  CHECK(grammars(form).empty());
+  CHECK_THAT(refusal, Contains("structured_outputs.json"));
+  form.set_json(R"({"type": "array", "uniqueItems": true})");
+  CHECK(grammars(form).empty());
+  CHECK_THAT(refusal, Contains("structured_outputs.json: "));
+}
+
+TEST_CASE("functions that are strict are held, or the answer names them") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  GrpcDoor door({}, ToolModel());
+  v1::ChatRequest request = Chat();
+  v1::FunctionTool& tool = *request.add_tools();
+  tool.set_name("clock");
+  tool.set_parameters(R"({"type": "object", "properties": {"zone": {"type": "string"}}})");
+  tool.set_strict(true);
+  request.set_tool_choice("required");
+  grpc::ClientContext context;
+  v1::CompletionReply reply;
+  REQUIRE(door.stub->Chat(&context, request, &reply).ok());
+  CHECK_THAT(door.service.last_request().grammar, Contains("zone"));
+  CHECK(reply.not_enforced().empty());
 }
 
 TEST_CASE("refused requests to generate are counted by their reason") {

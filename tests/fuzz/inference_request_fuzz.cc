@@ -12,6 +12,7 @@
 namespace {
 
 using tessera::coordinator::GenerationRequest;
+using tessera::coordinator::InferenceCall;
 using tessera::coordinator::ServedModel;
 
 constexpr std::int64_t kContextTokens = 200;
@@ -33,14 +34,14 @@ const ServedModel& Model() {
   return *model;
 }
 
-void CheckRequest(const absl::StatusOr<GenerationRequest>& read) {
+void CheckCall(const absl::StatusOr<InferenceCall>& read) {
   if (!read.ok()) {
     Require(!read.status().message().empty());
     Require(read.status().code() == absl::StatusCode::kInvalidArgument ||
             read.status().code() == absl::StatusCode::kNotFound);
     return;
   }
-  const GenerationRequest& request = *read;
+  const GenerationRequest& request = read->request;
   const auto prompt = static_cast<std::int64_t>(request.prompt_token_ids.size());
   Require(prompt > 0 && request.max_tokens >= 0 && prompt + request.max_tokens <= kContextTokens);
   Require(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens);
@@ -72,16 +73,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)quiet;
   tessera::v1::CompletionRequest completion;
   if (completion.ParseFromArray(data, static_cast<int>(size))) {
-    CheckRequest(tessera::coordinator::ReadCompletion(completion, Model()));
+    CheckCall(tessera::coordinator::ReadCompletion(completion, Model()));
   }
   tessera::v1::ChatRequest chat;
-  if (chat.ParseFromArray(data, static_cast<int>(size))) {
-    auto read = tessera::coordinator::ReadChat(chat, Model(), 1700000000);
-    if (read.ok()) {
-      CheckRequest(std::move(read->request));
-    } else {
-      CheckRequest(read.status());
-    }
-  }
+  if (chat.ParseFromArray(data, static_cast<int>(size)))
+    CheckCall(tessera::coordinator::ReadChat(chat, Model(), 1700000000));
   return 0;
 }

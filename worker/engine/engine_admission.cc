@@ -101,6 +101,11 @@ absl::Status CheckBans(const v1::Submit& submit, int64_t vocabulary) {
     return Invalid(StrCat(submit.bad_words_size(), " bad_words; the limit is ", kMaxBadWords));
   }
   absl::Status status = CheckTokens("allowed_token_ids", submit.allowed_token_ids(), vocabulary);
+  if (submit.logprob_ids_size() > kMaxTopLogprobs) {
+    status.Update(
+        Invalid(StrCat(submit.logprob_ids_size(), " logprob_ids; the limit is ", kMaxTopLogprobs)));
+  }
+  status.Update(CheckTokens("logprob_ids", submit.logprob_ids(), vocabulary));
   for (const v1::TokenSequence& word : submit.bad_words()) {
     if (word.ids_size() == 0) status.Update(Invalid("a word of bad_words has no token"));
     status.Update(CheckTokens("bad_words", word.ids(), vocabulary));

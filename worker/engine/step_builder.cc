@@ -282,6 +282,8 @@ void StepBuilder::AddRequests(EngineStep* step) const {
     }
     sample.top_logprobs = std::max(-1, request.top_logprobs());
     sample.final_row = request.final_rows();
+    sample.logprob_ids = {request.logprob_ids().data(),
+                          static_cast<size_t>(request.logprob_ids_size())};
     std::span<const int32_t> stop_ids;
     if (sequence.output_then() < request.min_tokens()) stop_ids = submission.stop_ids;
     sample.banned =

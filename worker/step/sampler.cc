@@ -351,6 +351,11 @@ absl::Status Sampler::DrawWithLogprobs(const TensorView& logits,
     result.token_id = state_->token_ids[row];
     if (result.token_id < 0) continue;
     FillLogprobs(row, result.token_id, group[row].top_logprobs, &result.logprobs);
+    for (const int32_t id : group[row].logprob_ids) {
+      v1::TokenLogprob* asked = result.logprobs.add_asked();
+      asked->set_token_id(id);
+      asked->set_logprob(state_->logprobs[row * state_->limits.vocabulary + id]);
+    }
   }
   return absl::OkStatus();
 }

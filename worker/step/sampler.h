@@ -57,8 +57,9 @@ struct SampleRequest {
   std::span<const int32_t> banned;          // ids that cannot be drawn, each once
   // Bit id % 32 of word id / 32: may be drawn; words that are missing are 0. Empty: every id.
   std::span<const int32_t> mask;
-  int32_t top_logprobs = -1;                // -1: none
-  bool final_row = false;                   // wanted too; the sampler leaves it to its caller
+  int32_t top_logprobs = -1;             // -1: none
+  std::span<const int32_t> logprob_ids;  // with top_logprobs >= 0: below the vocabulary's size
+  bool final_row = false;                // wanted too; the sampler leaves it to its caller
 };
 
 // A row whose next token is known.

@@ -51,6 +51,7 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     Write(request.mask, row->mutable_mask());
     row->set_top_logprobs(request.top_logprobs);
     row->set_final_row(request.final_row);
+    Write(request.logprob_ids, row->mutable_logprob_ids());
   }
   descriptor->clear_scores();
   for (const ScoreRequest& request : work.scores) {
@@ -109,6 +110,7 @@ absl::Status ReceivedStep::Check() {
     request.mask = Read(row.mask());
     request.top_logprobs = row.top_logprobs();
     request.final_row = row.final_row();
+    request.logprob_ids = Read(row.logprob_ids());
   }
   scores_.clear();
   for (const v1::ScoreRow& row : d.scores()) {

@@ -344,6 +344,9 @@ TEST_CASE("what can never run is refused, with both numbers") {
   bad = MakeSubmit(0, {1}, 1);
   bad.set_top_logprobs(101);
   refused(bad, {"101", "100"});
+  bad = MakeSubmit(0, {1}, 1);
+  bad.add_logprob_ids(50);
+  refused(bad, {"logprob_ids", "50"});
   bad = MakeSubmit(0, {1}, 3);
   bad.add_output_token_ids(2);
   bad.set_choice_count(2);

@@ -124,6 +124,7 @@ TEST_CASE(
   b.Queue(scored);
   v1::Submit listed = MakeSubmit(2, Prompt(3, 2), 5);
   listed.set_top_logprobs(1);
+  listed.add_logprob_ids(7);
   b.Queue(listed);
   b.Queue(MakeSubmit(3, Prompt(3, 3), 5));
   EngineStep& step = b.Next();
@@ -133,6 +134,8 @@ TEST_CASE(
   CHECK(Ints(step.arrays.logit_rows()) == std::vector{4, 10, 7, 0, 1, 2, 3});
   CHECK(step.sample_requests[0].top_logprobs == -1);
   CHECK(step.sample_requests[2].top_logprobs == 1);
+  REQUIRE(step.sample_requests[2].logprob_ids.size() == 1);
+  CHECK(step.sample_requests[2].logprob_ids[0] == 7);
   REQUIRE(step.score_requests.size() == 4);
   CHECK(step.score_rows[0].position == 1);
   CHECK(step.score_rows[3].position == 4);

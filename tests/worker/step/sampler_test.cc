@@ -132,6 +132,8 @@ TEST_CASE("logprobs are of the raw logits, whatever bias chose the token, in gro
   (*biased.mutable_logit_bias())[17] = 100;
   std::vector<SampleRequest> requests = {Request(greedy)};
   for (int i = 0; i < 20; ++i) requests.push_back(Request(biased, i % 5));
+  const std::vector<int32_t> ids = {2, 17};
+  requests[18].logprob_ids = ids;
   std::vector<ScoreRequest> scored;
   for (int i = 0; i < 35; ++i) scored.push_back({i, i % 3});
   bench.Run(requests, scored);
@@ -151,6 +153,13 @@ TEST_CASE("logprobs are of the raw logits, whatever bias chose the token, in gro
   CHECK(bench.samples[0].token_id == Bench::Best(0));
   for (int i = 0; i < 20; ++i) check(bench.samples[i + 1].logprobs, i + 1, 17, i % 5);
   for (int i = 0; i < 35; ++i) check(bench.scores[i], 21 + i, i, i % 3);
+  CHECK(bench.samples[17].logprobs.asked_size() == 0);
+  const v1::PositionLogprobs& asked = bench.samples[18].logprobs;
+  REQUIRE(asked.asked_size() == 2);
+  CHECK(asked.asked(0).token_id() == 2);
+  CHECK(asked.asked(0).logprob() - asked.asked(1).logprob() ==
+        Approx(Bench::Logit(18, 2) - Bench::Logit(18, 17)).margin(1e-4));
+  CHECK(asked.asked(1).logprob() == asked.chosen().logprob());
 }
 
 TEST_CASE("more alternatives than the vocabulary has are all of it") {

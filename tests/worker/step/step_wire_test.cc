@@ -48,6 +48,7 @@ struct TestStep {
     samples[1].mask = mask;
     samples[1].top_logprobs = 2;
     samples[1].final_row = true;
+    samples[1].logprob_ids = ids;
   }
   StepWork work() const { return {&arrays, samples, scores}; }
 
@@ -93,6 +94,8 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(work.samples[1].top_logprobs == 2);
   CHECK_FALSE(work.samples[0].final_row);
   CHECK(work.samples[1].final_row);
+  CHECK(work.samples[0].logprob_ids.empty());
+  CHECK(Values(work.samples[1].logprob_ids) == step.ids);
   REQUIRE(work.scores.size() == 1);
   CHECK(work.scores[0].token_id == 6);
 }
