@@ -46,11 +46,13 @@
 #include "coordinator/http/http_server.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
+#include "coordinator/web/page_routes.h"
 #include "proto/build_version.h"
 #include "proto/file_text.h"
 #include "proto/protocol.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/plan_file.h"
+#include "scheduler/planner/report/plan_table.h"
 #include "third_party/grpc/callback_queue.h"
 #include "third_party/spdlog/log.h"
 
@@ -386,6 +388,7 @@ class Coordinator {
     auto [plan, epoch] = deployment_->plan();
     reply.set_plan_epoch(epoch);
     reply.set_no_plan(deployment_->why_no_plan());
+    if (plan.has_basis()) reply.set_text(scheduler::PlanTable(plan));
     *reply.mutable_plan() = std::move(plan);
     *reply.mutable_measured() = measured_.Recent();
     int64_t kv_tokens = 0;
@@ -406,7 +409,10 @@ class Coordinator {
     api.load = [this] { return flow_->requests_in_flight(); };
     api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
     api.other_routes =
-        PlanRoutes(*desk_, !options_.open_loopback || !options_.admin_key_file.empty());
+        PlanRoutes(*desk_, [this] { return cluster_->Describe(); },
+                   !options_.open_loopback || !options_.admin_key_file.empty());
+    for (OtherRoute& route : PageRoutes(std::string(BuildVersion())))
+      api.other_routes.push_back(std::move(route));
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
     api_ = OpenAiApi::Make(std::move(api), served_, *flow_);

@@ -78,7 +78,8 @@ void Apply(PlanningDesk& desk, std::shared_ptr<HttpExchange> exchange) {
 
 }  // namespace
 
-std::vector<OtherRoute> PlanRoutes(PlanningDesk& desk, bool needs_key) {
+std::vector<OtherRoute> PlanRoutes(PlanningDesk& desk, std::function<v1::GetClusterReply()> cluster,
+                                   bool needs_key) {
   constexpr std::string_view kPlan = "/v1/plan";
   static const auto* const plan =
       new std::vector<RequestField>(FieldsOf(*v1::PlanRequest::descriptor()));
@@ -99,7 +100,12 @@ std::vector<OtherRoute> PlanRoutes(PlanningDesk& desk, bool needs_key) {
        [&desk](Exchange exchange) { Plan(desk, std::move(exchange)); }},
       {{"POST", "/v1/plan/apply", "Carries a plan out; needs the admin key.", needs_key, *apply},
        admit,
-       [&desk](Exchange exchange) { Apply(desk, std::move(exchange)); }}};
+       [&desk](Exchange exchange) { Apply(desk, std::move(exchange)); }},
+      {{"GET", "/v1/cluster", "Workers, replicas and links now; needs the admin key.", needs_key},
+       admit,
+       [cluster = std::move(cluster)](const Exchange& exchange) {
+         RespondMessage(*exchange, cluster(), RequestIdOr(exchange->request().request_id));
+       }}};
 }
 
 }  // namespace tessera::coordinator

@@ -262,6 +262,7 @@ class Connection final : public HttpConnectionControl,
     if (request_.authorization.empty() && message.count("x-api-key") > 0)
       request_.authorization = "Bearer " + std::string(message["x-api-key"]);
     request_.content_type = std::string(message[http::field::content_type]);
+    request_.accept = std::string(message[http::field::accept]);
     request_.request_id = std::string(message["X-Request-Id"]);
     request_.origin = std::string(message[http::field::origin]);
     request_.cors_method = std::string(message[http::field::access_control_request_method]);

@@ -37,6 +37,7 @@ struct HttpRequest {
   std::string target_authority;  // host and port of an absolute target; not a field
   std::string authorization;
   std::string content_type;
+  std::string accept;
   std::string request_id;    // X-Request-Id
   std::string origin;        // of a browser's page
   std::string fetch_site;    // Sec-Fetch-Site, of a browser

@@ -77,7 +77,7 @@ class Cluster:
 
     def request(self, method, path, body=None, headers=None):
         """(status, headers, body); to where plans are with the admin key, unless `headers` say how."""
-        if path.startswith("/v1/plan") and "Authorization" not in (headers or {}) and self.admin_key():
+        if path.startswith(("/v1/plan", "/v1/cluster")) and "Authorization" not in (headers or {}) and self.admin_key():
             headers = {**(headers or {}), "Authorization": "Bearer " + self.admin_key()}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         with contextlib.closing(connection):

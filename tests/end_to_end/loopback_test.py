@@ -105,7 +105,7 @@ def test_other_users_are_kept_out(tmp):
             told = tessera(*command, "--coordinator", c.grpc, "--admin-key-file", str(key), environment=environment)
             assert told.returncode == 0, told
         nobody = {"Authorization": ""}
-        for method, path, body in (("GET", "/v1/plan", None), ("POST", "/v1/plan", {}),
+        for method, path, body in (("GET", "/v1/plan", None), ("GET", "/v1/cluster", None), ("POST", "/v1/plan", {}),
                                    ("POST", "/v1/plan/apply", {"plan": {}})):
             assert c.request(method, path, body, nobody)[0] == 401, path
         for command in ("running-plan", "plan"):

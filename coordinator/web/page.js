@@ -1,0 +1,50 @@
+// Views and what they begin with. Query strings and fragments do nothing: no link makes this page act.
+
+import { askForKeys, callJson, guarded } from "./api.js";
+import { startChat } from "./chat.js";
+import { showCluster } from "./cluster.js";
+import { byId } from "./dom.js";
+import { showPlan, startPlan } from "./plan.js";
+
+const kViews = ["chat", "cluster", "plan"];
+
+function show(view) {
+  for (const name of kViews) {
+    const chosen = name === view;
+    byId(name).hidden = !chosen;
+    byId(`tab-${name}`).setAttribute("aria-selected", String(chosen));
+    byId(`tab-${name}`).tabIndex = chosen ? 0 : -1;
+  }
+  if (view === "cluster") showCluster();
+  if (view === "plan") showPlan();
+  if (view === "chat") byId("question").focus();
+}
+
+async function showModel() {
+  await guarded(byId("chat-problem"), async () => {
+    const models = await callJson("/v1/models");
+    const model = models.data[0];
+    byId("model").textContent = `${model.id} · ${model.max_model_len} tokens of context`;
+    document.title = `${model.id} – Tessera`;
+  });
+}
+
+for (const [index, name] of kViews.entries()) {
+  byId(`tab-${name}`).addEventListener("click", () => show(name));
+  byId(`tab-${name}`).addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const next = kViews[(index + step + kViews.length) % kViews.length];
+    show(next);
+    byId(`tab-${next}`).focus();
+  });
+}
+byId("open-keys").addEventListener("click", async () => {
+  if (await askForKeys("")) {
+    showModel();
+    show(kViews.find((name) => !byId(name).hidden));
+  }
+});
+startChat();
+startPlan();
+showModel();
