@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/answer/call_formats.h"
 #include "coordinator/api/answer_formats.h"
+#include "coordinator/pooling_config.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
@@ -129,6 +130,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   served.defaults = *defaults;
   served.max_model_len_tokens = model.max_positions();
   served.embedding_width = model.embedding_width();
+  served.embedding_refusal = PoolingRefusal(served.folder);
   if (options.max_model_len_tokens > 0) {
     if (options.max_model_len_tokens > model.max_positions()) {
       return absl::InvalidArgumentError(

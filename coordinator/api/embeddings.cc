@@ -63,6 +63,10 @@ absl::StatusOr<OpenAiCall> ReadEmbeddingsCall(const nlohmann::json& body,
     reader.Fail("dimensions", absl::StrCat("the model's embeddings have ", model.embedding_width));
   }
   if (!reader.status().ok()) return reader.status();
+  if (!model.embedding_refusal.empty()) {
+    return FieldError("model", absl::StrCat("model: no embeddings are made with '", model.name,
+                                            "': ", model.embedding_refusal));
+  }
   // Nothing is drawn at random, so no seed is either.
   nlohmann::json completion = {
       {"prompt", *input}, {"max_tokens", 1}, {"temperature", 0}, {"seed", 0}};

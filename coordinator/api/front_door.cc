@@ -20,21 +20,6 @@ std::string Payload(const absl::Status& status, const char* url) {
   return payload.has_value() ? std::string(*payload) : "";
 }
 
-// The ids of `text` as they stand behind other text: a tokenizer that puts a space before every
-// text gives others for the text alone. Empty where a token covers both.
-std::vector<int32_t> IdsWithinText(const Tokenizer& tokenizer, const std::string& text) {
-  absl::StatusOr<std::vector<int32_t>> ids =
-      tokenizer.Encode("\n" + text, {.add_special_tokens = false});
-  if (!ids.ok()) return {};
-  size_t size = 0;
-  auto first = ids->end();
-  while (first != ids->begin() && size < text.size()) size += tokenizer.TokenBytes(*--first).size();
-  std::vector<int32_t> within(first, ids->end());
-  std::string spelled;
-  for (int32_t id : within) spelled += tokenizer.TokenBytes(id);
-  return spelled == text ? within : std::vector<int32_t>();
-}
-
 void AddSequence(std::vector<int32_t> ids, std::vector<std::vector<int32_t>>& sequences) {
   const bool known = std::find(sequences.begin(), sequences.end(), ids) != sequences.end();
   if (!ids.empty() && !known) sequences.push_back(std::move(ids));
@@ -102,6 +87,20 @@ SamplingOptions DefaultSampling(const GenerationDefaults& defaults) {
   return sampling;
 }
 
+std::vector<int32_t> IdsWithinText(const Tokenizer& tokenizer, const std::string& text,
+                                   bool parse_special_tokens) {
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(
+      "\n" + text, {.add_special_tokens = false, .parse_special_tokens = parse_special_tokens});
+  if (!ids.ok()) return {};
+  size_t size = 0;
+  auto first = ids->end();
+  while (first != ids->begin() && size < text.size()) size += tokenizer.TokenBytes(*--first).size();
+  std::vector<int32_t> within(first, ids->end());
+  std::string spelled;
+  for (int32_t id : within) spelled += tokenizer.TokenBytes(id);
+  return spelled == text ? within : std::vector<int32_t>();
+}
+
 absl::Status AddBadWord(const ServedModel& model, const std::string& word,
                         GenerationRequest& request) {
   const std::string bare = word.substr(std::min(word.find_first_not_of(' '), word.size()));
@@ -112,7 +111,8 @@ absl::Status AddBadWord(const ServedModel& model, const std::string& word,
     if (!alone.ok())
       return FieldError("bad_words", "bad_words: " + std::string(alone.status().message()));
     AddSequence(*std::move(alone), request.bad_words);
-    AddSequence(IdsWithinText(*model.tokenizer, form), request.bad_words);
+    AddSequence(IdsWithinText(*model.tokenizer, form, /*parse_special_tokens=*/true),
+                request.bad_words);
   }
   return absl::OkStatus();
 }

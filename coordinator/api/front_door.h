@@ -42,7 +42,8 @@ struct ServedModel {
       std::make_shared<CurrentFingerprint>();
   std::string folder;
   int64_t max_model_len_tokens = 0;
-  int64_t embedding_width = 0;  // of the rows that embeddings are made of
+  int64_t embedding_width = 0;    // of the rows that embeddings are made of
+  std::string embedding_refusal;  // why no embeddings are made of them; empty: they are
   int64_t created_unix_seconds = 0;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ProbedTemplate> chat_template;  // absent: chat is refused, saying so
@@ -79,6 +80,11 @@ absl::Status CheckModelName(const ServedModel& model, std::string_view asked);
 
 // Sampling with the model's defaults filled in.
 SamplingOptions DefaultSampling(const GenerationDefaults& defaults);
+
+// The ids of `text` as they stand behind other text: a tokenizer that puts a space before every
+// text gives others for the text alone. Empty where a token covers both.
+std::vector<int32_t> IdsWithinText(const Tokenizer& tokenizer, const std::string& text,
+                                   bool parse_special_tokens);
 
 // Adds the token sequences of a text that must not be generated: with and without a space before
 // it, at the start of a text and within one. InvalidArgument naming bad_words.

@@ -16,6 +16,7 @@
 #include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/openai_request.h"
+#include "coordinator/api/ranking.h"
 #include "coordinator/api/responses_request.h"
 #include "coordinator/api/token_endpoints.h"
 #include "proto/protocol.h"
@@ -117,7 +118,9 @@ class Api final : public OpenAiApi {
       if (!path.ends_with(kModelParameter)) return asked == path;
       return asked.starts_with(path.substr(0, path.size() - kModelParameter.size()));
     }
-    bool generates() const { return streams || form == AnswerForm::kEmbeddings; }
+    bool generates() const {
+      return streams || form == AnswerForm::kEmbeddings || form == AnswerForm::kRanking;
+    }
   };
 
   static std::span<const Route> Routes() {
@@ -140,6 +143,19 @@ class Api final : public OpenAiApi {
         {{"POST", "/v1/embeddings", "Texts to vectors.", true, EmbeddingsFields()},
          &Api::Embed,
          AnswerForm::kEmbeddings},
+        {{"POST", "/v1/rerank", "Documents by a query.", true, RerankFields()},
+         &Api::Rerank,
+         AnswerForm::kRanking},
+        {{"POST", "/v2/rerank", "The same.", true, RerankFields()},
+         &Api::Rerank,
+         AnswerForm::kRanking},
+        {{"POST", "/rerank", "The same.", true, RerankFields()},
+         &Api::Rerank,
+         AnswerForm::kRanking},
+        {{"POST", "/v1/score", "Pairs of texts to scores.", true, ScoreFields()},
+         &Api::Score,
+         AnswerForm::kRanking},
+        {{"POST", "/score", "The same.", true, ScoreFields()}, &Api::Score, AnswerForm::kRanking},
         {{"GET", "/v1/models", "The served model, once per name.", true}, &Api::ListModels},
         {{"GET", "/v1/models/{model}", "One name of the served model.", true}, &Api::GetModel},
         {{"POST", "/tokenize", "Text or messages to token ids.", true, TokenizeFields()},
@@ -273,6 +289,16 @@ class Api final : public OpenAiApi {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
     Begin(ReadEmbeddingsCall(body->all, *model_), exchange, request_id);
+  }
+
+  void Rerank(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
+    if (body.has_value()) Begin(ReadRerankCall(body->all, *model_), exchange, request_id);
+  }
+
+  void Score(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
+    if (body.has_value()) Begin(ReadScoreCall(body->all, *model_), exchange, request_id);
   }
 
   void Begin(absl::StatusOr<OpenAiCall> call, std::shared_ptr<HttpExchange> exchange,

@@ -9,6 +9,7 @@
 #include "coordinator/api/embeddings.h"
 #include "coordinator/api/messages_reply.h"
 #include "coordinator/api/openai_reply.h"
+#include "coordinator/api/ranking.h"
 #include "coordinator/api/responses_reply.h"
 
 namespace tessera::coordinator {
@@ -20,6 +21,7 @@ std::unique_ptr<AnswerWriter> MakeWriter(const ServedModel& model, const OpenAiC
     case AnswerForm::kMessages: return std::make_unique<MessagesReply>(model, call);
     case AnswerForm::kResponses: return std::make_unique<ResponsesReply>(model, call, created);
     case AnswerForm::kEmbeddings: return std::make_unique<EmbeddingsReply>(model, call);
+    case AnswerForm::kRanking: return std::make_unique<RankingReply>(model, call, created);
     case AnswerForm::kOpenAi: break;
   }
   return std::make_unique<OpenAiReply>(model, call, created);

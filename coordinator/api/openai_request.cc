@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_request.h"
+#include "coordinator/api/infill.h"
 #include "coordinator/api/structured_output.h"
 #include "coordinator/tokenizer/utf8.h"
 
@@ -212,6 +213,21 @@ absl::StatusOr<std::vector<Prompt>> ReadPrompts(BodyReader& reader, const Served
   return prompts;
 }
 
+// Where there is a suffix, the prompt becomes one for what stands before it.
+absl::Status AddSuffix(const ServedModel& model, const std::string& suffix,
+                       const PromptOptions& options, Prompt& prompt, GenerationRequest& request) {
+  if (suffix.empty()) return absl::OkStatus();
+  if (!prompt.text.has_value()) return FieldError("suffix", "suffix: only with a prompt of text");
+  if (options.is_cut) return FieldError("suffix", "suffix: not with truncate_prompt_tokens");
+  absl::StatusOr<Infill> infill =
+      EncodeInfill(model, *prompt.text, suffix, options.add_special_tokens);
+  if (!infill.ok()) return infill.status();
+  prompt.ids = std::move(infill->prompt);
+  request.stop_token_ids.insert(request.stop_token_ids.end(), infill->stop_ids.begin(),
+                                infill->stop_ids.end());
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const Ordered& ordered,
@@ -231,15 +247,16 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const 
   }
   const int64_t max_tokens = reader.Integer("max_tokens").value_or(16);
   const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
-  const bool add_special_tokens = reader.Bool("add_special_tokens").value_or(true);
+  const PromptOptions how = {reader.Bool("add_special_tokens").value_or(true),
+                             truncate_to.has_value()};
+  const std::string suffix = reader.String("suffix").value_or("");
   if (!reader.status().ok()) return reader.status();
   absl::StatusOr<StructuredOutput> output = ReadStructuredOutput(reader, ordered);
   if (!output.ok()) return output.status();
   if (!reader.status().ok()) return reader.status();
   call.not_enforced = std::move(output->not_enforced);
   if (output->grammar.has_value()) request.grammar = output->grammar->Text();
-  absl::StatusOr<std::vector<Prompt>> prompts =
-      ReadPrompts(reader, model, {add_special_tokens, truncate_to.has_value()});
+  absl::StatusOr<std::vector<Prompt>> prompts = ReadPrompts(reader, model, how);
   if (!prompts.ok()) return prompts.status();
   if (call.timings && prompts->size() > 1) {
     return FieldError("timings", "timings: only for one prompt per request");
@@ -249,6 +266,7 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const 
   }
   for (Prompt& prompt : *prompts) {
     GenerationRequest one = request;
+    if (absl::Status s = AddSuffix(model, suffix, how, prompt, one); !s.ok()) return s;
     const size_t sent_tokens = prompt.ids.size();
     one.prompt_token_ids = std::move(prompt.ids);
     if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, one); !s.ok()) return s;

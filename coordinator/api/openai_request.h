@@ -22,8 +22,9 @@
 namespace tessera::coordinator {
 
 // In what form the answer is written.
-enum class AnswerForm { kOpenAi, kMessages, kResponses, kEmbeddings };
+enum class AnswerForm { kOpenAi, kMessages, kResponses, kEmbeddings, kRanking };
 
+struct RankingTerms;
 struct ResponsesTerms;
 
 // One HTTP request: for completions it may hold several prompts, each with its choices.
@@ -42,8 +43,9 @@ struct OpenAiCall {
   std::shared_ptr<const AnswerFormat> answer_format;
   // Responses: what the answer needs to know of its request.
   std::shared_ptr<const ResponsesTerms> responses;
-  int64_t dimensions = 0;      // embeddings: kept of each; 0: all
-  bool base64 = false;         // embeddings: as bytes of little-endian floats
+  std::shared_ptr<const RankingTerms> ranking;  // the same of rerank and score
+  int64_t dimensions = 0;                       // embeddings: kept of each; 0: all
+  bool base64 = false;                          // embeddings: as bytes of little-endian floats
   bool fills_context = false;  // Messages: max_tokens was cut to what the context has left
   std::vector<std::string> not_enforced;  // fields that ask for more than is promised
   int32_t choices_per_prompt = 1;

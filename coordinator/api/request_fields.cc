@@ -84,7 +84,6 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     NoEffect("metadata", kObject),
     NoEffect("store", kBool),
     NoEffect("service_tier", kString),
-    Refused("suffix"),
     Refused("functions"),
     Refused("function_call"),
     Refused("grammar"),
@@ -112,6 +111,7 @@ constexpr auto Join(const std::array<RequestField, N>& first,
 constexpr auto kCompletion =
     Join(std::to_array<RequestField>({
              Plain("prompt", kPrompt),
+             Plain("suffix", kString),
              Plain("echo", kBool),
              Integer("logprobs", 0, kMaxTopLogprobs),
              Refused("tools", {}, "a field of chat completions"),
@@ -136,6 +136,7 @@ constexpr auto kChat = Join(std::to_array<RequestField>({
                                 Integer("top_logprobs", 0, kMaxTopLogprobs),
                                 Integer("max_completion_tokens", 0, kMaxInt32),
                                 Refused("echo"),
+                                Refused("suffix", {}, "a field of completions"),
                             }),
                             kGeneration);
 
@@ -230,6 +231,32 @@ constexpr auto kEmbeddings = std::to_array<RequestField>({
     NoEffect("user", kString),
 });
 
+constexpr auto kRanking = std::to_array<RequestField>({
+    Plain("model", kString),
+    Plain("instruction", kString),
+    Integer("truncate_prompt_tokens", -1, kMaxInt32),
+    Plain("cache_salt", kString),
+    Integer("priority", -kMaxInt32, kMaxInt32),
+    NoEffect("user", kString),
+});
+
+constexpr auto kRerank = Join(std::to_array<RequestField>({
+                                  Required("query", kString),
+                                  Required("documents", kDocument),
+                                  Integer("top_n", 1, kMaxInt32),
+                                  Plain("return_documents", kBool),
+                                  Refused("rank_fields"),
+                                  Refused("max_tokens_per_doc"),
+                                  Refused("max_chunks_per_doc"),
+                              }),
+                              kRanking);
+
+constexpr auto kScore = Join(std::to_array<RequestField>({
+                                 Required("text_1", kDocument),
+                                 Required("text_2", kDocument),
+                             }),
+                             kRanking);
+
 // What the prompt of a chat is made of, messages aside.
 constexpr auto kTemplating = std::to_array<RequestField>({
     Plain("model", kString),
@@ -274,6 +301,8 @@ std::span<const RequestField> ResponsesFields() { return kResponses; }
 std::span<const RequestField> MessagesFields() { return kMessagesRequest; }
 std::span<const RequestField> CountTokensFields() { return kCountTokens; }
 std::span<const RequestField> EmbeddingsFields() { return kEmbeddings; }
+std::span<const RequestField> RerankFields() { return kRerank; }
+std::span<const RequestField> ScoreFields() { return kScore; }
 std::span<const RequestField> TokenizeFields() { return kTokenize; }
 std::span<const RequestField> ApplyTemplateFields() { return kApplyTemplate; }
 std::span<const RequestField> DetokenizeFields() { return kDetokenize; }

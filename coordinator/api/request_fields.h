@@ -51,6 +51,8 @@ std::span<const RequestField> ResponsesFields();
 std::span<const RequestField> MessagesFields();
 std::span<const RequestField> CountTokensFields();  // of Messages
 std::span<const RequestField> EmbeddingsFields();
+std::span<const RequestField> RerankFields();
+std::span<const RequestField> ScoreFields();
 std::span<const RequestField> TokenizeFields();
 std::span<const RequestField> ApplyTemplateFields();
 std::span<const RequestField> DetokenizeFields();

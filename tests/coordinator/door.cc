@@ -3,6 +3,9 @@
 #include <catch2/catch.hpp>
 #include <utility>
 
+#include "proto/file_text.h"
+#include "tests/temporary_folder.h"
+
 namespace tessera::coordinator {
 namespace {
 
@@ -41,6 +44,26 @@ std::shared_ptr<const ServedModel> DoorModel() {
   model->chat_template = ChatTemplate::Load(kModelFolder).value();
   model->defaults.temperature = 0.25;
   model->defaults.top_k = 7;
+  return model;
+}
+
+std::shared_ptr<const ServedModel> ModelWithTokens(const std::string& name,
+                                                   const std::vector<std::string>& tokens) {
+  auto model = std::make_shared<ServedModel>(*DoorModel());
+  model->name = name;
+  model->max_model_len_tokens = 4000;
+  nlohmann::json tokenizer = nlohmann::json::parse(
+      ReadFileText(std::string(kModelFolder) + "/tokenizer.json", 1 << 20).value());
+  int32_t id = model->tokenizer->vocabulary_size();
+  for (const std::string& token : tokens) {
+    nlohmann::json added = tokenizer["added_tokens"][0];
+    added["id"] = id++;
+    added["content"] = token;
+    tokenizer["added_tokens"].push_back(added);
+  }
+  const tests::TemporaryFolder folder;
+  folder.Write("tokenizer.json", tokenizer.dump());
+  model->tokenizer = Tokenizer::Load(folder.path()).value();
   return model;
 }
 

@@ -25,6 +25,11 @@ std::shared_ptr<const ServedModel> DoorModel();
 // the one that is given; and with a context of 4000 tokens.
 std::shared_ptr<const ServedModel> ToolModel(const char* chat_template = nullptr);
 
+// DoorModel under another name, with a context of 4000 tokens, and a tokenizer that has these
+// special tokens too.
+std::shared_ptr<const ServedModel> ModelWithTokens(const std::string& name,
+                                                   const std::vector<std::string>& tokens);
+
 class Door {
  public:
   explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {},

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "coordinator/pooling_config.h"
 #include "tests/coordinator/door.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -49,6 +51,29 @@ TEST_CASE("embeddings come by index, of length 1, with the tokens of all texts")
   CHECK(request.max_tokens == 1);
   CHECK(door.Ask(kPath, {{"input", "What"}})["data"].size() == 1);
   CHECK(door.Ask(kPath, {{"input", {"What", "is"}}})["data"].size() == 2);
+}
+
+TEST_CASE("a model that pools otherwise is refused by name") {
+  const tests::TemporaryFolder folder;
+  CHECK(PoolingRefusal(folder.path()).empty());
+  folder.Write("1_Pooling/config.json",
+               R"({"word_embedding_dimension": 3, "pooling_mode_cls_token": false,
+                   "pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": true})");
+  folder.Write("modules.json", R"([{"type": "sentence_transformers.models.Transformer"},
+                                   {"type": "sentence_transformers.models.Pooling"},
+                                   {"type": "sentence_transformers.models.Normalize"}])");
+  CHECK(PoolingRefusal(folder.path()).empty());
+  folder.Write("modules.json", R"([{"type": "sentence_transformers.models.Dense"}])");
+  CHECK_THAT(PoolingRefusal(folder.path()), Contains("Dense"));
+  folder.Write("1_Pooling/config.json", R"({"pooling_mode": "cls"})");
+  CHECK_THAT(PoolingRefusal(folder.path()), Contains("pooling cls"));
+  folder.Write("1_Pooling/config.json",
+               R"({"pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true})");
+  auto model = std::make_shared<ServedModel>(*DoorModel());
+  model->embedding_refusal = PoolingRefusal(folder.path());
+  Door door({}, {}, model);
+  CHECK_THAT(door.Error(kPath, {{"input", "What"}}),
+             StartsWith("400 model ") && Contains("1_Pooling/config.json") && Contains("mean"));
 }
 
 TEST_CASE("base64 holds the same floats, and fewer dimensions are of length 1 again") {

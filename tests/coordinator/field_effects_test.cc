@@ -26,6 +26,7 @@ using Catch::Matchers::StartsWith;
 // All that a request says of its generation.
 std::string Dump(GenerationRequest r) {
   r.request_id.clear();
+  r.group = 0;
   Json rest = {{"choices", r.choice_count},
                {"stop", r.stop_strings},
                {"include_stop", r.include_stop_string},
@@ -99,7 +100,8 @@ std::shared_ptr<const ServedModel> ShowingModel() {
 
 class Endpoint {
  public:
-  Endpoint(std::string path, Json base) : path_(std::move(path)), base_(std::move(base)) {
+  Endpoint(std::string path, Json base, std::shared_ptr<const ServedModel> model = ShowingModel())
+      : door_({}, {}, std::move(model)), path_(std::move(path)), base_(std::move(base)) {
     const char* const call = "<tool_call>{\"name\": \"f\"}</tool_call>";
     door_.service.SetScript(Say({{"one", 40}, {call, 41}, {call, 42}}));
   }
@@ -154,7 +156,7 @@ class Endpoint {
     return body;
   }
 
-  Door door_{{}, {}, ShowingModel()};
+  Door door_;
   const std::string path_;
   const Json base_;
 };
@@ -169,6 +171,7 @@ TEST_CASE("every field of a completion has an effect, or is refused") {
   Endpoint("/v1/completions", {{"prompt", "What is"}, {"seed", 1}})
       .Check(CompletionFields(),
              WithGeneration({{"prompt", {"other"}},
+                             {"suffix", {"end"}},
                              {"echo", {true}},
                              {"logprobs", {1}},
                              {"add_special_tokens", {false}},
@@ -222,6 +225,16 @@ TEST_CASE("every field of the other endpoints has an effect, or is refused") {
                                   {"add_special_tokens", {false}},
                                   {"cache_salt", {"x"}},
                                   {"priority", {1}}});
+  const auto reranker = ModelWithTokens("a-reranker", {"<|im_start|>", "<|im_end|>", "yes", "no"});
+  Effects of_ranking = {
+      {"model", {"another"}}, {"instruction", {"x"}}, {"truncate_prompt_tokens", {1}},
+      {"cache_salt", {"x"}},  {"priority", {1}},      {"query", {"other"}},
+      {"documents", {{"c"}}}, {"top_n", {1}},         {"return_documents", {false}},
+      {"text_1", {"other"}},  {"text_2", {"other"}}};
+  Endpoint("/v1/rerank", {{"query", "q"}, {"documents", {"a", "b"}}}, reranker)
+      .Check(RerankFields(), of_ranking);
+  Endpoint("/v1/score", {{"text_1", "q"}, {"text_2", "a"}}, reranker)
+      .Check(ScoreFields(), of_ranking);
   Effects of_text = effects;
   of_text["add_special_tokens"] = {false};
   Endpoint("/tokenize", {{"prompt", "What is"}})

@@ -24,6 +24,8 @@ Json Minimal(const std::string& path) {
   if (path.starts_with("/v1/messages")) {
     return {{"max_tokens", 5}, {"messages", {{{"role", "user"}, {"content", "What"}}}}};
   }
+  if (path.ends_with("/rerank")) return {{"query", "What"}, {"documents", {"a"}}};
+  if (path.ends_with("/score")) return {{"text_1", "What"}, {"text_2", "a"}};
   if (path == "/v1/responses" || path == "/v1/embeddings") return {{"input", "What"}};
   return {{"prompt", "What"}};
 }
@@ -52,7 +54,8 @@ TEST_CASE("each documented field is read: a wrong type of it is refused by its n
   for (const auto& [path, methods] : document["paths"].items()) {
     if (!methods.contains("post")) continue;
     const Json schema = methods["post"]["requestBody"]["content"]["application/json"]["schema"];
-    CHECK(door.Post(path, Minimal(path).dump()).status == 200);
+    const bool ranks = path.ends_with("/rerank") || path.ends_with("/score");
+    CHECK(door.Post(path, Minimal(path).dump()).status == (ranks ? 400 : 200));
     for (const auto& [name, field] : schema["properties"].items()) {
       INFO(path << " " << name);
       Json body = Minimal(path);
