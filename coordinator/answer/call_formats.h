@@ -24,6 +24,15 @@ enum class CallIds {
   kNamed,           // Kimi K2's functions.NAME:INDEX, INDEX counting the conversation's calls
 };
 
+// Calls whose arguments are JSON: `section`, then each call, which goes on from call_start with its
+// arguments and `close`; `next` between two; `finish`.
+struct JsonCalls {
+  std::string section;  // what call_start begins with that comes once
+  std::string close;
+  std::optional<std::string> next;  // none: one call only
+  std::string finish;
+};
+
 struct CallFormat {
   std::string_view name;
   std::vector<std::string_view> words;  // of the template's source
@@ -35,10 +44,8 @@ struct CallFormat {
   // How an answer begins that is a call of `function` ("": of any), up to where the model chooses.
   std::string (*call_start)(std::string_view function);
   CallIds ids = CallIds::kOpenAi;
-  bool has_thinking = false;  // the parser finds the thinking too
-  // What ends a call that begins with call_start, where its arguments are JSON. None: they are not,
-  // or not everywhere.
-  std::optional<std::string> arguments_end = {};
+  bool has_thinking = false;           // the parser finds the thinking too
+  std::optional<JsonCalls> json = {};  // none: arguments are not JSON, or not everywhere
 };
 
 std::span<const CallFormat> CallFormats();

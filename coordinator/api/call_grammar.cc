@@ -40,6 +40,37 @@ absl::StatusOr<std::string> ArgumentsRule(const Ordered& function, const std::st
   return any();
 }
 
+// A call of each function that may be behind `begun`, without what ends the last one.
+absl::StatusOr<std::vector<std::string>> CallsBehind(const CallFormat& format,
+                                                     const Ordered& functions,
+                                                     const std::string& begun, GrammarText* text) {
+  const std::string space = JsonGrammar(text).space();
+  std::vector<std::string> calls;
+  for (size_t i = 0; i < functions.size(); ++i) {
+    const Ordered& function = functions[i].at("function");
+    const std::string start = format.call_start(function.at("name").get<std::string>());
+    if (!start.starts_with(begun)) continue;
+    const auto arguments = ArgumentsRule(function, absl::StrCat("tools[", i, "]"), text);
+    if (!arguments.ok()) return arguments.status();
+    calls.push_back(absl::StrCat(GrammarText::Quoted(start.substr(begun.size())), " ", space, " ",
+                                 *arguments, " ", GrammarText::Quoted(format.json->close)));
+  }
+  return calls;
+}
+
+// Whether an answer shows where its calls begin, so that those of a free one can be held.
+bool MarksCalls(const CallFormat& format) {
+  return format.json.has_value() && !format.has_thinking && !format.opening.empty() &&
+         format.json->section.starts_with(format.opening.front());
+}
+
+bool HasStrictFunction(const Ordered& functions) {
+  for (const Ordered& tool : functions) {
+    if (tool.at("function").value("strict", Ordered()) == Ordered(true)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 AnswerStart AnswerStartOf(const ServedModel& model, const ChatTools& tools,
@@ -59,24 +90,39 @@ AnswerStart AnswerStartOf(const ServedModel& model, const ChatTools& tools,
 absl::StatusOr<std::string> DemandedCallGrammar(const ServedModel& model,
                                                 const Ordered& conversation, ChatTools* tools) {
   const CallFormat* format = model.call_format;
-  if (tools->call_start.empty() || !HasTokenGrammars() || !format->arguments_end.has_value())
+  if (tools->call_start.empty() || !HasTokenGrammars() || !format->json.has_value())
     return std::string();
   GrammarText text;
-  const std::string space = JsonGrammar(&text).space();
-  std::vector<std::string> calls;
-  const Ordered& all = conversation.at("tools");
-  for (size_t i = 0; i < all.size(); ++i) {
-    const Ordered& function = all[i].at("function");
-    const std::string start = format->call_start(function.at("name").get<std::string>());
-    if (!start.starts_with(tools->call_start)) continue;
-    const auto arguments = ArgumentsRule(function, absl::StrCat("tools[", i, "]"), &text);
-    if (!arguments.ok()) return arguments.status();
-    calls.push_back(absl::StrCat(GrammarText::Quoted(start.substr(tools->call_start.size())), " ",
-                                 space, " ", *arguments));
-  }
+  const auto calls = CallsBehind(*format, conversation.at("tools"), tools->call_start, &text);
+  if (!calls.ok()) return calls.status();
   tools->not_enforced.clear();
-  return text.WithRoot(absl::StrCat("(", absl::StrJoin(calls, " | "), ") ",
-                                    GrammarText::Quoted(*format->arguments_end)));
+  return text.WithRoot(absl::StrCat("(", absl::StrJoin(*calls, " | "), ") ",
+                                    GrammarText::Quoted(format->json->finish)));
+}
+
+absl::StatusOr<std::string> OfferedCallGrammar(const ServedModel& model,
+                                               const Ordered& conversation, AnswerStart start,
+                                               ChatTools* tools) {
+  const CallFormat* format = model.call_format;
+  if (!tools->offered || !tools->call_start.empty() || !HasTokenGrammars() ||
+      !MarksCalls(*format) || !HasStrictFunction(conversation.at("tools"))) {
+    return std::string();
+  }
+  const JsonCalls& json = *format->json;
+  GrammarText text;
+  const auto calls = CallsBehind(*format, conversation.at("tools"), json.section, &text);
+  if (!calls.ok()) return calls.status();
+  tools->not_enforced.clear();
+  const std::string call = text.Add(absl::StrJoin(*calls, " | "));
+  std::string all = absl::StrCat(
+      GrammarText::Quoted(json.section.substr(format->opening.front().size())), " ", call);
+  if (json.next.has_value() && !tools->one_call)
+    absl::StrAppend(&all, " (", GrammarText::Quoted(*json.next), " ", call, ")*");
+  absl::StrAppend(&all, " ", GrammarText::Quoted(json.finish));
+  const std::string answer = absl::StrCat(TextWithout(format->opening, &text), " | ",
+                                          TextUpTo(format->opening, &text), " ", all);
+  start.calls.clear();  // the answer has them
+  return text.WithRoot(BehindStart(start, answer, &text));
 }
 
 }  // namespace tessera::coordinator

@@ -28,4 +28,11 @@ absl::StatusOr<std::string> DemandedCallGrammar(const ServedModel& model,
                                                 const nlohmann::ordered_json& conversation,
                                                 ChatTools* tools);
 
+// Where calls are free and a function is strict: the grammar of any text and then, from where a
+// call begins, calls with arguments as above; behind `start`. Leaves tools->not_enforced and is
+// empty as above, and in formats whose calls begin with no mark of their own.
+absl::StatusOr<std::string> OfferedCallGrammar(const ServedModel& model,
+                                               const nlohmann::ordered_json& conversation,
+                                               AnswerStart start, ChatTools* tools);
+
 }  // namespace tessera::coordinator

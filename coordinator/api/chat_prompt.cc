@@ -137,10 +137,11 @@ absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_
 }
 
 absl::StatusOr<SplitJson> ReadChatBody(std::string_view text, const JsonLimits& limits) {
-  absl::StatusOr<SplitJson> body = ParseSplit(
-      text, "the request body", limits,
-      {kMessages, kArguments, kTools, "tool_choice", "system", "input", "text", "response_format",
-       "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"});
+  absl::StatusOr<SplitJson> body =
+      ParseSplit(text, "the request body", limits,
+                 {kMessages, kArguments, kTools, "tool_choice", "system", "input", "text",
+                  "output_config", "response_format", "structured_outputs", "guided_json",
+                  "guided_regex", "guided_choice", "guided_grammar"});
   if (!absl::IsOutOfRange(body.status())) return body;
   return FieldError(kMessages, std::string(body.status().message()));
 }

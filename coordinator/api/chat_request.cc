@@ -34,8 +34,11 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
   }
   absl::StatusOr<std::string> demanded = DemandedCallGrammar(model, conversation, &*tools);
   if (!demanded.ok()) return demanded.status();
-  request.grammar = *std::move(demanded);
   prepared.start = AnswerStartOf(model, *tools, request.thinking);
+  absl::StatusOr<std::string> offered = std::string();
+  if (!chat.has_form) offered = OfferedCallGrammar(model, conversation, prepared.start, &*tools);
+  if (!offered.ok()) return offered.status();
+  request.grammar = demanded->empty() ? *std::move(offered) : *std::move(demanded);
   prepared.demands_call = !tools->call_start.empty();
   prepared.not_enforced = std::move(tools->not_enforced);
   return prepared;

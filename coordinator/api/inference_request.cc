@@ -260,6 +260,7 @@ absl::StatusOr<InferenceCall> ReadChat(const v1::ChatRequest& request, const Ser
   }
   const absl::StatusOr<StructuredOutput> form = ReadForm(request.options());
   if (!form.ok()) return form.status();
+  chat.has_form = form->grammar.has_value();
   absl::StatusOr<PreparedChat> prepared =
       PrepareChat(model, *conversation, std::move(chat), now_unix_seconds, *r);
   if (!prepared.ok()) return prepared.status();

@@ -218,9 +218,32 @@ void ReadSampling(BodyReader& reader, nlohmann::json& body) {
   }
   if (std::vector<std::string> stops = reader.Strings("stop_sequences"); !stops.empty())
     body["stop"] = std::move(stops);
-  const nlohmann::json output = reader.Object("output_config");
-  if (!output.value("format", nlohmann::json()).is_null())
-    reader.Fail("output_config", "format is not supported yet");
+}
+
+// output_config.format is a chat's response_format; effort has no effect.
+absl::Status AddFormat(const Ordered& config, Chat& chat) {
+  const Ordered& format = Member(config, "format");
+  if (format.is_null()) return absl::OkStatus();
+  if (Member(format, "type") != "json_schema" || !Member(format, "schema").is_object()) {
+    return FieldError("output_config",
+                      "output_config: format: {\"type\": \"json_schema\", \"schema\": {...}} is "
+                      "expected");
+  }
+  Ordered wrapped = {{"type", "json_schema"},
+                     {"json_schema", {{"name", "output"}, {"schema", Member(format, "schema")}}}};
+  chat.body["response_format"] = wrapped;
+  chat.conversation["response_format"] = std::move(wrapped);
+  return absl::OkStatus();
+}
+
+// An error of the chat, by the names that its fields have here.
+absl::Status Renamed(const absl::Status& status) {
+  if (FieldOf(status) != "response_format") return status;
+  const std::string why(status.message());
+  const size_t end = why.find(": ");
+  return FieldError("output_config",
+                    absl::StrCat("output_config: format.schema",
+                                 end == std::string::npos ? ": " + why : why.substr(end)));
 }
 
 absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation,
@@ -257,12 +280,14 @@ absl::StatusOr<OpenAiCall> ReadMessagesCall(const nlohmann::json& body, const Or
   if (!max_tokens.has_value()) reader.Fail("max_tokens", "missing");
   nlohmann::json sampling = nlohmann::json::object();
   ReadSampling(reader, sampling);
+  reader.Object("output_config");
   absl::StatusOr<Chat> chat = ReadChat(reader, conversation, model);
   if (!chat.ok()) return chat.status();
   chat->body.update(sampling);
+  if (absl::Status s = AddFormat(Member(conversation, "output_config"), *chat); !s.ok()) return s;
   absl::StatusOr<OpenAiCall> call =
       ReadChatCall(chat->body, chat->conversation, model, now_unix_seconds);
-  if (!call.ok()) return call;
+  if (!call.ok()) return Renamed(call.status());
   call->form = AnswerForm::kMessages;
   call->ignored_fields = std::move(chat->ignored_fields);
   call->not_enforced.insert(call->not_enforced.end(), chat->not_enforced.begin(),

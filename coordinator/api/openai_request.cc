@@ -318,6 +318,7 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   absl::StatusOr<StructuredOutput> output = ReadStructuredOutput(reader, conversation);
   if (!output.ok()) return output.status();
   if (!reader.status().ok()) return reader.status();
+  chat.has_form = output->grammar.has_value();
   absl::StatusOr<PreparedChat> prepared =
       PrepareChat(model, conversation, std::move(chat), now_unix_seconds, request);
   if (!prepared.ok()) return prepared.status();

@@ -1,11 +1,16 @@
 #include "coordinator/grammar/json_grammar.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "coordinator/grammar/code_points.h"
 #include "coordinator/grammar/number_grammar.h"
 
 namespace tessera::coordinator {
 namespace {
+
+constexpr int64_t kBlockCharacters = 1000;
 
 // Behind the backslash.
 constexpr char kEscape[] =
@@ -29,14 +34,33 @@ JsonGrammar::JsonGrammar(GrammarText* text)
   string_ = text_.Add(absl::StrCat("\"\\\"\" ", rest_));
 }
 
-std::string JsonGrammar::StringOf(int64_t min, int64_t max) {
-  std::string then = max < 0 ? rest_ : "";
-  for (int64_t i = max < 0 ? min - 1 : max; i >= 0; --i) {
+std::string JsonGrammar::Characters(int64_t min, int64_t max, std::string then,
+                                    const std::string& end) {
+  for (int64_t i = max; i >= 0; --i) {
     std::string body = then.empty() ? "" : OneMore(escape_, then);
-    if (i >= min) absl::StrAppend(&body, body.empty() ? "" : " | ", "\"\\\"\"");
+    if (i >= min) absl::StrAppend(&body, body.empty() ? "" : " | ", end);
     then = text_.Add(body);
   }
-  return absl::StrCat("\"\\\"\" ", then);
+  return then;
+}
+
+std::string JsonGrammar::StringOf(int64_t min, int64_t max) {
+  constexpr char kQuote[] = "\"\\\"\"";
+  if (max < 0)
+    return absl::StrCat(kQuote, " ", min > 0 ? Characters(min, min - 1, rest_, kQuote) : rest_);
+  // Long ones in blocks: a rule for each block, and one for each character of a block.
+  const int64_t blocks = max > kBlockCharacters ? (max - 1) / kBlockCharacters : 0;
+  const auto left = [min](int64_t i) { return std::max<int64_t>(0, min - i * kBlockCharacters); };
+  std::string then = Characters(left(blocks), max - blocks * kBlockCharacters, "", kQuote);
+  if (blocks == 0) return absl::StrCat(kQuote, " ", then);
+  const std::string block = Characters(kBlockCharacters, kBlockCharacters, "", "\"\"");
+  for (int64_t i = blocks - 1; i >= 0; --i) {
+    std::string body = absl::StrCat(block, " ", then);
+    if (left(i) < kBlockCharacters)
+      absl::StrAppend(&body, " | ", Characters(left(i), kBlockCharacters - 1, "", kQuote));
+    then = text_.Add(body);
+  }
+  return absl::StrCat(kQuote, " ", then);
 }
 
 void JsonGrammar::DefineValues() {

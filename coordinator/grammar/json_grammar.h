@@ -35,6 +35,8 @@ class JsonGrammar {
 
  private:
   void DefineValues();
+  // A rule of so many more characters and `end`, or, behind `max` of them, of one more and `then`.
+  std::string Characters(int64_t min, int64_t max, std::string then, const std::string& end);
 
   GrammarText& text_;
   std::string space_, escape_, characters_, rest_, string_, value_, object_, array_;

@@ -25,6 +25,9 @@ struct Piece {
   int64_t copies = 1;  // that a grammar makes of its atoms
   // A class with one quantifier: its class, whose count may be narrowed.
   std::string repeated = {};
+  // Around `repeated`: what has a fixed length, and how much that is.
+  std::string head = {}, tail = {};
+  int64_t fixed = 0;
   std::optional<CodePoints> set = {};  // of one class
 };
 
@@ -176,7 +179,25 @@ class PatternParser {
       sequence.copies += part.copies;
     }
     if (!bodies.empty()) sequence.body = absl::StrJoin(bodies, " ");
+    FindRepeated(parts, sequence);
     return sequence;
+  }
+
+  // Where one part alone has no fixed length, and is a class with a quantifier: its count decides
+  // the length of all.
+  static void FindRepeated(const std::vector<Piece>& parts, Piece& sequence) {
+    const auto is_free = [](const Piece& part) { return part.lengths.min != part.lengths.max; };
+    const auto free = std::find_if(parts.begin(), parts.end(), is_free);
+    if (free == parts.end() || free->repeated.empty() || !free->head.empty() ||
+        !free->tail.empty() || std::find_if(free + 1, parts.end(), is_free) != parts.end()) {
+      return;
+    }
+    for (auto part = parts.begin(); part != parts.end(); ++part) {
+      if (part == free) continue;
+      sequence.fixed += part->lengths.min;
+      absl::StrAppend(part < free ? &sequence.head : &sequence.tail, "(", part->body, ") ");
+    }
+    sequence.repeated = free->repeated;
   }
 
   std::optional<Piece> Quantified(Piece atom) {
@@ -412,7 +433,11 @@ absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::str
     count.max = asked->max;
   }
   const bool possible = count.max == kNoLimit || count.min <= count.max;
-  if (!whole->repeated.empty() && possible) return Counted(whole->repeated, count);
+  if (!whole->repeated.empty() && possible) {
+    count.min -= whole->fixed;
+    if (count.max != kNoLimit) count.max -= whole->fixed;
+    return absl::StrCat(whole->head, Counted(whole->repeated, count), " ", whole->tail);
+  }
   return absl::InvalidArgumentError("it is enforced only without minLength and maxLength");
 }
 

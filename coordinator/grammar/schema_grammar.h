@@ -23,8 +23,9 @@ inline constexpr size_t kMaxSchemaBytes = 256 << 10;
 inline constexpr size_t kMaxGrammarBytes = 2 << 20;
 inline constexpr int kMaxSchemaDepth = 32;
 inline constexpr int kMaxSchemaNodes = 10'000;
-inline constexpr int64_t kMaxItems = 4096;   // of arrays: longer ones are not written
-inline constexpr int64_t kMaxLength = 1000;  // of strings that have one: a rule for each character
+inline constexpr int64_t kMaxItems = 4096;        // of arrays: longer ones are not written
+inline constexpr int64_t kMaxLength = 1'000'000;  // of strings that have one
+inline constexpr int64_t kMaxMinLength = 1000;    // likewise: a rule for each character
 
 enum class SchemaMode {
   kStrict,  // what cannot be held is refused

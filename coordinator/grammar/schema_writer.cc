@@ -374,14 +374,15 @@ SchemaWriter::Body SchemaWriter::StringBody(const Schema& flat, const std::strin
     }
   }
   if (!lengths.has_value()) return json_.string();
-  const std::string why = absl::StrCat("above ", kMaxLength);
   if (lengths->max > kMaxLength) {
-    if (absl::Status s = Refuse(place, "maxLength", why); !s.ok()) return s;
+    absl::Status s = Refuse(place, "maxLength", absl::StrCat("above ", kMaxLength));
+    if (!s.ok()) return s;
     lengths->max = -1;
   }
-  if (lengths->min > kMaxLength) {
-    if (absl::Status s = Refuse(place, "minLength", why); !s.ok()) return s;
-    lengths->min = kMaxLength;
+  if (lengths->min > kMaxMinLength) {
+    absl::Status s = Refuse(place, "minLength", absl::StrCat("above ", kMaxMinLength));
+    if (!s.ok()) return s;
+    lengths->min = kMaxMinLength;
   }
   return json_.StringOf(lengths->min, lengths->max);
 }

@@ -1,6 +1,9 @@
 #include "coordinator/grammar/thinking_grammar.h"
 
+#include <algorithm>
 #include <map>
+#include <set>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,34 +20,59 @@ std::u32string CodePointsOf(std::string_view text) {
   return all;
 }
 
-// How many characters of `mark` end a text that has `seen`, its first ones, and then `next`.
-size_t SeenBehind(const std::u32string& mark, size_t seen, char32_t next) {
-  const std::u32string text = mark.substr(0, seen) + next;
-  for (size_t length = std::min(text.size(), mark.size()); length > 0; --length) {
-    if (text.compare(text.size() - length, length, mark, 0, length) == 0) return length;
+// What may be seen of the marks at a text's end: their beginnings. The first is none of them.
+std::vector<std::u32string> Beginnings(const std::vector<std::u32string>& marks) {
+  std::set<std::u32string> all = {U""};
+  for (const std::u32string& mark : marks) {
+    for (size_t length = 1; length <= mark.size(); ++length) all.insert(mark.substr(0, length));
   }
-  return 0;
+  return {all.begin(), all.end()};
 }
 
-// A rule for each count of the mark's characters that have been seen.
-std::string TextOf(std::string_view mark, bool has_mark, GrammarText* text) {
-  const std::u32string wanted = CodePointsOf(mark);
-  std::vector<std::string> rules;
-  for (size_t i = 0; i < wanted.size(); ++i) rules.push_back(text->Declare());
-  for (size_t seen = 0; seen < wanted.size(); ++seen) {
+// The longest end of `text` that is one of `beginnings`.
+size_t SeenBehind(const std::vector<std::u32string>& beginnings, std::u32string_view text) {
+  for (;; text.remove_prefix(1)) {
+    const auto found = std::lower_bound(beginnings.begin(), beginnings.end(), text);
+    if (found != beginnings.end() && *found == text) return found - beginnings.begin();
+  }
+}
+
+// A rule for each beginning that may have been seen.
+std::string TextOf(const std::vector<std::string>& marks, bool has_first, GrammarText* text) {
+  std::vector<std::u32string> wanted;
+  for (const std::string& mark : marks) wanted.push_back(CodePointsOf(mark));
+  const std::vector<std::u32string> beginnings = Beginnings(wanted);
+  const auto ends_with = [](const std::u32string& seen, const std::u32string& mark) {
+    return seen.size() >= mark.size() &&
+           seen.compare(seen.size() - mark.size(), mark.size(), mark) == 0;
+  };
+  const auto is_end = [&](const std::u32string& seen) {
+    return std::any_of(wanted.begin(), wanted.end(),
+                       [&](const std::u32string& mark) { return ends_with(seen, mark); });
+  };
+  CodePoints known;
+  for (const std::u32string& mark : wanted) {
+    for (const char32_t c : mark) known.Add(c, c);
+  }
+  std::vector<std::string> rules(beginnings.size());
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (!is_end(beginnings[i])) rules[i] = text->Declare();
+  }
+  for (size_t seen = 0; seen < rules.size(); ++seen) {
+    if (rules[seen].empty()) continue;
     std::map<size_t, CodePoints> next;
-    CodePoints known;
-    for (const char32_t c : wanted) {
-      next[SeenBehind(wanted, seen, c)].Add(c, c);
-      known.Add(c, c);
+    for (const std::u32string& mark : wanted) {
+      for (const char32_t c : mark) next[SeenBehind(beginnings, beginnings[seen] + c)].Add(c, c);
     }
     next[0].Add(known.Complement());
     std::vector<std::string> ways;
-    if (!has_mark) ways.push_back("\"\"");
+    if (!has_first) ways.push_back("\"\"");
     for (const auto& [then, characters] : next) {
-      if (then == wanted.size() && !has_mark) continue;
-      const std::string rest = then == wanted.size() ? "" : absl::StrCat(" ", rules[then]);
-      ways.push_back(absl::StrCat(characters.AsClass(), rest));
+      if (!rules[then].empty()) {
+        ways.push_back(absl::StrCat(characters.AsClass(), " ", rules[then]));
+      } else if (has_first && ends_with(beginnings[then], wanted[0])) {
+        ways.push_back(characters.AsClass());
+      }
     }
     text->Define(rules[seen], absl::StrJoin(ways, " | "));
   }
@@ -53,10 +81,12 @@ std::string TextOf(std::string_view mark, bool has_mark, GrammarText* text) {
 
 }  // namespace
 
-std::string TextUpTo(std::string_view mark, GrammarText* text) { return TextOf(mark, true, text); }
+std::string TextUpTo(const std::vector<std::string>& marks, GrammarText* text) {
+  return TextOf(marks, true, text);
+}
 
-std::string TextWithout(std::string_view mark, GrammarText* text) {
-  return TextOf(mark, false, text);
+std::string TextWithout(const std::vector<std::string>& marks, GrammarText* text) {
+  return TextOf(marks, false, text);
 }
 
 std::string BehindStart(const AnswerStart& start, const std::string& form, GrammarText* text) {
@@ -67,8 +97,9 @@ std::string BehindStart(const AnswerStart& start, const std::string& form, Gramm
   }
   if (start.closing.empty()) return answer;
   answer = text->Add(answer);
-  const std::string behind = absl::StrCat(TextUpTo(start.closing, text), " [ \\n]{0,4} ", answer);
-  if (start.calls_in_thinking) return absl::StrCat(behind, " | ", TextWithout(start.closing, text));
+  const std::string behind = absl::StrCat(TextUpTo({start.closing}, text), " [ \\n]{0,4} ", answer);
+  if (start.calls_in_thinking)
+    return absl::StrCat(behind, " | ", TextWithout({start.closing}, text));
   if (start.is_open) return behind;
   return absl::StrCat(answer, " | ", GrammarText::Quoted(start.opening), " ", behind);
 }

@@ -5,17 +5,16 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "coordinator/grammar/grammar_text.h"
 
 namespace tessera::coordinator {
 
-// Any text that ends with `mark`, which is nowhere else in it, or one without it. `mark` is not
-// empty.
-std::string TextUpTo(std::string_view mark, GrammarText* text);
-std::string TextWithout(std::string_view mark, GrammarText* text);
+// Any text that ends with the first of `marks`, none of which is anywhere else in it; or one
+// without them. At least one; none is empty.
+std::string TextUpTo(const std::vector<std::string>& marks, GrammarText* text);
+std::string TextWithout(const std::vector<std::string>& marks, GrammarText* text);
 
 struct AnswerStart {
   // How the model marks its thinking; no closing mark: it does not.

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "tests/catch_skip.h"
 #include "tests/coordinator/door.h"
+#include "third_party/xgrammar/token_grammar.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -223,6 +225,30 @@ TEST_CASE("tokens are counted as the prompt has them") {
   asked.erase("max_tokens");
   CHECK(Ask(door, asked, kCount)["input_tokens"] ==
         door.service.last_request().prompt_token_ids.size());
+}
+
+TEST_CASE("an answer has the form of output_config, or the schema is refused by its place") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Door door({}, {}, ToolModel());
+  const auto format = [](const Json& schema) {
+    return Body({{"output_config", {{"format", {{"type", "json_schema"}, {"schema", schema}}}}}});
+  };
+  const Json schema = {
+      {"type", "object"},
+      {"properties", {{"zeta", {{"type", "integer"}}}, {"alpha", {{"type", "string"}}}}},
+      {"required", {"zeta", "alpha"}}};
+  Ask(door, format(schema));
+  const std::string grammar = door.service.last_request().grammar;
+  REQUIRE(grammar.find("zeta") != std::string::npos);
+  // The last property is written first: the declared order is kept.
+  CHECK(grammar.find("alpha") < grammar.find("zeta"));
+  Ask(door, Body({{"output_config", {{"effort", "high"}}}}));
+  CHECK(door.service.last_request().grammar.empty());
+  const HttpReply refused =
+      door.Post(kMessages, format({{"type", "array"}, {"uniqueItems", true}}).dump());
+  CHECK(refused.status == 400);
+  CHECK(std::string(Json::parse(refused.body)["error"]["message"])
+            .starts_with("output_config: format.schema: the schema of $: uniqueItems"));
 }
 
 }  // namespace tessera::coordinator

@@ -172,11 +172,76 @@ TEST_CASE("a call that is demanded has arguments of its function's schema") {
   const std::string error = door.Error(kChat, json::parse(Body(kChat, strict).dump()));
   CHECK_THAT(error, StartsWith("400 tools tools[0].function.parameters: "));
   CHECK_THAT(error, Contains("$.days: uniqueItems"));
-  // Nothing is demanded: nothing is compiled, and nothing refused.
+  // Functions that are not strict are never a reason to refuse, nor to hold a free answer.
+  for (Ordered& tool : strict["tools"]) tool["function"]["strict"] = false;
   strict["tool_choice"] = "auto";
-  const HttpReply free = door.Post(kChat, Body(kChat, strict).dump());
-  CHECK(free.status == 200);
+  CHECK(door.Post(kChat, Body(kChat, strict).dump()).status == 200);
   CHECK(door.service.last_request().grammar.empty());
+}
+
+TEST_CASE("a strict function's calls are held in an answer that is free until one begins") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const auto accepts = [](const char* format, const Ordered& fields, const std::string& text) {
+    auto model = std::make_shared<ServedModel>(*ToolModel());
+    REQUIRE(FindAnswerFormats(format, *model).ok());
+    Door door({}, {}, model);
+    const HttpReply reply = door.Post(kChat, Body(kChat, WithTools(fields)).dump());
+    INFO(reply.body);
+    REQUIRE(reply.status == 200);
+    CHECK(reply.head.find("x-tessera-not-enforced") == std::string::npos);
+    auto probe = tests::GrammarProbe::Create(door.service.last_request().grammar);
+    REQUIRE(probe.ok());
+    return probe->Accepts(text);
+  };
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments +
+           "}\n</tool_call>";
+  };
+  const std::string good = call("clock", "{\"zone\": 3}");
+  const Ordered free = Ordered::object();
+  for (const std::string& text :
+       {std::string(), std::string("Just <tool text.\n"), good, "I look.\n" + good,
+        good + "\n" + call("weather", "{\"city\": \"Rom\", \"days\": [1, 1]}"),
+        "<think>\nhm\n</think>\n\n" + good}) {
+    INFO(text);
+    CHECK(accepts("hermes", free, text));
+  }
+  for (const std::string& text :
+       {call("clock", "{\"zone\": \"x\"}"), call("clock", "{\"zone\": 3, \"more\": 1}"),
+        call("other", "{}"), "I look.\n" + call("clock", "{}"), good + "\n" + call("clock", "{}"),
+        good + " and", good.substr(0, 30)}) {
+    INFO(text);
+    CHECK_FALSE(accepts("hermes", free, text));
+  }
+  const Ordered one = {{"parallel_tool_calls", false}};
+  CHECK(accepts("hermes", one, good));
+  CHECK_FALSE(accepts("hermes", one, good + "\n" + good));
+  // Other formats: the call's text, with good arguments and with bad ones.
+  const std::vector<std::pair<const char*, std::string>> formats = {
+      {"mistral", "[TOOL_CALLS]clock[ARGS]%"},
+      {"mistral_v3", "[TOOL_CALLS][{\"name\": \"clock\", \"arguments\": %}]"},
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n%\n```"
+       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {"deepseek_v31",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>clock<｜tool▁sep｜>%<｜tool▁call▁end｜>"
+       "<｜tool▁calls▁end｜>"},
+      {"granite", "<|tool_call|>[{\"name\": \"clock\", \"arguments\": %}]"},
+      {"phi4_mini_json", "functools[{\"name\": \"clock\", \"arguments\": %}]"},
+      {"nemotron", "<TOOLCALL>[{\"name\": \"clock\", \"arguments\": %}]</TOOLCALL>"},
+      {"command",
+       "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"clock\", "
+       "\"parameters\": %}\n]<|END_ACTION|>"}};
+  for (const auto& [format, text] : formats) {
+    CAPTURE(format);
+    const size_t at = text.find('%');
+    const auto with = [&, shape = text](const std::string& arguments) {
+      return std::string(shape).replace(at, 1, arguments);
+    };
+    CHECK(accepts(format, free, "So: " + with("{\"zone\": 3}")));
+    CHECK(accepts(format, free, "Nothing to call."));
+    CHECK_FALSE(accepts(format, free, "So: " + with("{\"zone\": \"x\"}")));
+  }
 }
 
 TEST_CASE("with tools a form may give way to a call, and a call that is demanded wins") {

@@ -2,6 +2,7 @@
 #include "coordinator/grammar/schema_grammar.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -108,6 +109,9 @@ TEST_CASE("strings keep lengths, patterns and formats, and are JSON") {
       {R"({"type":"string","pattern":"^[a-z]*$","minLength":1,"maxLength":2})",
        {R"("a")", R"("ab")"},
        {R"("")", R"("abc")"}},
+      {R"({"type":"string","pattern":"^[A-Z_][a-z]*\\d$","minLength":3,"maxLength":4})",
+       {R"("Ab1")", R"("_bc2")"},
+       {R"("A1")", R"("Abcd1")", R"("Abc")"}},
       {R"({"type":"string","pattern":"^a$|^b","title":"x"})", {R"("a")"}, {}},
       {R"({"type":"string","format":"date"})",
        {R"("2024-02-28")", R"("1999-12-31")"},
@@ -225,6 +229,27 @@ TEST_CASE("what a value is not, and what follows from something, is said by othe
   });
 }
 
+TEST_CASE("a long maxLength is held to the character") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  for (const size_t max : {1000, 1001, 2000, 4096, 65535}) {
+    CAPTURE(max);
+    const auto grammar = AnswerGrammar::OfSchema(
+        Schema({{"type", "string"}, {"minLength", 700}, {"maxLength", max}}), SchemaMode::kStrict);
+    REQUIRE(grammar.ok());
+    const auto probe = GrammarProbe::Create(grammar->Text());
+    REQUIRE(probe.ok());
+    for (const auto& [length, fits] : {std::pair<size_t, bool>(699, false),
+                                       {700, true},
+                                       {max - 1, true},
+                                       {max, true},
+                                       {max + 1, false}}) {
+      CAPTURE(length);
+      CHECK(probe->Accepts('"' + std::string(length, 'a') + '"') == fits);
+    }
+    CHECK(probe->Accepts('"' + std::string(697, 'a') + "\\n\\u00e9\\ud83d\\ude00\""));
+  }
+}
+
 TEST_CASE("a keyword that is not enforced is refused by its name and place") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   const std::pair<const char*, const char*> cases[] = {
@@ -268,9 +293,10 @@ TEST_CASE("without strict such a keyword is left out and named") {
   CHECK_FALSE(probe->Accepts("[true]"));
 }
 
-TEST_CASE("large and deep schemas are refused, and what is taken is bounded") {
+TEST_CASE("large and deep schemas are refused within a second, and what is taken is bounded") {
+  const auto began = std::chrono::steady_clock::now();
   std::string deep = "{}";
-  for (int i = 0; i < 40; ++i) deep = R"({"type":"array","items":)" + deep + "}";
+  for (int i = 0; i < 300; ++i) deep = R"({"type":"array","items":)" + deep + "}";
   CHECK(Refusal(deep.c_str()).find("deeper than 32") != std::string::npos);
   const std::string large =
       R"({"type":"string","enum":[")" + std::string(kMaxSchemaBytes, 'x') + "\"]}";
@@ -282,6 +308,10 @@ TEST_CASE("large and deep schemas are refused, and what is taken is bounded") {
   }
   wide += "}}";
   CHECK(Refusal(wide.c_str()).find("more than") != std::string::npos);
+  CHECK(Refusal(R"({"type":"string","minLength":5000})").find("above 1000") != std::string::npos);
+  CHECK(Refusal(R"({"type":"string","maxLength":5000000})").find("above 1000000") !=
+        std::string::npos);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(4));  // all five
 }
 
 TEST_CASE("other forms, and what may stand before one or in its place") {
