@@ -5,6 +5,7 @@ import pathlib
 import shutil
 
 from cluster import MODEL, running
+from run_tests import Skip
 
 OPENING, CLOSING = "<think>", "</think>"
 
@@ -61,3 +62,35 @@ def test_thinking_ends_with_its_budget(tmp):
         message = json.loads(text)
         thought = message["content"][0]["thinking"]
         assert message["stop_reason"] != "max_tokens" and free.startswith(thought), (free, text)
+
+
+def test_a_form_begins_behind_a_budget_of_thinking(tmp):
+    folder, template = thinker(tmp)
+    number = {"type": "integer", "minimum": 0, "maximum": 999}
+    schema = {"type": "object", "properties": {"sum": number, "sure": {"type": "boolean"}},
+              "required": ["sum", "sure"], "additionalProperties": False}
+    question = "What is 57 + 85?"
+    chat = {"messages": [{"role": "user", "content": question}], "response_format": {
+        "type": "json_schema", "json_schema": {"name": "sum", "strict": True, "schema": schema}}}
+    responses = {"input": question, "text": {"format": {
+        "type": "json_schema", "name": "sum", "strict": True, "schema": schema}}}
+
+    def is_sum(text):
+        value = json.loads(text)
+        return list(value) == ["sum", "sure"] and type(value["sum"]) is int and type(value["sure"]) is bool
+
+    with running("--chat-template", str(template), model=str(folder), workers=1) as c:
+        for budget in (0, 5):
+            status, _, text = c.request("POST", "/v1/chat/completions", {
+                **chat, "thinking_token_budget": budget, "temperature": 1, "seed": 4, "max_tokens": 150})
+            if status == 400 and "install_xgrammar" in text:
+                raise Skip("no xgrammar: deploy/install_xgrammar")
+            assert status == 200, text
+            choice = json.loads(text)["choices"][0]
+            assert choice["finish_reason"] == "stop" and is_sum(choice["message"]["content"]), text
+            assert budget == 0 or choice["message"]["reasoning_content"], text
+            status, _, text = c.request("POST", "/v1/responses", {
+                **responses, "thinking_token_budget": budget, "temperature": 1, "seed": 4, "max_output_tokens": 150})
+            assert status == 200, text
+            items = {item["type"]: item for item in json.loads(text)["output"]}
+            assert is_sum(items["message"]["content"][0]["text"]), text
