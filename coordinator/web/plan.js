@@ -34,7 +34,8 @@ function request() {
   const workload = byId("plan-workload").value;
   let text = member("cluster", byId("plan-cluster").value);
   if (model) text += `model: {name: ${JSON.stringify(model)}}\n`;
-  if (workload.trim()) text += member("workload", workload);
+  const lengths = `{prompt_tokens: ${Number(byId("plan-prompt").value)}, output_tokens: ${Number(byId("plan-output").value)}}`;
+  text += workload.trim() ? member("workload", workload) : `workload: {classes: [{lengths: [${lengths}]}]}\n`;
   if (prefer) text += `options: {prefer: ${prefer}}\n`;
   return text;
 }

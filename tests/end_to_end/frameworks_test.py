@@ -48,14 +48,12 @@ def has_grammars(c):
 
 
 def pydantic_models(url):
-    from pydantic_ai.models.anthropic import AnthropicModel
+    """Not its Anthropic one: this release and anthropic 2.14 do not fit each other, whatever the server."""
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
     from pydantic_ai.providers.openai import OpenAIProvider
 
     provider = OpenAIProvider(base_url=f"{url}/v1", api_key="unused")
-    return (OpenAIChatModel("scripted", provider=provider), OpenAIResponsesModel("scripted", provider=provider),
-            AnthropicModel("scripted", provider=AnthropicProvider(base_url=url, api_key="unused")))
+    return OpenAIChatModel("scripted", provider=provider), OpenAIResponsesModel("scripted", provider=provider)
 
 
 def test_pydantic_ai_calls_tools():
