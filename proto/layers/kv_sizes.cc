@@ -67,10 +67,12 @@ KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits)
   const auto left = [&](int64_t sequences) {
     return bytes - WindowBlocksFor(sequences, limits) * block.window - sequences * block.seat;
   };
-  if (left(1) < block.common || left(1) < 0) return 0;
+  if (left(1) < std::max<int64_t>(0, block.common)) {
+    const int64_t each = block.seat > 0 ? 0 : bytes / (block.common + block.window);
+    return {each, each};
+  }
   // A pool that has no room for the longest sequence anyway is cut for many shorter ones.
-  const bool fits = block.seat == 0 || left(1) >= longest * block.common;
-  const int64_t least = fits ? longest : 1;
+  const int64_t least = left(1) >= longest * block.common ? longest : 1;
   int64_t sequences = limits.max_sequences;
   while (sequences > 1 && left(sequences) < std::max(least, sequences * typical) * block.common) {
     --sequences;

@@ -69,8 +69,9 @@ int64_t BytesOf(const KvBlocks& blocks, const KvBlockBytes& block);
 // Cuts `bytes` into common and window blocks and seats: window blocks and seats for as many
 // sequences as can run with kTypicalWindows windows of common blocks each, or kTypicalTokens tokens
 // where there are no windows, but no more than leave common blocks for the longest sequence, and
-// for at least one. With seats, a pool that has no room for the longest sequence is cut for shorter
-// ones. No blocks at all where not even one sequence could run.
+// for at least one. A pool that has no room for the longest sequence is cut for shorter ones; one
+// that has none for a window and the rows of a step, for as many blocks of each pool. No blocks at
+// all where there is no room for a seat.
 inline constexpr int64_t kTypicalWindows = 8;
 inline constexpr int64_t kTypicalTokens = 2048;
 KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits);

@@ -132,13 +132,20 @@ TEST_CASE("a pool is cut within its bytes, for the longest sequence first and th
     CAPTURE(bytes);
     const KvBlocks cut = CutKv(bytes, block, limits);
     CHECK(cut.common * block.common + cut.window * block.window <= bytes);
-    CHECK((cut.common > 0) == (cut.window > 0));
-    CHECK(cut.window >= before.window);
-    if (cut.window == before.window) CHECK(cut.common >= before.common);
-    if (cut.window == 0) continue;
-    CHECK(cut.window >= WindowBlocksFor(1, limits));
-    if (cut.window > WindowBlocksFor(1, limits)) {
-      CHECK(cut.common * 16 >= limits.max_sequence_tokens);
+    const bool holds_longest = cut.common * 16 >= limits.max_sequence_tokens;
+    if (cut.window < WindowBlocksFor(1, limits)) {
+      CHECK(cut.window == cut.common);
+      CHECK(bytes < WindowBlocksFor(1, limits) * block.window + block.common);
+    } else if (cut.window > WindowBlocksFor(1, limits)) {  // with what sequences have beside it
+      const int64_t sequences = (cut.window - 256 / 16) / WindowBlocksOf(200, 16);
+      CHECK(cut.window == WindowBlocksFor(sequences, limits));
+      CHECK(cut.common * 16 >= sequences * kTypicalWindows * 200);
+    }
+    if (!holds_longest) {  // it would not, whatever its windows were
+      CHECK(bytes < SequenceKvBytes(limits.max_sequence_tokens, block, limits) + 16 * block.window);
+    } else if (before.common * 16 >= limits.max_sequence_tokens) {
+      CHECK(cut.window >= before.window);
+      if (cut.window == before.window) CHECK(cut.common >= before.common);
     }
     before = cut;
   }

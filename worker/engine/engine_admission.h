@@ -21,7 +21,8 @@ inline constexpr int32_t kMaxChoices = 128;
 // (proto/layers/kv_sizes.h). tokens 0: they do not, or there are none.
 struct WindowLimits {
   int64_t tokens = 0;
-  int64_t total_blocks = 0;  // of the window pool; WindowBlocksFor one sequence at least
+  // Of the window pool: WindowBlocksFor one sequence at least, or as many as there are others.
+  int64_t total_blocks = 0;
 };
 
 struct EngineOptions {

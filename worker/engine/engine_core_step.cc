@@ -104,8 +104,8 @@ bool EngineCore::BeginStep(int index, double now_seconds, Events* events) {
     const scheduler::StepPlan& plan = builder_.Plan(index);
     if (!plan.MakesProgress()) return false;
     if (lane.in_flight() > 0 && plan.GivesUpAny()) return false;
-    builder_.Schedule(index, now_seconds, &step, events);
-    if (step.scheduled.empty() && lane.in_flight() > 0) return false;
+    const bool waits = builder_.Schedule(index, now_seconds, &step, events);
+    if (step.scheduled.empty() && (lane.in_flight() > 0 || waits)) return false;
   } while (step.scheduled.empty());
   builder_.Fill(&step);
   hand_over_.CollectPushes(&step);

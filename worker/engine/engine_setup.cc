@@ -165,7 +165,8 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
   absl::Status fits =
       CheckKvPool(bytes, request.kv_cache_bytes_planned(), left, block_bytes, setup, options);
   if (!fits.ok()) return fits;
-  const KvBlocks blocks = CutPool(bytes, block, KvLimitsOf(model.model, options));
+  const KvBlocks blocks =
+      CutPool(bytes, block, KvLimitsOf(model.model, options), options.window.tokens > 0);
   const bool apart = blocks.window > 0 || blocks.seats > 0;
   auto memory =
       setup.device->Allocate(apart ? BytesOf(blocks, block) : blocks.common * block_bytes);
@@ -402,16 +403,12 @@ class Setup {
 
   // Cuts the pool as this replica needs it, which a share that was kept need not have been.
   absl::Status AttachPool() {
-    const KvBlocks cut = CutPool(share_->kv_memory.size_bytes(),
-                                 PoolBlockBytes(*share_->model, model_options_, options_),
-                                 KvLimitsOf(request_.model(), options_));
+    const KvBlocks cut = CutPool(
+        share_->kv_memory.size_bytes(), PoolBlockBytes(*share_->model, model_options_, options_),
+        KvLimitsOf(request_.model(), options_), options_.window.tokens > 0);
     options_.limits.total_blocks = cut.common;
+    options_.window.total_blocks = cut.window;
     LimitSeats(cut.seats);
-    if (cut.window > 0) {
-      options_.window.total_blocks = cut.window;
-    } else {
-      options_.window = {};
-    }
     model_options_.limits = EngineCore::LimitsOf(options_);
     if (share_->kv_blocks == cut) return absl::OkStatus();
     share_->kv_blocks = cut;
@@ -460,15 +457,16 @@ class Setup {
     watch.blocked = [this](const std::string& reason) {
       call_.progress(reason.empty() ? "join" : StrCat("join: ", reason), 0, 0);
     };
-    const KvBlocks own(options_.limits.total_blocks, 0, share_->kv_blocks.seats);
-    auto formation = setup_.join(request_, own, setup_.formation_times, watch);
+    auto formation = setup_.join(request_, share_->kv_blocks, setup_.formation_times, watch);
     if (absl::IsUnavailable(formation.status())) {  // another member ended; it says why itself
       return absl::AbortedError(formation.status().message());
     }
     if (!formation.ok()) return formation.status();
     const FormationPlace& place = (*formation)->place();
-    options_.limits.total_blocks = (*formation)->kv().common;
-    LimitSeats((*formation)->kv().seats);
+    const KvBlocks kv = (*formation)->kv();
+    options_.limits.total_blocks = kv.common;
+    options_.window.total_blocks = kv.window;
+    LimitSeats(kv.seats);
     OpenKvPort(place.self);
     auto stage =
         StageRunner::Create({.limits = model_options_.limits,
@@ -489,7 +487,7 @@ class Setup {
     configured_.member =
         std::make_unique<Member>(MemberOptions{.fence = request_.fence(),
                                                .limits = model_options_.limits,
-                                               .kv_blocks = options_.limits.total_blocks,
+                                               .kv_blocks = kv,
                                                .block_tokens = options_.limits.block_tokens,
                                                .control = (*formation)->control(place.leader),
                                                .bulk = (*formation)->bulk(),

@@ -19,8 +19,7 @@ KvLimits KvLimitsOf(const v1::Model& model, const EngineOptions& options) {
 }
 
 bool KeepsWindowsApart(const v1::ConfigureRequest& request, const EngineOptions& options) {
-  return request.peers_size() <= 1 && request.role() != v1::REPLICA_ROLE_PREFILL &&
-         request.role() != v1::REPLICA_ROLE_DECODE &&
+  return request.role() != v1::REPLICA_ROLE_PREFILL && request.role() != v1::REPLICA_ROLE_DECODE &&
          MaySaveWindows(KvLimitsOf(request.model(), options));
 }
 
@@ -56,10 +55,15 @@ int64_t KvPoolBytes(int64_t left_bytes, const KvBlockBytes& block, const KvLimit
                   MaxUsefulKvBytes(block, limits));
 }
 
-KvBlocks CutPool(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits) {
+KvBlocks CutPool(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits,
+                 bool windows_apart) {
   KvBlocks cut = 0;
-  if (block.window > 0 || block.seat > 0) cut = CutKv(bytes, block, limits);
-  if (cut.window == 0 && cut.seats == 0) cut.common = bytes / (block.common + block.window);
+  if (block.window > 0 || block.seat > 0) {
+    cut = CutKv(bytes, block, limits);
+  } else {
+    cut.common = bytes / block.common;
+    if (windows_apart) cut.window = WindowBlocksFor(limits.max_sequences, limits);
+  }
   const int64_t most = std::numeric_limits<int32_t>::max() / limits.block_tokens;
   cut.common = std::min(cut.common, most);
   return cut;

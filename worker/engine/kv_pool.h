@@ -15,8 +15,8 @@ namespace tessera::worker {
 
 KvLimits KvLimitsOf(const v1::Model& model, const EngineOptions& options);
 
-// Whether this replica keeps windows apart: one worker alone, whose KV stays where it is, and
-// sequences that may be longer than a window.
+// Whether this replica keeps windows apart: its KV stays where it is, and sequences may be longer
+// than a window.
 bool KeepsWindowsApart(const v1::ConfigureRequest& request, const EngineOptions& options);
 
 // Unimplemented where layers keep states and the replica's role needs them handed over.
@@ -34,8 +34,10 @@ KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,
 int64_t KvPoolBytes(int64_t left_bytes, const KvBlockBytes& block, const KvLimits& limits,
                     bool takes_rest);
 
-// How `bytes` are cut: in common blocks alone where windows are not apart and nobody needs seats,
-// or there is not room enough for a sequence.
-KvBlocks CutPool(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits);
+// How `bytes` are cut, in common blocks alone where windows are not apart and nobody needs seats.
+// A share of layers without a window, in a replica that keeps windows apart, has window blocks
+// without bytes: as many as can be of use.
+KvBlocks CutPool(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits,
+                 bool windows_apart);
 
 }  // namespace tessera::worker

@@ -105,9 +105,11 @@ int64_t StepBuilder::WindowRoom() const {
   return room;
 }
 
-// Where answers get longer than expected, the last-ranked sequence gives way; behind a step in
-// flight, which frees blocks when it is back, the row waits for it.
-void StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
+// Where answers get longer than expected, the last-ranked sequence gives way. A row waits where a
+// step in flight frees blocks when it is back, or another lane has sequences: these free blocks, or
+// come into this lane once no lane gets on.
+bool StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
+  bool waits = false;
   for (size_t i = 0; i < step->scheduled.size();) {
     Sequence* sequence = step->scheduled[i].sequence;
     if (memory_.GrowWindow(sequence)) {
@@ -115,10 +117,12 @@ void StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
       continue;
     }
     const auto running = table_.running(lane);
-    const bool in_flight = std::any_of(running.begin(), running.end(),
-                                       [](const auto& s) { return s->steps_in_flight > 0; });
-    Sequence* gives_way = in_flight ? nullptr : running.back().get();
-    const Sequence* leaves_step = in_flight ? sequence : gives_way;
+    const bool others = std::any_of(running.begin(), running.end(),
+                                    [](const auto& s) { return s->steps_in_flight > 0; }) ||
+                        !beside_.empty();
+    waits = waits || others;
+    Sequence* gives_way = others ? nullptr : running.back().get();
+    const Sequence* leaves_step = others ? sequence : gives_way;
     const auto left = std::find_if(step->scheduled.begin(), step->scheduled.end(),
                                    [&](const Scheduled& s) { return s.sequence == leaves_step; });
     if (left != step->scheduled.end()) {
@@ -134,11 +138,12 @@ void StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
     table_.Move(gives_way, SequenceState::kWaiting);
     load_.set_preemptions(load_.preemptions() + 1);
   }
+  return waits;
 }
 
 // Blocks are given back first, found ones taken second, and new ones allocated last: allocation may
 // evict.
-void StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events) {
+bool StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events) {
   step->scheduled.clear();
   // Chosen before anything moves: a sequence that is preempted joins the queue.
   std::vector<Sequence*> admitted;
@@ -164,7 +169,7 @@ void StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, Token
                events);
     return true;
   });
-  if (memory_.has_windows()) GrowWindows(lane, step, events);
+  return memory_.has_windows() && GrowWindows(lane, step, events);
 }
 
 void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {

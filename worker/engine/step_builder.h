@@ -32,9 +32,9 @@ class StepBuilder {
   const scheduler::StepPlan& Plan(int lane);
   // Carries the plan out: sequences give their blocks back, are admitted, and get room for their
   // rows, which are left in step->scheduled: sequences of one row first. Those that have outgrown
-  // the pool end, with events. Nothing is left where all of them gave way, or, behind a step in
-  // flight, wait for window blocks.
-  void Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events);
+  // the pool end, with events. True: some wait for window blocks, which this lane's step in flight
+  // or other lanes hold. Nothing is left where all of them wait or gave way.
+  bool Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events);
   // Arrays and requests of what is scheduled; everything but the pushes. Not sealed.
   void Fill(EngineStep* step) const;
 
@@ -45,7 +45,7 @@ class StepBuilder {
   int64_t ExpectedTokens(const Sequence& sequence) const;
   void TakeSnapshots(int lane);
   int64_t WindowRoom() const;
-  void GrowWindows(int lane, EngineStep* step, TokenEvents* events);
+  bool GrowWindows(int lane, EngineStep* step, TokenEvents* events);
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
   void Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match, double now_seconds);
   static void AddLogitRows(EngineStep* step);

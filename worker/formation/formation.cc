@@ -128,12 +128,20 @@ absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, doubl
       return absl::FailedPreconditionError(
           StrCat(MemberName(request, member), " has room for no KV block"));
     }
+    if ((ready.window_blocks() > 0) != (kv_.window > 0)) {
+      return absl::FailedPreconditionError(
+          StrCat(MemberName(request, member), " has ", ready.window_blocks(),
+                 " blocks of layers with a window, and the leader ", kv_.window,
+                 ": all members keep windows apart, or none does"));
+    }
     kv_.common = std::min<int64_t>(kv_.common, ready.kv_blocks());
+    kv_.window = std::min<int64_t>(kv_.window, ready.window_blocks());
     kv_.seats = FewerSeats(kv_.seats, ready.seats());
   }
   v1::FormationStart start;
   start.set_kv_blocks(static_cast<int32_t>(kv_.common));
   start.set_seats(static_cast<int32_t>(kv_.seats));
+  start.set_window_blocks(static_cast<int32_t>(kv_.window));
   for (const int member : place_.control) {
     const absl::Status sent =
         SendMessage(control_[member].get(), FrameType::kFormationStart, start);
@@ -148,6 +156,7 @@ absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, doubl
   v1::MemberReady ready;
   ready.set_kv_blocks(static_cast<int32_t>(kv_.common));
   ready.set_seats(static_cast<int32_t>(kv_.seats));
+  ready.set_window_blocks(static_cast<int32_t>(kv_.window));
   absl::Status status = SendMessage(leader, FrameType::kMemberReady, ready);
   v1::FormationStart start;
   if (status.ok()) {
@@ -162,7 +171,14 @@ absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, doubl
     return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",
                                              start.seats(), " seats of ", kv_.seats));
   }
+  if (start.window_blocks() < std::min<int64_t>(1, kv_.window) ||
+      start.window_blocks() > kv_.window) {
+    return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",
+                                             start.window_blocks(),
+                                             " blocks of layers with a window, of ", kv_.window));
+  }
   kv_.common = start.kv_blocks();
+  kv_.window = start.window_blocks();
   kv_.seats = start.seats();
   return absl::OkStatus();
 }

@@ -3,7 +3,7 @@
 // Joining (Formation::Join) opens every link that this member needs: control between the leader and
 // each member, bulk between the ranks of a stage and between the first ranks of stages that follow
 // each other. Of two members the one with the higher index dials. Then each member tells the leader
-// how many KV blocks it has room for, and the leader answers all with the smallest number. From
+// how many KV blocks it has room for, and the leader answers all with the smallest numbers. From
 // then on leader and members exchange heartbeats on links of their own, from a thread that no step
 // holds up: who is silent for FormationTimes::silence_seconds is lost, and every link of this
 // member is shut down, which ends the formation for the others too.
@@ -73,7 +73,7 @@ class Formation {
   using Opener =
       std::function<absl::StatusOr<std::unique_ptr<kernels::Link>>(int member, v1::LinkKind kind)>;
 
-  // `kv`: common blocks of this member's pool, and its seats; 0: its layers keep no states.
+  // `kv`: what this member's pool has. All members keep windows apart, or none does.
   // `cancelled` is asked about every second and ends the wait.
   // `maker`: of its device, which outlives the formation; null: none.
   static absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,

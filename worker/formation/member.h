@@ -30,7 +30,7 @@ namespace tessera::worker {
 struct MemberOptions {
   v1::Fence fence;  // plan epoch of the formation; another one is refused
   StepLimits limits;
-  int64_t kv_blocks = 0;  // of the replica
+  KvBlocks kv_blocks{0};  // of the replica
   int64_t block_tokens = 0;
   kernels::Link* control = nullptr;  // to the leader; of the formation, as the others
   std::vector<kernels::Link*> bulk;  // shut down at the end

@@ -173,7 +173,7 @@ void StepArrays::Pad() {
   std::fill(block_tables_ + rows_ * table_width_, block_tables_ + rows * table_width_, 0);
 }
 
-absl::Status StepArrays::CheckCounts(const Columns& columns) const {
+absl::Status StepArrays::CheckCounts(const Columns& columns, KvBlocks kv) const {
   const auto rows = static_cast<int64_t>(columns.token_ids.size());
   const auto sequences = static_cast<int64_t>(columns.context_lengths.size());
   const auto logits = static_cast<int64_t>(columns.logit_rows.size());
@@ -194,7 +194,10 @@ absl::Status StepArrays::CheckCounts(const Columns& columns) const {
       {"query_starts", columns.query_starts.size(), sequences + 1},
       {"block_table_widths", columns.table_widths.size(), sequences},
       {"seats", columns.seats.size(), columns.seats.empty() ? 0 : sequences},
-      {"seat_owners", columns.seat_owners.size(), static_cast<int64_t>(columns.seats.size())}};
+      {"seat_owners", columns.seat_owners.size(), static_cast<int64_t>(columns.seats.size())},
+      {"window_slots", columns.window_slots.size(), kv.window > 0 ? rows : 0},
+      {"window_block_tables", columns.window_tables.size(),
+       kv.window > 0 ? static_cast<int64_t>(columns.tables.size()) : 0}};
   for (const auto& count : counts) {
     if (static_cast<int64_t>(count.size) == count.wanted) continue;
     return Wrong(count.field, static_cast<int64_t>(count.size), count.wanted, count.wanted);
@@ -212,7 +215,7 @@ absl::Status StepArrays::CheckCounts(const Columns& columns) const {
   return absl::OkStatus();
 }
 
-absl::Status StepArrays::CheckIndices(const Columns& columns, int64_t kv_blocks,
+absl::Status StepArrays::CheckIndices(const Columns& columns, KvBlocks kv,
                                       int64_t block_tokens) const {
   const auto rows = static_cast<int32_t>(columns.token_ids.size());
   int32_t start = 0;
@@ -226,13 +229,19 @@ absl::Status StepArrays::CheckIndices(const Columns& columns, int64_t kv_blocks,
   for (const int32_t row : columns.logit_rows) {
     if (row < 0 || row >= rows) return Wrong("logit_rows", row, 0, rows - 1);
   }
-  for (const int32_t slot : columns.slots) {
-    if (slot < -1 || slot >= kv_blocks * block_tokens) {
-      return Wrong("slots", slot, -1, kv_blocks * block_tokens - 1);
+  const struct {
+    const char* field;
+    std::span<const int32_t> values;
+    int64_t least;
+    int64_t end;
+  } places[] = {{"slots", columns.slots, -1, kv.common * block_tokens},
+                {"block_tables", columns.tables, 0, kv.common},
+                {"window_slots", columns.window_slots, -1, kv.window * block_tokens},
+                {"window_block_tables", columns.window_tables, -1, kv.window}};
+  for (const auto& [field, values, least, end] : places) {
+    for (const int32_t value : values) {
+      if (value < least || value >= end) return Wrong(field, value, least, end - 1);
     }
-  }
-  for (const int32_t block : columns.tables) {
-    if (block < 0 || block >= kv_blocks) return Wrong("block_tables", block, 0, kv_blocks - 1);
   }
   for (size_t i = 0; i < columns.context_lengths.size(); ++i) {
     const int64_t most = columns.table_widths[i] * block_tokens;
@@ -242,9 +251,9 @@ absl::Status StepArrays::CheckIndices(const Columns& columns, int64_t kv_blocks,
   return absl::OkStatus();
 }
 
-absl::Status StepArrays::Assign(const Columns& columns, int64_t kv_blocks, int64_t block_tokens) {
-  absl::Status status = CheckCounts(columns);
-  if (status.ok()) status = CheckIndices(columns, kv_blocks, block_tokens);
+absl::Status StepArrays::Assign(const Columns& columns, KvBlocks kv, int64_t block_tokens) {
+  absl::Status status = CheckCounts(columns, kv);
+  if (status.ok()) status = CheckIndices(columns, kv, block_tokens);
   if (!status.ok()) return status;
   Begin();
   rows_ = static_cast<int64_t>(columns.token_ids.size());
@@ -263,6 +272,11 @@ absl::Status StepArrays::Assign(const Columns& columns, int64_t kv_blocks, int64
   seat_owners_.assign(columns.seat_owners.begin(), columns.seat_owners.end());
   seat_owners_.resize(widths_.size());
   flat_tables_.assign(columns.tables.begin(), columns.tables.end());
+  windows_apart_ = kv.window > 0;
+  if (windows_apart_) {
+    std::copy(columns.window_slots.begin(), columns.window_slots.end(), window_slots_);
+    flat_window_tables_.assign(columns.window_tables.begin(), columns.window_tables.end());
+  }
   Seal();
   return absl::OkStatus();
 }

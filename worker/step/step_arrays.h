@@ -57,7 +57,7 @@ class StepArrays {
 
   // The whole step at once, as another worker built it; sealed. InvalidArgument, naming the field,
   // where counts do not agree or exceed the limits, or an index points outside the step or the KV
-  // pool of `kv_blocks` blocks.
+  // pool, which has `kv`.
   struct Columns {
     std::span<const int32_t> token_ids, positions, rope_lengths, slots;  // [rows]
     std::span<const int32_t> query_starts;                               // [sequences + 1]
@@ -67,8 +67,10 @@ class StepArrays {
     std::span<const int32_t> logit_rows;
     std::span<const int32_t> seats = {};         // [sequences], or none: they have no seats
     std::span<const uint64_t> seat_owners = {};  // as seats
+    // As slots and tables, of layers with a window, where the pool has blocks for these; else none.
+    std::span<const int32_t> window_slots = {}, window_tables = {};
   };
-  absl::Status Assign(const Columns& columns, int64_t kv_blocks, int64_t block_tokens);
+  absl::Status Assign(const Columns& columns, KvBlocks kv, int64_t block_tokens);
 
   int64_t rows() const { return rows_; }
   int64_t sequences() const { return static_cast<int64_t>(widths_.size()); }
@@ -99,6 +101,7 @@ class StepArrays {
   std::span<const int32_t> tables() const {
     return flat_tables_;
   }  // one after the other, no padding
+  std::span<const int32_t> window_tables() const { return flat_window_tables_; }  // the same
   std::span<const int32_t> padded_tables() const {
     return Used(block_tables_, sequences() * table_width_);
   }
@@ -125,8 +128,8 @@ class StepArrays {
     return {array, static_cast<size_t>(count)};
   }
   void Pad();
-  absl::Status CheckCounts(const Columns& columns) const;
-  absl::Status CheckIndices(const Columns& columns, int64_t kv_blocks, int64_t block_tokens) const;
+  absl::Status CheckCounts(const Columns& columns, KvBlocks kv) const;
+  absl::Status CheckIndices(const Columns& columns, KvBlocks kv, int64_t block_tokens) const;
 
   // Rows of the padded tables at `to` from widths_ and `blocks`, one table after the other.
   void LayOut(const std::vector<int32_t>& blocks, int32_t* to) const;

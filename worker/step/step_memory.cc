@@ -27,7 +27,7 @@ absl::Status FillTrial(int64_t rows, int64_t table_width, int64_t block_tokens,
                          .table_widths = widths,
                          .tables = tables,
                          .logit_rows = std::span(starts).first(rows)},
-                        /*kv_blocks=*/1, block_tokens);
+                        /*kv=*/1, block_tokens);
 }
 
 // What trial steps read, so that they compute with finite numbers.

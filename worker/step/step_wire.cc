@@ -32,6 +32,12 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
   Write(arrays.table_widths(), descriptor->mutable_block_table_widths());
   Write(arrays.tables(), descriptor->mutable_block_tables());
   Write(arrays.logit_rows(), descriptor->mutable_logit_rows());
+  descriptor->clear_window_slots();
+  descriptor->clear_window_block_tables();
+  if (arrays.windows_apart()) {
+    Write(arrays.window_slots(), descriptor->mutable_window_slots());
+    Write(arrays.window_tables(), descriptor->mutable_window_block_tables());
+  }
   descriptor->clear_seats();
   descriptor->clear_seat_owners();
   if (arrays.has_seats()) {
@@ -85,7 +91,9 @@ absl::Status ReceivedStep::Check() {
        .tables = Read(d.block_tables()),
        .logit_rows = Read(d.logit_rows()),
        .seats = Read(d.seats()),
-       .seat_owners = {d.seat_owners().data(), static_cast<size_t>(d.seat_owners_size())}},
+       .seat_owners = {d.seat_owners().data(), static_cast<size_t>(d.seat_owners_size())},
+       .window_slots = Read(d.window_slots()),
+       .window_tables = Read(d.window_block_tables())},
       kv_blocks_, block_tokens_);
   if (!status.ok()) return status;
   if (d.samples_size() + d.scores_size() != d.logit_rows_size()) {

@@ -20,8 +20,8 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor);
 // A step that came as a message. Its memory is reused from step to step.
 class ReceivedStep {
  public:
-  // `kv_blocks` blocks of `block_tokens` tokens are what the replica's pool has.
-  ReceivedStep(const StepLimits& limits, int64_t kv_blocks, int64_t block_tokens)
+  // `kv_blocks`, of `block_tokens` tokens, are what the replica's pool has.
+  ReceivedStep(const StepLimits& limits, KvBlocks kv_blocks, int64_t block_tokens)
       : arrays_(limits), kv_blocks_(kv_blocks), block_tokens_(block_tokens) {}
 
   // To parse into, before Check.
@@ -36,7 +36,7 @@ class ReceivedStep {
 
   v1::StepDescriptor descriptor_;
   StepArrays arrays_;
-  const int64_t kv_blocks_;
+  const KvBlocks kv_blocks_;
   const int64_t block_tokens_;
   std::vector<SampleRequest> samples_;
   std::vector<ScoreRequest> scores_;

@@ -104,6 +104,39 @@ TEST_CASE("stages of several ranks, before and behind stages of one, give one wo
   }
 }
 
+// A pool in which all layers together keep 104 tokens, or on stages, where one has the layer that
+// sees everything, 120.
+TEST_CASE("stages and ranks keep windows in blocks of their own, and hold what one worker holds") {
+  for (const char* model : {"gemma3", "olmo3", "gpt_oss"}) {
+    std::vector<v1::Submit> requests;
+    for (uint64_t id = 0; id < 3; ++id) {
+      requests.push_back(
+          MakeSubmit(id, Prompt(70 + static_cast<int64_t>(id), static_cast<uint32_t>(id), 90), 40));
+      requests.back().set_ignore_eos(true);
+    }
+    const std::string folder = GoldenFolder(model).string();
+    const Outcome roomy = worker::Run(folder, {}, requests);
+    REQUIRE(LayersOf(model) == 2);
+    for (const std::vector<StageLayout>& stages :
+         {std::vector<StageLayout>{{2, 1}}, {{1, 1}, {1, 1}}, {{2, 2}}, {{1, 2}, {1, 1}}}) {
+      INFO(model << ", " << stages.size() << " stages, the first of " << stages[0].width);
+      ReplicaOptions options;
+      options.stages = stages;
+      options.kv_blocks = stages.size() > 1 ? 14 : 13;
+      options.max_batched_tokens = 16;
+      PlannedReplica replica(folder, options);
+      CHECK(replica.ready(0).kv_blocks() >= 15);
+      for (const v1::Submit& request : requests) replica.Submit(request);
+      const Outcome tight = replica.WaitAll();
+      for (const auto& [key, choice] : roomy) {
+        INFO("request " << key.first << ": " << tight.at(key).error);
+        CHECK(tight.at(key).tokens.size() == 40);
+        CHECK(tight.at(key).tokens == choice.tokens);
+      }
+    }
+  }
+}
+
 // A family of each part that attends, or routes, unlike the others.
 TEST_CASE(
     "a golden prompt that one replica computes goes on at another with transformers' tokens") {

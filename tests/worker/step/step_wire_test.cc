@@ -8,7 +8,7 @@
 namespace tessera::worker {
 namespace {
 
-constexpr int64_t kBlocks = 20, kBlockTokens = 4;
+constexpr int64_t kBlocks = 20, kWindowBlocks = 10, kBlockTokens = 4;
 
 StepLimits Limits() {
   StepLimits limits;
@@ -16,13 +16,16 @@ StepLimits Limits() {
   limits.max_sequences = 4;
   limits.max_logit_rows = 4;
   limits.max_blocks_per_sequence = 8;
+  limits.windows_apart = true;
   return limits;
 }
 
 // A step of two sequences, one with a row and one with a prompt of nine tokens.
 struct TestStep {
-  TestStep() {
-    for (kvcache::BlockTable* table : {&first, &second}) REQUIRE(table->Grow(12));
+  explicit TestStep(bool windows = false) {
+    for (kvcache::BlockTable* table : {&first, &second, &first_window, &second_window})
+      REQUIRE(table->Grow(12));
+    first_window.FreeBefore(5);
     arrays.Begin();
     const std::vector<int32_t> tokens = {5, 6, 7, 8, 9, 10, 11, 12, 13};
     arrays.AddSequence({.tokens = tokens,
@@ -30,9 +33,10 @@ struct TestStep {
                         .first = 6,
                         .rows = 1,
                         .blocks = &first,
+                        .window_blocks = windows ? &first_window : nullptr,
                         .seat = 3,
                         .seat_owner = uint64_t{1} << 40});
-    arrays.AddSequence({tokens, 9, 0, 9, &second});
+    arrays.AddSequence({tokens, 9, 0, 9, &second, windows ? &second_window : nullptr});
     arrays.AddLogitRow(0);
     arrays.AddLogitRow(9);
     arrays.AddLogitRow(4);
@@ -54,6 +58,8 @@ struct TestStep {
 
   kvcache::BlockPool pool{kBlocks, kBlockTokens};
   kvcache::BlockTable first{&pool}, second{&pool};
+  kvcache::BlockPool window_pool{kWindowBlocks, kBlockTokens};
+  kvcache::BlockTable first_window{&window_pool}, second_window{&window_pool};
   StepArrays arrays{Limits()};
   v1::SamplingParams params;
   std::vector<int32_t> ids = {4, 9}, counts = {0, 2}, mask = {-1, 1 << 30};
@@ -98,6 +104,41 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(Values(work.samples[1].logprob_ids) == step.ids);
   REQUIRE(work.scores.size() == 1);
   CHECK(work.scores[0].token_id == 6);
+}
+
+TEST_CASE("blocks of layers with a window go with the step, freed ones too, or it is refused") {
+  const KvBlocks kv(kBlocks, kWindowBlocks);
+  const TestStep step(/*windows=*/true);
+  v1::StepDescriptor message;
+  WriteDescriptor(step.work(), &message);
+  CHECK(message.window_block_tables(0) == -1);
+  ReceivedStep received(Limits(), kv, kBlockTokens);
+  REQUIRE(received.descriptor()->ParseFromString(message.SerializeAsString()));
+  REQUIRE(received.Check().ok());
+  const StepWork work = received.work();
+  const StepArrays& arrays = *work.arrays;
+  CHECK(arrays.windows_apart());
+  CHECK(Values(arrays.window_slots()) == Values(step.arrays.window_slots()));
+  CHECK(Values(arrays.padded_window_tables()) == Values(step.arrays.padded_window_tables()));
+
+  const auto refusal = [&](KvBlocks pool, const std::function<void(v1::StepDescriptor*)>& change) {
+    ReceivedStep wrong(Limits(), pool, kBlockTokens);
+    *wrong.descriptor() = message;
+    change(wrong.descriptor());
+    const absl::Status status = wrong.Check();
+    CHECK(absl::IsInvalidArgument(status));
+    return std::string(status.message());
+  };
+  using Message = v1::StepDescriptor;
+  CHECK_THAT(refusal(kv, [](Message* m) { m->set_window_slots(3, kWindowBlocks * kBlockTokens); }),
+             Catch::Contains("window_slots is 40"));
+  CHECK_THAT(refusal(kv, [](Message* m) { m->set_window_block_tables(4, kWindowBlocks); }),
+             Catch::Contains("window_block_tables is 10"));
+  CHECK_THAT(refusal(kv, [](Message* m) { m->mutable_window_block_tables()->RemoveLast(); }),
+             Catch::Contains("window_block_tables is 5"));
+  CHECK_THAT(refusal(kv, [](Message* m) { m->clear_window_slots(); }),
+             Catch::Contains("window_slots is 0"));
+  CHECK_THAT(refusal(kBlocks, [](Message*) {}), Catch::Contains("window_slots is 10"));
 }
 
 TEST_CASE("a descriptor that is no step of these limits is refused by its field") {
