@@ -22,6 +22,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "proto/kv_blocks.h"
 #include "scheduler/cost/collectives.h"
 #include "scheduler/cost/hardware.h"
 #include "scheduler/cost/model_shape.h"
@@ -107,6 +108,8 @@ struct MemoryOptions {
   double runtime_reserve_bytes = 1073741824.0;  // context, libraries, fragmentation
   int64_t max_step_tokens = 2048;               // rows of the largest step; sizes activations
   int64_t max_logit_rows = 256;                 // rows whose logits exist at once
+  int64_t context_tokens = 0;                   // of the longest sequence; 0: the model's
+  int64_t block_tokens = kDefaultBlockTokens;   // of KV
 };
 
 // Of one rank. Ranks of a stage that is cut evenly are all charged the fullest share.
@@ -116,16 +119,25 @@ struct RankMemory {
   double communication_bytes = 0;  // C: all-reduce and hop buffers
   double reserve_bytes = 0;        // R
   double budget_bytes = 0;         // memory * utilisation
-  double kv_bytes_per_token = 0;   // all layers of the stage
+  double kv_bytes_per_token = 0;   // layers of the stage that keep every token of a sequence
   // What layers keep of a sequence however long it is, and of how many sequences: with each come
   // kTypicalTokens of KV (proto/layers/kv_sizes.h). 0: they keep nothing.
   double state_bytes = 0;
   int64_t seats = 0;
+  // Of layers with a window: bytes of a block; and how a worker cuts what it has free into such
+  // blocks and those of the other layers. 0: there are none.
+  double window_block_bytes = 0;
+  int64_t window_blocks = 0, other_blocks = 0;
+  int64_t block_tokens = kDefaultBlockTokens;
   double free_bytes() const {  // for KV and states; negative: does not fit
     return budget_bytes - weight_bytes - activation_bytes - communication_bytes - reserve_bytes;
   }
   // Whole tokens of KV that fit, 0 where nothing does.
   double kv_tokens() const;
+  // Bytes of so many tokens of KV, states of sequences and blocks of layers with a window.
+  double KeptBytes(double tokens, double sequences, double windows) const {
+    return tokens * kv_bytes_per_token + sequences * state_bytes + windows * window_block_bytes;
+  }
 };
 
 // Weights of a rank with that share.
@@ -139,7 +151,7 @@ RankShare ShareOfRank(const ModelShape& model, const StageSpec& stage, size_t ra
 RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t rank,
                         const MemoryOptions& options, bool pipeline);
 
-// KV tokens that a sequence of a model that keeps states comes with at least.
+// KV tokens that come with the states, or the windows, of a sequence at least.
 double TypicalTokens(const ModelShape& model);
 
 // KV tokens of the tightest rank of all stages; which stage that is goes to *limiting_stage if not

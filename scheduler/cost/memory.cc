@@ -38,11 +38,34 @@ double ReservedActivationBytes(const ModelShape& model, const StageSpec& stage,
 
 double StageKvBytesPerToken(const ModelShape& model, const StageSpec& stage,
                             const RankShare& share) {
-  if (model.uniform()) return stage.layers * KvBytesPerTokenLayer(model, share, stage.first_layer);
+  if (model.uniform())
+    return stage.layers * EndlessKvBytesPerTokenLayer(model, share, stage.first_layer);
   double bytes = 0;
   for (int i = 0; i < stage.layers; ++i)
-    bytes += KvBytesPerTokenLayer(model, share, stage.first_layer + i);
+    bytes += EndlessKvBytesPerTokenLayer(model, share, stage.first_layer + i);
   return bytes;
+}
+
+// As workers cut their memory, whose sizes are whole numbers of bytes.
+void CutWindows(const ModelShape& model, const StageSpec& stage, const RankShare& share,
+                const MemoryOptions& options, RankMemory* memory) {
+  double token_bytes = 0;
+  for (int i = 0; i < stage.layers; ++i)
+    token_bytes += WindowKvBytesPerTokenLayer(model, share, stage.first_layer + i);
+  memory->block_tokens = options.block_tokens;
+  memory->window_block_bytes = token_bytes * static_cast<double>(options.block_tokens);
+  if (memory->window_block_bytes == 0 || memory->free_bytes() <= 0) return;
+  const auto bytes = [&](double of_token) {
+    return static_cast<int64_t>(of_token) * options.block_tokens;
+  };
+  const KvBlocks cut =
+      CutKv(static_cast<int64_t>(memory->free_bytes()),
+            {bytes(memory->kv_bytes_per_token), bytes(token_bytes), 0},
+            {options.block_tokens, model.longest_window(),
+             options.context_tokens > 0 ? options.context_tokens : model.max_positions,
+             options.max_logit_rows, options.max_step_tokens});
+  memory->window_blocks = cut.window;
+  memory->other_blocks = cut.common;
 }
 
 double StageStateBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
@@ -74,6 +97,7 @@ std::string RankName(const StageSpec& stage, size_t rank) {
 }  // namespace
 
 double RankMemory::kv_tokens() const {
+  if (window_block_bytes > 0) return static_cast<double>(other_blocks * block_tokens);
   const double bytes = free_bytes() - static_cast<double>(seats) * state_bytes;
   if (free_bytes() <= 0 || bytes < 0) return 0;
   if (kv_bytes_per_token <= 0) return std::numeric_limits<double>::infinity();
@@ -128,12 +152,16 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t 
   memory.kv_bytes_per_token = StageKvBytesPerToken(model, stage, share);
   memory.state_bytes = StageStateBytes(model, stage, share);
   memory.seats = SeatsOf(model, memory, options);
+  if (!model.windows.empty()) CutWindows(model, stage, share, options, &memory);
   return memory;
 }
 
 double TypicalTokens(const ModelShape& model) {
   const auto longest = static_cast<double>(model.max_positions);
-  return longest > 0 ? std::min<double>(longest, kTypicalTokens) : kTypicalTokens;
+  const int64_t typical =
+      model.windows.empty() ? kTypicalTokens : kTypicalWindows * model.longest_window();
+  return longest > 0 ? std::min(longest, static_cast<double>(typical))
+                     : static_cast<double>(typical);
 }
 
 double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stages,
@@ -166,7 +194,9 @@ absl::Status CheckMemory(const ModelShape& model, std::span<const StageSpec> sta
   for (size_t i = 0; i < stages.size(); ++i) {
     for (size_t rank = 0; rank < stages[i].ranks.size(); ++rank) {
       const RankMemory m = MemoryOfRank(model, stages[i], rank, options, stages.size() > 1);
-      const double kv = kv_tokens * m.kv_bytes_per_token + m.state_bytes;
+      const auto windows =
+          static_cast<double>(WindowBlocksOf(model.longest_window(), m.block_tokens));
+      const double kv = m.KeptBytes(kv_tokens, 1, m.window_block_bytes > 0 ? windows : 0);
       const double shortfall = kv - m.free_bytes();
       if (shortfall <= 0) continue;
       missing += absl::StrFormat(

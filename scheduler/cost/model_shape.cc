@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "proto/activations.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "scheduler/apportion.h"
 
@@ -30,15 +31,23 @@ absl::Status CheckShape(const v1::Model& model) {
   return CheckLayers(model);
 }
 
-// Kinds of equal numbers are one here: windows and norms cost nothing.
+// Kinds of equal numbers are one here: norms cost nothing, nor do windows that are never full.
 void SetLayers(const v1::Model& model, ModelShape* shape) {
+  const bool windows = LongestWindow(model) > 0 && LongestWindow(model) < model.max_positions();
   std::vector<int> merged;
   for (const v1::LayerKind& kind : model.kinds()) {
     const LayerShape layer = ShapeOf(model, kind);
-    const auto found = std::find(shape->kinds.begin(), shape->kinds.end(), layer);
-    merged.push_back(static_cast<int>(found - shape->kinds.begin()));
-    if (found == shape->kinds.end()) shape->kinds.push_back(layer);
+    const int64_t window = windows ? kind.attention().window() : 0;
+    size_t found = 0;
+    while (found < shape->kinds.size() &&
+           (shape->kinds[found] != layer || shape->windows[found] != window))
+      ++found;
+    merged.push_back(static_cast<int>(found));
+    if (found < shape->kinds.size()) continue;
+    shape->kinds.push_back(layer);
+    shape->windows.push_back(window);
   }
+  if (!windows) shape->windows.clear();
   for (const int kind : KindsOfLayers(model)) {
     shape->kind_of_layer.push_back(merged[static_cast<size_t>(kind)]);
   }
@@ -218,6 +227,14 @@ double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int
          model.kv_bytes_per_element;
 }
 
+double EndlessKvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {
+  return model.window(layer) > 0 ? 0 : KvBytesPerTokenLayer(model, share, layer);
+}
+
+double WindowKvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {
+  return model.window(layer) > 0 ? KvBytesPerTokenLayer(model, share, layer) : 0;
+}
+
 double StateBytesPerLayer(const ModelShape& model, const RankShare& share, int layer) {
   return static_cast<double>(StateElements(model.layer(layer), share.part(model, layer)) *
                              kStateElementBytes);
@@ -229,6 +246,18 @@ double KvBytesPerToken(const ModelShape& model) {
     elements += KvElementsPerToken(model.layer(layer), WholeLayer(model.layer(layer)));
   }
   return static_cast<double>(elements) * model.kv_bytes_per_element;
+}
+
+double SequenceBytes(const ModelShape& model, double tokens) {
+  const RankShare whole = FullestShare(model, 1);
+  double bytes = 0;
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const auto window = static_cast<double>(model.window(layer));
+    bytes += StateBytesPerLayer(model, whole, layer) +
+             KvBytesPerTokenLayer(model, whole, layer) *
+                 (window > 0 ? std::min(tokens, window) : tokens);
+  }
+  return bytes;
 }
 
 double TotalParameters(const ModelShape& model) {

@@ -5,6 +5,7 @@
 // Sizes of layers: proto/layers/layer_sizes.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ struct ModelShape {
   int layers = 0;
   std::vector<LayerShape> kinds;   // unlike ones only
   std::vector<int> kind_of_layer;  // index into kinds; empty: all layers are kinds[0]
+  // Of each kind: tokens that its layers see, and keep apart from those of others
+  // (proto/layers/kv_sizes.h); 0: all. Empty: no kind has a window, or none is ever full.
+  std::vector<int64_t> windows;
   int64_t hidden = 0;
   int64_t vocabulary = 0;
   int64_t embedding_width = 0;    // hidden, except where the embedding is projected
@@ -46,6 +50,12 @@ struct ModelShape {
     return kind_of_layer.empty() ? 0 : kind_of_layer[static_cast<size_t>(layer)];
   }
   const LayerShape& layer(int layer) const { return kinds[static_cast<size_t>(kind_index(layer))]; }
+  int64_t window(int layer) const {
+    return windows.empty() ? 0 : windows[static_cast<size_t>(kind_index(layer))];
+  }
+  int64_t longest_window() const {
+    return windows.empty() ? 0 : *std::max_element(windows.begin(), windows.end());
+  }
   // Any layer keeps a state of each sequence.
   bool keeps_states() const {
     for (const LayerShape& kind : kinds) {
@@ -110,10 +120,15 @@ bool HasOneKvShape(const ModelShape& model);
 
 // Bytes of KV per token of one layer on a rank.
 double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer);
+// The same, of layers that keep every token of a sequence alone, and of layers with windows alone.
+double EndlessKvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer);
+double WindowKvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer);
 // Bytes that a sequence keeps in one layer on a rank however long it is.
 double StateBytesPerLayer(const ModelShape& model, const RankShare& share, int layer);
 // Bytes of KV per token, all layers and heads once: what travels from prefill to decode.
 double KvBytesPerToken(const ModelShape& model);
+// Bytes that a sequence of so many tokens keeps at least, all layers and heads once.
+double SequenceBytes(const ModelShape& model, double tokens);
 
 // Of the whole model, once.
 double TotalParameters(const ModelShape& model);

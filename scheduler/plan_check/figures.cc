@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/activations.h"
+#include "proto/layers/kv_sizes.h"
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "scheduler/plan_check/parts.h"
@@ -35,7 +36,11 @@ LeastBytes LeastOf(const v1::DeploymentPlan& plan, const v1::PlannedWorker& work
   const HeldByWorker held = HeldBy(plan, worker.share());
   // The largest step takes a row of the hidden width for each of its tokens.
   const double rows = std::max<double>(0, static_cast<double>(plan.basis().max_step_tokens()));
-  return {held.weight_bytes, kv_tokens * held.kv_bytes_per_token + sequences * held.state_bytes,
+  // Of one sequence at least.
+  const double window = std::min(kv_tokens, static_cast<double>(LongestWindow(plan.model())));
+  return {held.weight_bytes,
+          kv_tokens * held.kv_bytes_per_token + window * held.window_bytes_per_token +
+              sequences * held.state_bytes,
           rows * plan.model().hidden() * ActivationElementBytes()};
 }
 
@@ -59,7 +64,10 @@ absl::Status CheckWorker(const std::string& where, const v1::DeploymentPlan& pla
         "%s: device %s has %.3f GiB for KV, but %.0f tokens%s of its layers and heads are %.3f "
         "GiB: %.3f GiB are missing",
         where, worker.device(), kv / kGib, kv_tokens,
-        KeepsStates(plan.model()) ? " and states" : "", least.kv / kGib, (least.kv - kv) / kGib));
+        KeepsStates(plan.model())         ? " and states"
+        : LongestWindow(plan.model()) > 0 ? " and a window"
+                                          : "",
+        least.kv / kGib, (least.kv - kv) / kGib));
   }
   const auto activations = static_cast<double>(worker.activation_bytes());
   if (activations + 1 < least.activations) {
@@ -169,6 +177,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   double held = 0, used = 0;           // of the layers' matrices
   double tables = 0, used_tables = 0;  // and of all else
   double kv_elements = 0;              // of a token
+  double window_elements = 0;          // the same in layers with a window
   double state_elements = 0;           // of a sequence
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
     const LayerShape shape = ShapeOf(model, KindOf(model, layer));
@@ -177,7 +186,10 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
     used += MatrixParametersUsed(shape, part);
     tables += RouterParameters(shape);
     used_tables += RouterParameters(shape);
-    kv_elements += static_cast<double>(KvElementsPerToken(shape, part));
+    const auto elements = static_cast<double>(KvElementsPerToken(shape, part));
+    const bool apart = KindOf(model, layer).attention().window() > 0 &&
+                       LongestWindow(model) < model.max_positions();
+    (apart ? window_elements : kv_elements) += elements;
     state_elements += static_cast<double>(StateElements(shape, part));
   }
   const double table = VocabularyParameters(model, Width(share.vocabulary_rows()));
@@ -197,6 +209,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   sum.parameters_per_token = used + used_tables;
   sum.bytes_read_per_token = used * matrix_bytes + used_tables * table_bytes;
   sum.kv_bytes_per_token = kv_elements * KvElementBytes(plan);
+  sum.window_bytes_per_token = window_elements * KvElementBytes(plan);
   sum.state_bytes = state_elements * kStateElementBytes;
   return sum;
 }

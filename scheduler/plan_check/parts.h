@@ -13,8 +13,9 @@ namespace tessera::scheduler {
 
 struct HeldByWorker {
   double weight_bytes = 0;
-  double kv_bytes_per_token = 0;
-  double state_bytes = 0;  // of a sequence, however long it is
+  double kv_bytes_per_token = 0;      // of layers that keep every token of a sequence
+  double window_bytes_per_token = 0;  // of layers that keep a window of each
+  double state_bytes = 0;             // of a sequence, however long it is
   // What a token needs at least: routed experts count with the share that the router picks.
   double parameters_per_token = 0;
   double bytes_read_per_token = 0;  // the same in bytes, embedding rows left out

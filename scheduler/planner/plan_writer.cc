@@ -197,29 +197,30 @@ class PlanWriter {
                                : SequenceBudget(lengths, problem_.options, spec, placed.rate);
     if (options_.runtime_reserve_bytes == 0)
       sequences = std::min(sequences, problem_.options.memory.max_logit_rows);
-    const int64_t seats = SeatsOf(spec);
+    const int64_t seats = Fewest(spec, &RankMemory::seats);
     if (seats > 0) sequences = std::min(sequences, seats);
     replica->set_max_sequences(sequences);
+    const int64_t windows = Fewest(spec, &RankMemory::window_blocks);
     for (size_t j = 0; j < placed.stages.size(); ++j)
-      WriteStage(placed, j, spec.stages[j], sequences, replica->add_stages());
+      WriteStage(placed, j, spec.stages[j], sequences, windows, replica->add_stages());
   }
 
-  // How many sequences every worker of a replica has room for the states of; 0: there are none.
-  int64_t SeatsOf(const ReplicaSpec& spec) const {
-    int64_t seats = 0;
+  // How many of them every worker of a replica has room for; 0: there are none.
+  int64_t Fewest(const ReplicaSpec& spec, int64_t RankMemory::*count) const {
+    int64_t fewest = 0;
     for (const StageSpec& stage : spec.stages) {
       for (size_t rank = 0; rank < stage.ranks.size(); ++rank) {
-        const int64_t held =
-            MemoryOfRank(shape_, stage, rank, problem_.options.memory, spec.stages.size() > 1)
-                .seats;
-        if (held > 0) seats = seats == 0 ? held : std::min(seats, held);
+        const RankMemory memory =
+            MemoryOfRank(shape_, stage, rank, problem_.options.memory, spec.stages.size() > 1);
+        const int64_t held = memory.*count;
+        if (held > 0) fewest = fewest == 0 ? held : std::min(fewest, held);
       }
     }
-    return seats;
+    return fewest;
   }
 
   void WriteStage(const PlacedReplica& placed, size_t j, const StageSpec& spec, int64_t sequences,
-                  v1::Stage* out) {
+                  int64_t windows, v1::Stage* out) {
     const LayoutStage& stage = placed.stages[j];
     const int end = spec.first_layer + stage.layers;
     const auto shares =
@@ -239,9 +240,9 @@ class PlanWriter {
         if (stage.mix != nullptr) worker->set_fraction(stage.mix->fractions[rank]);
         *worker->mutable_share() = shares[rank];
         worker->set_weight_bytes(static_cast<int64_t>(memory.weight_bytes));
-        worker->set_kv_bytes(
-            static_cast<int64_t>(placed.rate.kv_capacity_tokens * memory.kv_bytes_per_token +
-                                 static_cast<double>(sequences) * memory.state_bytes));
+        worker->set_kv_bytes(static_cast<int64_t>(memory.KeptBytes(placed.rate.kv_capacity_tokens,
+                                                                   static_cast<double>(sequences),
+                                                                   static_cast<double>(windows))));
         worker->set_activation_bytes(
             static_cast<int64_t>(memory.activation_bytes + memory.communication_bytes +
                                  memory.reserve_bytes - options_.runtime_reserve_bytes));

@@ -1,6 +1,8 @@
 #include "scheduler/planner/planning_problem.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "proto/layers/layers.h"
@@ -16,6 +18,15 @@ namespace {
 
 // Of max_sequences, an average: the max that a replica on CPUs runs, whose rows are charged.
 constexpr double kMoreSequences = 1.5;
+
+// A worker has common blocks of so many tokens for each sequence that it has states or windows of;
+// a sequence that is shorter than a window takes a part of one.
+double LeastSequenceTokens(const ModelShape& shape, std::span<const RequestLengths> samples) {
+  if (shape.keeps_states()) return TypicalTokens(shape);
+  if (shape.windows.empty()) return 1;
+  const auto window = static_cast<double>(shape.longest_window());
+  return TypicalTokens(shape) * std::min(1.0, MomentsOf(samples).mean_decode_context() / window);
+}
 
 absl::Status Read(PlanningProblem* out) {
   const PlannerInput& input = *out->input;
@@ -75,7 +86,9 @@ absl::Status Read(PlanningProblem* out) {
   if (options.runtime_reserve_bytes == 0)
     problem.options.memory.max_logit_rows =
         static_cast<int64_t>(std::ceil(kMoreSequences * options.max_sequences));
-  if (out->shape.keeps_states()) problem.options.least_sequence_tokens = TypicalTokens(out->shape);
+  problem.options.memory.context_tokens = out->context_tokens;
+  problem.options.memory.block_tokens = options.block_tokens;
+  problem.options.least_sequence_tokens = LeastSequenceTokens(out->shape, out->workload.samples);
   problem.options.kv_headroom = options.kv_headroom;
   problem.options.max_sequences = options.max_sequences;
   problem.options.longest_request_tokens = LongestRequestTokens(options);

@@ -113,6 +113,7 @@ class Reader {
     memory.runtime_reserve_bytes = options_.runtime_reserve_bytes;
     memory.max_step_tokens = std::max(step_tokens_, options_.max_batched_tokens);
     memory.max_logit_rows = std::max(memory.max_logit_rows, replica.max_sequences());
+    memory.block_tokens = options_.block_tokens;
     const double tokens = KvCapacityTokens(shape_, spec.stages, memory);
     setup.limits.max_batched_tokens = options_.max_batched_tokens > 0 ? options_.max_batched_tokens
                                       : replica.max_batched_tokens() > 0

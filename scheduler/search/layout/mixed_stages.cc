@@ -165,7 +165,7 @@ std::vector<std::vector<double>> MixedFractions(const ModelShape& model,
                                                 std::span<const DeviceSpec* const> ranks,
                                                 const MemoryOptions& memory, double kv_tokens,
                                                 double part) {
-  const double bytes = part * (TotalWeightBytes(model) + kv_tokens * KvBytesPerToken(model));
+  const double bytes = part * (TotalWeightBytes(model) + SequenceBytes(model, kv_tokens));
   std::vector<double> bandwidth, flops, most;
   for (const DeviceSpec* rank : ranks) {
     bandwidth.push_back(rank->effective_bandwidth());

@@ -47,7 +47,7 @@ absl::Status CheckRoom(const PlacementProblem& problem) {
                                              memory.runtime_reserve_bytes);
   }
   const double weights = TotalWeightBytes(*problem.model);
-  const double kv = longest * KvBytesPerToken(*problem.model);
+  const double kv = SequenceBytes(*problem.model, longest);
   if (weights + kv <= usable) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrFormat("%s does not fit: weights %.2f GiB and KV of one sequence of %.0f tokens "

@@ -242,8 +242,9 @@ class LayoutSearch {
     RankMemory plain;                 // a stage of one layer, neither embedding nor head
     double table_bytes = 0;           // of embedding or head
     double kv = 0;
-    std::vector<double> weights_until;  // bytes of layers [0, l)
-    std::vector<double> kv_until;       // bytes of a token, with its part of a sequence's states
+    std::vector<double> weights_until;  // bytes of layers [0, l), and of a step's rows in windows
+    // Bytes of a token, with its part of a sequence's states and windows.
+    std::vector<double> kv_until;
     double embedding_bytes = 0;
     double head_memory = 0;  // with its logits
   };
@@ -265,9 +266,13 @@ class LayoutSearch {
           repeat ? table.until_layer[1] : LayerSeconds(model_, *pool.spec, share, inside, work, l);
       table.until_layer[l + 1] = table.until_layer[l] + seconds;
       table.fastest_layer = l == 0 ? seconds : std::min(table.fastest_layer, seconds);
-      table.weights_until[l + 1] = table.weights_until[l] + LayerWeightBytes(model_, share, l);
-      table.kv_until[l + 1] = table.kv_until[l] + KvBytesPerTokenLayer(model_, share, l) +
-                              StateBytesPerLayer(model_, share, l) / TypicalTokens(model_);
+      const double window = WindowKvBytesPerTokenLayer(model_, share, l);
+      table.weights_until[l + 1] =
+          table.weights_until[l] + LayerWeightBytes(model_, share, l) +
+          window * static_cast<double>(problem_.options.memory.max_step_tokens);
+      table.kv_until[l + 1] = table.kv_until[l] + EndlessKvBytesPerTokenLayer(model_, share, l) +
+                              StateBytesPerLayer(model_, share, l) / TypicalTokens(model_) +
+                              window * WindowsPerToken();
     }
     const auto memory = [&](bool embedding, bool head) {
       StageSpec stage = MakeStage(problem_, {pool_index, width, 1}, 0);
@@ -280,6 +285,13 @@ class LayoutSearch {
     table.head_memory = table.plain.free_bytes() - memory(false, true).free_bytes();
     table.plain.weight_bytes = 0;
     return table;
+  }
+
+  // Tokens of windows that come with a token of KV at least: those of one sequence of full length.
+  double WindowsPerToken() const {
+    return model_.windows.empty() ? 0
+                                  : static_cast<double>(model_.longest_window()) /
+                                        static_cast<double>(model_.max_positions);
   }
 
   double RoomOf(const WidthTable& table, int first, int layers) const {

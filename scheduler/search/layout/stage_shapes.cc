@@ -43,7 +43,7 @@ int StageShapes::Intern(const DeviceSpec& spec, const LinkSpec& inside, int widt
   for (int layer = 0; layer < (model_.uniform() ? 1 : model_.layers); ++layer) {
     shape.layer_bytes = std::min(shape.layer_bytes, LayerWeightBytes(model_, share, layer));
     shape.kv_token_bytes =
-        std::min(shape.kv_token_bytes, KvBytesPerTokenLayer(model_, share, layer));
+        std::min(shape.kv_token_bytes, EndlessKvBytesPerTokenLayer(model_, share, layer));
   }
   shapes_.push_back(shape);
   seconds_.clear();

@@ -1,0 +1,142 @@
+// Plans for models some of whose layers see the last tokens alone: what such layers keep is
+// windows, in the planner's bytes, in plan_check's, and in how a worker cuts them.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <limits>
+#include <string>
+
+#include "proto/kv_blocks.h"
+#include "proto/layers/kv_sizes.h"
+#include "proto/layers/layers.h"
+#include "scheduler/plan_check/plan_check.h"
+#include "scheduler/planner/planner.h"
+#include "scheduler/planner/preference.h"
+#include "tests/scheduler/planner/written_input.h"
+
+namespace tessera::scheduler {
+namespace {
+
+using Catch::Contains;
+
+constexpr int64_t kWindow = 1024;
+
+// Gemma 3 27B: 62 layers, every sixth of which sees everything, the others 1024 tokens.
+v1::Model Gemma27B() {
+  v1::Model model;
+  model.set_name("gemma-3-27b-it");
+  model.set_architecture("Gemma3ForCausalLM");
+  model.set_hidden(5376);
+  model.set_vocabulary(262208);
+  model.set_max_positions(131072);
+  model.set_tied_embeddings(true);
+  model.set_dtype(v1::DATA_TYPE_BFLOAT16);
+  v1::LayerKind kind;
+  kind.mutable_ffn()->set_width(21504);
+  kind.mutable_ffn()->set_gated(true);
+  kind.mutable_attention()->set_heads(32);
+  kind.mutable_attention()->set_kv_heads(16);
+  kind.mutable_attention()->set_head_dim(128);
+  for (int64_t layer = 0; layer < 62; ++layer) {
+    kind.mutable_attention()->set_window(layer % 6 == 5 ? 0 : kWindow);
+    AppendLayers(kind, 1, &model);
+  }
+  return model;
+}
+
+PlannerInput Input(const std::string& devices) {
+  PlannerInput input =
+      tests::WrittenInput("machines: [{name: a, devices: [" + devices + "]}]", "Llama-3-8B");
+  input.model = Gemma27B();
+  return input;
+}
+
+PlannerOptions Options() {
+  PlannerOptions options;
+  options.preference = UsualPreference();
+  options.simulate = false;
+  options.allow_split = false;
+  return options;
+}
+
+KvLimits LimitsOf(const v1::Model& model, const v1::Replica& replica) {
+  return {kDefaultBlockTokens, kWindow, model.max_positions(), replica.max_sequences(),
+          replica.max_batched_tokens()};
+}
+
+// What the workers of a replica agree on, each with the bytes that the plan gives it.
+KvBlocks AgreedBlocks(const v1::Model& model, const v1::Replica& replica) {
+  const KvLimits limits = LimitsOf(model, replica);
+  constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+  KvBlocks agreed(kAny, kAny);
+  for (const v1::Stage& stage : replica.stages()) {
+    for (const v1::PlannedWorker& worker : stage.workers()) {
+      const KvBlockBytes block =
+          BlockBytesOf(model, worker.share(), 2, limits.block_tokens, /*windows_apart=*/true);
+      const KvBlocks cut = CutKv(worker.kv_bytes(), block, limits);
+      agreed.common = std::min(agreed.common, cut.common);
+      if (block.window > 0) agreed.window = std::min(agreed.window, cut.window);
+    }
+  }
+  return agreed;
+}
+
+}  // namespace
+
+TEST_CASE("workers cut what a plan gives them into the KV that it promises, and windows beside") {
+  const std::string devices =
+      GENERATE("{kind: H100-SXM, count: 1}", "{kind: L40S, count: 2}", "{kind: RTX4090, count: 4}",
+               "{kind: L40S, count: 1}, {kind: RTX4090, count: 2}");
+  INFO(devices);
+  const PlannerInput input = Input(devices);
+  const auto plan = MakePlan(input, Options());
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() > 0);
+  for (const v1::Replica& replica : plan->replicas()) {
+    const int64_t tokens = replica.prediction().kv_capacity_tokens();
+    const KvBlocks agreed = AgreedBlocks(input.model, replica);
+    INFO(replica.stages_size() << " stages, KV for " << tokens << " tokens; " << agreed.common
+                               << " blocks and " << agreed.window);
+    CHECK(tokens > 0);
+    CHECK(agreed.common * kDefaultBlockTokens >= tokens);
+    CHECK(agreed.window >= WindowBlocksFor(1, LimitsOf(input.model, replica)));
+  }
+}
+
+TEST_CASE("Gemma 3 27B serves 131k tokens on cards that hold the KV of its 10 global layers") {
+  // 54 GB of weights; all layers together would keep 66 GB of one sequence, the 10 keep 11 GB.
+  const std::string devices =
+      GENERATE("{kind: H100-SXM, count: 1}", "{kind: L40S, count: 2}", "{kind: RTX4090, count: 4}");
+  INFO(devices);
+  const PlannerInput input = Input(devices);
+  PlannerOptions options = Options();
+  options.context_tokens = 131072;
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  bool holds_longest = false;
+  for (const v1::Replica& replica : plan->replicas()) {
+    holds_longest |= replica.prediction().kv_capacity_tokens() >= 131072;
+    CHECK(AgreedBlocks(input.model, replica).common * kDefaultBlockTokens >=
+          replica.prediction().kv_capacity_tokens());
+  }
+  CHECK(holds_longest);
+}
+
+TEST_CASE("plan_check wants the bytes of a window beside those of the layers that keep all") {
+  const PlannerInput input = Input("{kind: H100-SXM, count: 1}");
+  auto plan = MakePlan(input, Options());
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(CheckPlan(*plan).ok());
+  v1::Replica& replica = *plan->mutable_replicas(0);
+  v1::PlannedWorker& worker = *replica.mutable_stages(0)->mutable_workers(0);
+  const int64_t layer_bytes = int64_t{2} * 16 * 128 * 2;  // of a token
+  const int64_t least =
+      replica.prediction().kv_capacity_tokens() * 10 * layer_bytes + kWindow * 52 * layer_bytes;
+  REQUIRE(worker.kv_bytes() >= least);
+  worker.set_kv_bytes(least);
+  CHECK(CheckPlan(*plan).ok());
+  worker.set_kv_bytes(least - 4096);
+  const absl::Status refused = CheckPlan(*plan);
+  CHECK_THAT(std::string(refused.message()), Contains("and a window"));
+}
+
+}  // namespace tessera::scheduler
