@@ -78,6 +78,9 @@ std::string SystemFingerprint(std::string_view build_version, std::string_view m
 // NotFound naming both models; an empty name is the served one. Code model_not_found.
 absl::Status CheckModelName(const ServedModel& model, std::string_view asked);
 
+// Bans what the model's generation_config.json says is never generated.
+void BanSuppressed(const ServedModel& model, GenerationRequest& request);
+
 // Sampling with the model's defaults filled in.
 SamplingOptions DefaultSampling(const GenerationDefaults& defaults);
 

@@ -105,6 +105,7 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
   r.priority = o.priority();
   r.show_timings = o.timings();
   if (absl::Status status = CheckOptions(o, r, model); !status.ok()) return status;
+  BanSuppressed(model, r);
   for (const std::string& word : o.bad_words()) {
     if (absl::Status status = AddBadWord(model, word, r); !status.ok()) return status;
   }

@@ -86,6 +86,7 @@ void ReadLimitsOfText(BodyReader& reader, const ServedModel& model, GenerationRe
   const nlohmann::json* allowed = reader.Find("allowed_token_ids");
   if (allowed != nullptr && request.allowed_token_ids.empty())
     reader.Fail("allowed_token_ids", "at least one token id is needed");
+  BanSuppressed(model, request);
   for (const std::string& word : reader.Strings("bad_words")) {
     absl::Status added = AddBadWord(model, word, request);
     if (!added.ok()) reader.Fail("bad_words", "a word is empty or not UTF-8");

@@ -166,6 +166,8 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const fs::path& folder
   if (reader.Has("max_new_tokens")) {
     defaults.max_new_tokens = reader.Integer("max_new_tokens", 1, INT32_MAX);
   }
+  for (const int64_t id : reader.Integers("suppress_tokens", 0, INT32_MAX))
+    defaults.suppress_tokens.push_back(static_cast<int32_t>(id));
   if (!reader.ok()) return reader.status();
   return defaults;
 }

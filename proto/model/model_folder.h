@@ -31,6 +31,7 @@ absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
                                           std::vector<std::string>* notes = nullptr);
 
 // What generation_config.json recommends where a request says nothing; empty: it has no opinion.
+// suppress_tokens holds whatever a request says.
 struct GenerationDefaults {
   std::optional<double> temperature;         // [0, 100]
   std::optional<double> top_p;               // (0, 1]
@@ -38,6 +39,7 @@ struct GenerationDefaults {
   std::optional<int64_t> top_k;              // 0: off
   std::optional<double> repetition_penalty;  // (0, 100]
   std::optional<int64_t> max_new_tokens;
+  std::vector<int32_t> suppress_tokens;  // ids that are never generated
 };
 
 // All empty where the folder has no generation_config.json, and of a GGUF file.

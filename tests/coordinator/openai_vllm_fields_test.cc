@@ -54,6 +54,19 @@ TEST_CASE("allowed_token_ids and bad_words reach the generation") {
   }
 }
 
+TEST_CASE("what generation_config.json suppresses is banned whatever a request says") {
+  auto model = std::make_shared<ServedModel>(*DoorModel());
+  model->defaults.suppress_tokens = {40, 41, 1 << 20};  // no token of the model has the last one
+  Door door({}, {}, model);
+  using Words = std::vector<std::vector<int32_t>>;
+  door.Ask(kChat, Chat());
+  CHECK(door.service.last_request().bad_words == Words{{40}, {41}});
+  door.Ask(kCompletions, {{"prompt", "x"}, {"bad_words", {"What"}}});
+  const Words words = door.service.last_request().bad_words;
+  REQUIRE(words.size() > 2);
+  CHECK(Words(words.begin(), words.begin() + 2) == Words{{40}, {41}});
+}
+
 TEST_CASE("bad_words bans a word with and without a space, however many tokens each form has") {
   const auto banned = [](const std::string& family, const std::string& word) {
     auto model = std::make_shared<ServedModel>(*DoorModel());

@@ -50,7 +50,8 @@ TEST_CASE("a folder: shape, name and the eos ids of both files") {
   tests::TemporaryFolder folder;
   folder.Write("tiny/config.json", kConfig);
   folder.Write("tiny/generation_config.json",
-               R"({"eos_token_id": [2, 5], "temperature": 0.6, "top_p": 0.9, "top_k": 20})");
+               R"({"eos_token_id": [2, 5], "temperature": 0.6, "top_p": 0.9, "top_k": 20,
+                   "suppress_tokens": [3, 258880]})");
   const auto model = ReadModelFolder((folder.path() / "tiny/").string());
   REQUIRE(model.ok());
   CHECK(model->name() == "tiny");
@@ -64,6 +65,7 @@ TEST_CASE("a folder: shape, name and the eos ids of both files") {
   CHECK(defaults->top_p == 0.9);
   CHECK(defaults->top_k == 20);
   CHECK_FALSE(defaults->min_p.has_value());
+  CHECK(defaults->suppress_tokens == std::vector<int32_t>{3, 258880});
 }
 
 TEST_CASE("generation_config.json may be absent, but not wrong") {
