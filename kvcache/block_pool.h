@@ -78,8 +78,8 @@ class BlockTable {
   // exhausted.
   bool Grow(int64_t tokens);
   // Gives back the blocks whose tokens all come before token `first`; of the cached ones in the
-  // pool, those are evicted before others.
-  void FreeBefore(int64_t first);
+  // pool, those are evicted before others, or as they were released.
+  void FreeBefore(int64_t first, BlockPool::Evicted evicted = BlockPool::Evicted::kFirst);
   // Of an empty table: its first `blocks` blocks are not read.
   void Skip(int64_t blocks);
   // Appends a block of which the caller already holds one reference, which passes to the table.

@@ -67,7 +67,7 @@ std::vector<SlotRun> SlotRuns(std::span<const int32_t> table, int64_t block_toke
 enum class KvType { kFloat32, kBFloat16, kFloat16 };
 inline int64_t SizeOf(KvType type) { return type == KvType::kFloat32 ? 4 : 2; }
 
-// One rank's pool.
+// One rank's pool. Layers with a window may have blocks of their own, of another number.
 struct KvPool {
   std::byte* memory = nullptr;
   KvShare share;
@@ -75,11 +75,23 @@ struct KvPool {
   int64_t blocks = 0;
   int64_t block_tokens = 0;
   int64_t head_dim = 0;
+  std::vector<bool> windowed = {};  // by layer of the share: has those blocks; empty: none has
+  int64_t window_blocks = 0;
 
+  bool IsWindowed(int32_t layer) const {
+    return !windowed.empty() && windowed[static_cast<size_t>(layer - share.layers.begin)];
+  }
+  int64_t SlotsOf(int32_t layer) const {
+    return (IsWindowed(layer) ? window_blocks : blocks) * block_tokens;
+  }
   int64_t bytes() const;
   // Of a layer's keys (plane 0) or values (plane 1) of one head, at one slot. Layer and head are in
   // `share`.
   std::byte* At(int32_t layer, int plane, int32_t kv_head, int64_t slot) const;
+
+ private:
+  // In all planes of the layers before it.
+  int64_t SlotsBefore(int32_t layer) const;
 };
 
 }  // namespace tessera::kvcache

@@ -341,7 +341,7 @@ class Setup {
     auto options = ReadEngineOptions(request_);
     if (!options.ok()) return options.status();
     options_ = *std::move(options);
-    if (KeepsWindowsApart(request_, options_)) {
+    if (KeepsWindowsApart(request_.model(), options_)) {
       options_.window.tokens = LongestWindow(request_.model());
     }
     if (request_.peers_size() > 1 && !setup_.join) {
@@ -511,17 +511,22 @@ class Setup {
 
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
     const v1::WorkerShare& held = request_.share();
-    return {share.kv_memory.data(),
-            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
-            PoolType(),
-            share.kv_blocks.common,
-            options_.limits.block_tokens,
-            KvHeadDim(request_.model())};
+    kvcache::KvPool pool = {share.kv_memory.data(),
+                            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
+                            PoolType(),
+                            share.kv_blocks.common,
+                            options_.limits.block_tokens,
+                            KvHeadDim(request_.model())};
+    pool.window_blocks = share.kv_blocks.window;
+    for (int32_t i = pool.share.layers.begin; i < pool.share.layers.end && pool.window_blocks > 0;
+         ++i)
+      pool.windowed.push_back(KindOf(request_.model(), i).attention().window() > 0);
+    return pool;
   }
 
   void OpenKvPort(int self) {
     const bool one_shape = CheckOneKvShape(request_.model()).ok();
-    if (setup_.open_kv_port && options_.window.tokens == 0 && one_shape)
+    if (setup_.open_kv_port && one_shape)
       kv_port_ = setup_.open_kv_port(PoolOf(*share_), self, share_);
   }
   KvSender* Sender() const { return kv_port_ == nullptr ? nullptr : kv_port_->sender(); }

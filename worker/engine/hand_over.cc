@@ -48,7 +48,7 @@ void HandOver::Reserve(v1::Reserve reserve) {
     reserved_.push_back(RefusalOf(reserve, status));
     return;
   }
-  Room room(memory_.pools().blocks);
+  Room room(memory_.pools());
   room.tokens.assign(reserve.prompt_token_ids().begin(), reserve.prompt_token_ids().end());
   room.turn = {turns_.Enter(0, reserve.request_group()), ++arrivals_};
   room.request = std::move(reserve);
@@ -73,18 +73,21 @@ void HandOver::GiveRooms() {
     const int64_t blocks =
         scheduler::BlocksFor(tokens + 1, memory_.block_tokens()) - found + match.idle_blocks;
     if (memory_.free_blocks() < blocks + table_.running_count()) return;
+    if (!memory_.HasRoomForWindow(tokens, table_.running_count())) return;
     StopWaiting(room, /*given=*/true);
     memory_.Adopt(match, &room.blocks);
     room.cached_blocks = found;
     room.node = match.node;
     room.blocks.Grow(tokens + 1);
+    memory_.TakeWindow(tokens, match, &room.window_blocks);
     room.has_blocks = true;
     std::vector<kvcache::KvShare> senders;
     for (const v1::KvShare& sender : room.request.senders()) senders.push_back(ToKvShare(sender));
     const double lease = room.request.lease_seconds();
-    mover_->Expect(
-        {key, room.blocks.blocks(), found * memory_.block_tokens(), tokens, room.request.codec()},
-        senders, lease > 0 ? lease : kUsualLeaseSeconds);
+    const int64_t first = found * memory_.block_tokens();
+    mover_->Expect({key, room.blocks.blocks(), first, tokens, room.request.codec(),
+                    room.window_blocks.blocks(), std::max(first, memory_.FirstInWindow(tokens))},
+                   senders, lease > 0 ? lease : kUsualLeaseSeconds);
   }
 }
 
@@ -144,6 +147,7 @@ void HandOver::Join(const KvKey& key) {
   Room& room = rooms_.at(key);
   Sequence* sequence = room.sequence;
   sequence->blocks = std::move(room.blocks);
+  sequence->window_blocks = std::move(room.window_blocks);
   sequence->computed_tokens = static_cast<int64_t>(room.tokens.size());
   sequence->indexed_blocks = room.cached_blocks;
   sequence->node = room.node;
@@ -193,6 +197,17 @@ void HandOver::CollectPushes(EngineStep* step) {
     const int64_t end =
         std::min(sequence.computed_tokens + step->scheduled[i].rows, submission.prompt_tokens);
     if (first >= end) continue;
+    const v1::KvTarget& target = request.kv_target();
+    const int64_t kept = memory_.FirstInWindow(submission.prompt_tokens);
+    if (std::max(target.first_token(), target.window_first_token()) < kept) {
+      submission.handed_over = {
+          absl::FailedPreconditionError(
+              StrCat("layers with a window keep tokens from ", kept, " on here; the other replica ",
+                     "asks for those from ", target.window_first_token(), " on: give both the ",
+                     "same --max-model-len and --block-size")),
+          {}};
+      continue;
+    }
     const KvKey key{request.submission_id(), request.attempt()};
     if (sequence.sending == nullptr) {
       mover_->Send(key, request.kv_target());

@@ -73,13 +73,15 @@ class HandOver {
  private:
   // Room for the KV of a prompt that another replica computes.
   struct Room {
-    explicit Room(kvcache::BlockPool* pool) : blocks(pool) {}
+    explicit Room(const KvPools& pools)
+        : blocks(pools.blocks), window_blocks(pools.window_blocks) {}
 
     v1::Reserve request;
     std::pair<uint64_t, uint64_t> turn;  // its turn, and what counts arrivals
     std::vector<int32_t> tokens;         // the prompt
     kvcache::BlockTable blocks;
-    int64_t cached_blocks = 0;  // of these, found in the prefix index
+    kvcache::BlockTable window_blocks;  // as Sequence::window_blocks
+    int64_t cached_blocks = 0;          // of these, found in the prefix index
     kvcache::PrefixNode node = 0;
     bool has_blocks = false;       // else it waits for them
     std::string ticket;            // empty: nobody was sent there yet

@@ -38,13 +38,43 @@ void KvMemory::Adopt(const kvcache::PrefixMatch& match, kvcache::BlockTable* blo
 
 void KvMemory::Adopt(const kvcache::PrefixMatch& match, Sequence* sequence) {
   Adopt(match, &sequence->blocks);
-  if (!has_windows()) return;
-  sequence->window_blocks.Skip(
-      static_cast<int64_t>(match.blocks.size() - match.window_blocks.size()));
+  if (has_windows()) AdoptWindow(match, &sequence->window_blocks);
+}
+
+void KvMemory::AdoptWindow(const kvcache::PrefixMatch& match, kvcache::BlockTable* window_blocks) {
+  window_blocks->Skip(static_cast<int64_t>(match.blocks.size() - match.window_blocks.size()));
   for (const int32_t block : match.window_blocks) {
     window_pool_.AddReference(block);
-    sequence->window_blocks.Adopt(block);
+    window_blocks->Adopt(block);
   }
+}
+
+int64_t KvMemory::FirstInWindow(int64_t tokens) const {
+  if (!has_windows()) return 0;
+  // At least one token is.
+  const int64_t first = std::min(tokens - 1, tokens + 1 - window_tokens_);
+  return std::max<int64_t>(0, first) / block_tokens() * block_tokens();
+}
+
+bool KvMemory::HasRoomForWindow(int64_t tokens, int64_t running) const {
+  if (!has_windows()) return true;
+  const int64_t blocks =
+      scheduler::BlocksFor(tokens + 1, block_tokens()) - FirstInWindow(tokens) / block_tokens();
+  return free_window_blocks() >= blocks + running;
+}
+
+void KvMemory::TakeWindow(int64_t tokens, const kvcache::PrefixMatch& match,
+                          kvcache::BlockTable* window_blocks) {
+  if (!has_windows()) return;
+  const int64_t first = FirstInWindow(tokens);
+  if (const auto matched = static_cast<int64_t>(match.blocks.size()) * block_tokens();
+      matched > first) {
+    AdoptWindow(match, window_blocks);
+    window_blocks->FreeBefore(first);
+  } else {
+    window_blocks->Skip(first / block_tokens());
+  }
+  window_blocks->Grow(tokens + 1);
 }
 
 bool KvMemory::GrowWindow(Sequence* sequence) const {
@@ -61,8 +91,15 @@ int64_t KvMemory::WindowBlocksOf(int64_t tokens) const {
 void KvMemory::FreeBehindWindow(Sequence* sequence) const {
   if (!has_windows()) return;
   // The next token sees itself and window_tokens_ - 1 before it.
-  sequence->window_blocks.FreeBefore(
-      std::max<int64_t>(0, sequence->computed_tokens + 1 - window_tokens_));
+  const int64_t first = sequence->computed_tokens + 1 - window_tokens_;
+  const int64_t prompt = sequence->submission->prompt_tokens;
+  // A match ends with a whole block, before the prompt's last token.
+  const int64_t seen = FirstInWindow(prompt) - 2 * block_tokens();
+  kvcache::BlockTable& blocks = sequence->window_blocks;
+  blocks.FreeBefore(std::max<int64_t>(0, std::min(first, seen)));
+  blocks.FreeBefore(std::max<int64_t>(0, std::min(first, prompt)),
+                    kvcache::BlockPool::Evicted::kLast);
+  blocks.FreeBefore(std::max<int64_t>(0, first));
 }
 
 void KvMemory::Index(Sequence* sequence) {

@@ -53,13 +53,26 @@ class KvMemory {
   // Makes the window table of `sequence` as long as its other one. False, with nothing taken: the
   // window pool has too few blocks.
   bool GrowWindow(Sequence* sequence) const;
+  // Of a sequence whose first `tokens` tokens are computed: the first one, as blocks begin, whose
+  // keys and values layers with a window are still asked for; 0 where windows are not kept apart.
+  int64_t FirstInWindow(int64_t tokens) const;
+  // Whether there are window blocks for a sequence whose first `tokens` tokens another replica
+  // computes, and a token more, beside one for each of `running` others.
+  bool HasRoomForWindow(int64_t tokens, int64_t running) const;
+  // Takes these into an empty table: what was matched, and new ones.
+  void TakeWindow(int64_t tokens, const kvcache::PrefixMatch& match,
+                  kvcache::BlockTable* window_blocks);
   // Gives back the window blocks that no token behind the computed ones sees. Rows of steps in
-  // flight are behind them, too.
+  // flight are behind them, too. What is seen at the prompt's end stays cached as long as what
+  // sequences leave when they end: there another answer begins, or the next turn, where thinking is
+  // dropped.
   void FreeBehindWindow(Sequence* sequence) const;
   // Puts the full blocks that `sequence` computed, as far as they may be shared, into the index.
   void Index(Sequence* sequence);
 
  private:
+  void AdoptWindow(const kvcache::PrefixMatch& match, kvcache::BlockTable* window_blocks);
+
   const int64_t window_tokens_;  // 0: windows are not kept apart
   kvcache::BlockPool pool_;
   kvcache::BlockPool window_pool_;

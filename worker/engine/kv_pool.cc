@@ -18,9 +18,8 @@ KvLimits KvLimitsOf(const v1::Model& model, const EngineOptions& options) {
           .max_step_tokens = options.limits.max_batched_tokens};
 }
 
-bool KeepsWindowsApart(const v1::ConfigureRequest& request, const EngineOptions& options) {
-  return request.role() != v1::REPLICA_ROLE_PREFILL && request.role() != v1::REPLICA_ROLE_DECODE &&
-         MaySaveWindows(KvLimitsOf(request.model(), options));
+bool KeepsWindowsApart(const v1::Model& model, const EngineOptions& options) {
+  return MaySaveWindows(KvLimitsOf(model, options));
 }
 
 absl::Status CheckStatesStay(const v1::ConfigureRequest& request) {

@@ -15,9 +15,8 @@ namespace tessera::worker {
 
 KvLimits KvLimitsOf(const v1::Model& model, const EngineOptions& options);
 
-// Whether this replica keeps windows apart: its KV stays where it is, and sequences may be longer
-// than a window.
-bool KeepsWindowsApart(const v1::ConfigureRequest& request, const EngineOptions& options);
+// Whether replicas of a model keep windows apart: sequences may be longer than a window.
+bool KeepsWindowsApart(const v1::Model& model, const EngineOptions& options);
 
 // Unimplemented where layers keep states and the replica's role needs them handed over.
 absl::Status CheckStatesStay(const v1::ConfigureRequest& request);

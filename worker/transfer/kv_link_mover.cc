@@ -50,6 +50,7 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
     Coming coming;
     coming.target.set_first_token(static_cast<int32_t>(place.first));
     coming.target.set_codec(place.codec);
+    coming.target.set_window_first_token(static_cast<int32_t>(place.window_first));
     for (const kvcache::KvRoute& route : *routes) {
       coming.routes[route.receiver].push_back(coming.target.routes_size());
       v1::KvRoute* added = coming.target.add_routes();
@@ -69,6 +70,8 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
     room.set_end_token(static_cast<int32_t>(place.end));
     room.set_lease_seconds(lease_seconds);
     room.set_codec(place.codec);
+    room.mutable_window_blocks()->Add(place.window_blocks.begin(), place.window_blocks.end());
+    room.set_window_first_token(static_cast<int32_t>(place.window_first));
     if (receiver == port_->self()) {
       OnReady(receiver, place.key, port_->OpenRoom(place.key, room));
     } else {

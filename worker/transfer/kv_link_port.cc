@@ -82,6 +82,7 @@ absl::Status KvLinkPort::CheckRoom(const v1::KvRoom& room) const {
     status.Update(absl::InvalidArgumentError(
         StrCat("KV block ", block, "; this worker's pool has ", pool_.blocks)));
   }
+  status.Update(CheckWindow(room));
   if (room.parts().empty() || room.first_token() < 0 || room.first_token() >= room.end_token() ||
       room.end_token() > room.blocks_size() * pool_.block_tokens) {
     status.Update(absl::InvalidArgumentError(
@@ -89,6 +90,29 @@ absl::Status KvLinkPort::CheckRoom(const v1::KvRoom& room) const {
                room.blocks_size(), " blocks and ", room.parts_size(), " parts")));
   }
   return status;
+}
+
+absl::Status KvLinkPort::CheckWindow(const v1::KvRoom& room) const {
+  if (room.window_blocks_size() != (pool_.windowed.empty() ? 0 : room.blocks_size())) {
+    return absl::InvalidArgumentError(
+        StrCat("room for KV in ", room.blocks_size(), " blocks and ", room.window_blocks_size(),
+               " of layers with a window; this worker ",
+               pool_.windowed.empty() ? "keeps no windows apart" : "keeps windows apart"));
+  }
+  const int64_t first = room.window_first_token() / pool_.block_tokens;
+  for (int i = 0; i < room.window_blocks_size(); ++i) {
+    const int32_t block = room.window_blocks(i);
+    if (block < pool_.window_blocks && (block >= 0 || i < first)) continue;
+    return absl::InvalidArgumentError(StrCat("KV block ", block,
+                                             " of layers with a window; this worker's pool has ",
+                                             pool_.window_blocks));
+  }
+  const bool in_order = room.window_first_token() >= room.first_token() &&
+                        room.window_first_token() < room.end_token();
+  if (in_order || room.window_blocks().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("room for the KV of tokens ", room.first_token(), " to ",
+                                           room.end_token(), " that has a window from token ",
+                                           room.window_first_token(), " on"));
 }
 
 absl::StatusOr<v1::KvRoomReady> KvLinkPort::OpenRoom(const KvKey& key, const v1::KvRoom& room) {
@@ -111,6 +135,8 @@ absl::StatusOr<v1::KvRoomReady> KvLinkPort::OpenRoom(const KvKey& key, const v1:
     expected.place.table.assign(room.blocks().begin(), room.blocks().end());
     expected.place.first = room.first_token();
     expected.place.end = room.end_token();
+    expected.place.window_table.assign(room.window_blocks().begin(), room.window_blocks().end());
+    expected.place.window_first = room.window_first_token();
     expected.lease_seconds = room.lease_seconds();
     expected.done = [this, key](const absl::Status& status) { OnPart(key, status); };
     ready.add_tickets(options_.inbox->Expect(std::move(expected)));
@@ -167,11 +193,15 @@ void KvLinkPort::Begin(std::span<const KvPush> pushes, const StepArrays& arrays)
       pushes_.pop_back();
       continue;
     }
-    int64_t before = 0;
+    size_t before = 0;
     for (int32_t i = 0; i < push.sequence; ++i) before += arrays.table_widths()[i];
-    const auto blocks = arrays.tables().subspan(
-        static_cast<size_t>(before), static_cast<size_t>(arrays.table_widths()[push.sequence]));
-    mine.table = std::make_shared<const std::vector<int32_t>>(blocks.begin(), blocks.end());
+    const auto table_of = [&](std::span<const int32_t> tables) {
+      const auto blocks =
+          tables.subspan(before, static_cast<size_t>(arrays.table_widths()[push.sequence]));
+      return std::make_shared<const std::vector<int32_t>>(blocks.begin(), blocks.end());
+    };
+    mine.table = table_of(arrays.tables());
+    if (arrays.windows_apart()) mine.window_table = table_of(arrays.window_tables());
     mine.end = push.end;
   }
 }
@@ -205,6 +235,7 @@ std::vector<KvLinkPort::ParcelOfLayers> KvLinkPort::OpenShipment(const KvKey& ke
     parcel.codec = push.target->codec();
     parcel.first = push.target->first_token();
     parcel.end = push.prompt_tokens;
+    parcel.window_first = std::max(push.target->first_token(), push.target->window_first_token());
     parcel.done = [this, key](const KvParcelOutcome& outcome) { OnParcel(key, outcome); };
     parcels.push_back({options_.outbox->Open(std::move(parcel)), ToKvShare(route->part()).layers});
   }
@@ -220,7 +251,8 @@ void KvLinkPort::OnLayerWritten(int64_t index) {
   for (const StepPush& push : pushes_) {
     for (const ParcelOfLayers& parcel : push.parcels) {
       if (layer < parcel.layers.begin || layer >= parcel.layers.end) continue;
-      options_.outbox->Add(parcel.id, layer, push.table, push.end);
+      options_.outbox->Add(parcel.id, layer,
+                           pool_.IsWindowed(layer) ? push.window_table : push.table, push.end);
     }
   }
 }

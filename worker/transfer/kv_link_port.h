@@ -86,11 +86,12 @@ class KvLinkPort final : public KvPort,
   };
   struct StepPush {  // of the step that runs
     std::vector<ParcelOfLayers> parcels;
-    std::shared_ptr<const std::vector<int32_t>> table;
+    std::shared_ptr<const std::vector<int32_t>> table, window_table;
     int64_t end = 0;
   };
 
   absl::Status CheckRoom(const v1::KvRoom& room) const;
+  absl::Status CheckWindow(const v1::KvRoom& room) const;
   // What this worker sends of it; empty: nothing.
   std::vector<ParcelOfLayers> OpenShipment(const KvKey& key, const KvPush& push);
   void OnPart(const KvKey& key, const absl::Status& status);

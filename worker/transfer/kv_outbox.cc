@@ -86,9 +86,9 @@ KvOutbox::~KvOutbox() {
 KvOutbox::ParcelId KvOutbox::Open(KvParcel order) {
   auto parcel = std::make_shared<Parcel>();
   parcel->order = std::move(order);
-  parcel->missing_tokens = int64_t{parcel->order.route.part().layers().end() -
-                                   parcel->order.route.part().layers().begin()} *
-                           (parcel->order.end - parcel->order.first);
+  const kvcache::IndexRange layers = ToIndexRange(parcel->order.route.part().layers());
+  for (int32_t layer = layers.begin; layer < layers.end; ++layer)
+    parcel->missing_tokens += parcel->order.end - parcel->order.FirstOf(layer);
   std::lock_guard lock(mutex_);
   parcel->id = ++last_id_;
   parcels_.emplace(parcel->id, parcel);
@@ -111,9 +111,10 @@ void KvOutbox::Add(ParcelId id, int32_t layer, std::shared_ptr<const std::vector
   if (found == parcels_.end() || found->second->stopped) return;
   Parcel& parcel = *found->second;
   const KvParcel& order = parcel.order;
-  int64_t& next = parcel.next.try_emplace(layer, order.first).first->second;
+  const int64_t first = order.FirstOf(layer);
+  int64_t& next = parcel.next.try_emplace(layer, first).first->second;
   const int64_t group = TokensPerGroup(order.codec);
-  const int64_t whole = end == order.end ? end : end - (end - order.first) % group;
+  const int64_t whole = end == order.end ? end : end - (end - first) % group;
   if (whole <= next) return;
   parcel.ready.push_back({layer, std::move(table), next, whole});
   parcel.missing_tokens -= whole - next;

@@ -62,6 +62,9 @@ struct KvParcel {
   int64_t first = 0;
   int64_t end = 0;
   std::function<void(const KvParcelOutcome&)> done;  // once, unless Stop comes first
+  int64_t window_first = 0;  // in place of `first`, of layers with blocks of their own
+
+  int64_t FirstOf(int32_t layer) const { return pool.IsWindowed(layer) ? window_first : first; }
 };
 
 class KvOutbox {

@@ -11,8 +11,10 @@ namespace tessera::worker {
 
 KvPartWriter::KvPartWriter(KvPlaceOfPart place, KvCoder* coder)
     : place_(std::move(place)), coder_(coder) {
-  missing_ = int64_t{place_.part.layers.size()} * place_.part.kv_heads.size();
-  next_.assign(static_cast<size_t>(missing_), place_.first);
+  const kvcache::KvShare& part = place_.part;
+  missing_ = int64_t{part.layers.size()} * part.kv_heads.size();
+  for (int32_t layer = part.layers.begin; layer < part.layers.end; ++layer)
+    next_.insert(next_.end(), static_cast<size_t>(part.kv_heads.size()), place_.FirstOf(layer));
 }
 
 int64_t KvPartWriter::At(int64_t layer, int64_t head) const {
@@ -45,9 +47,12 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
   const auto inside = [](const v1::Range& part, const kvcache::IndexRange& whole) {
     return part.begin() >= whole.begin && part.begin() < part.end() && part.end() <= whole.end;
   };
+  const bool one_kind =
+      place_.pool.windowed.empty() || int64_t{piece.layers().end()} - piece.layers().begin() == 1;
   if (!inside(piece.layers(), share.layers) || !inside(piece.kv_heads(), share.kv_heads) ||
-      piece.first_token() < place_.first || piece.first_token() >= piece.end_token() ||
-      piece.end_token() > place_.end) {
+      !one_kind ||
+      piece.first_token() < place_.FirstOf(static_cast<int32_t>(piece.layers().begin())) ||
+      piece.first_token() >= piece.end_token() || piece.end_token() > place_.end) {
     return absl::InvalidArgumentError(
         StrCat("a KV piece of layers ", piece.layers().begin(), " to ", piece.layers().end(),
                ", heads ", piece.kv_heads().begin(), " to ", piece.kv_heads().end(), ", tokens ",
@@ -60,8 +65,9 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
                                              "; expected is ", v1::KvCodec_Name(place_.codec)));
   }
   const int64_t group = TokensPerGroup(place_.codec);
-  if ((piece.first_token() - place_.first) % group != 0 ||
-      ((piece.end_token() - place_.first) % group != 0 && piece.end_token() != place_.end)) {
+  const int64_t first = place_.FirstOf(static_cast<int32_t>(piece.layers().begin()));
+  if ((piece.first_token() - first) % group != 0 ||
+      ((piece.end_token() - first) % group != 0 && piece.end_token() != place_.end)) {
     return absl::InvalidArgumentError(StrCat("a KV piece of tokens ", piece.first_token(), " to ",
                                              piece.end_token(), " cuts a group of ", group));
   }
@@ -87,8 +93,9 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
 absl::Status KvPartWriter::Write(const Piece& piece) {
   const v1::KvPiece& header = piece.header;
   const kvcache::KvShare part = {ToIndexRange(header.layers()), ToIndexRange(header.kv_heads())};
-  const auto slots = kvcache::SlotRuns(place_.table, place_.pool.block_tokens, header.first_token(),
-                                       header.end_token());
+  const auto slots = kvcache::SlotRuns(
+      place_.pool.IsWindowed(part.layers.begin) ? place_.window_table : place_.table,
+      place_.pool.block_tokens, header.first_token(), header.end_token());
   const std::span<const std::byte> bytes = {
       reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()};
   const kvcache::KvType type = *ToKvType(header.dtype());

@@ -1,5 +1,6 @@
 // Puts the pieces of one connection into the blocks that were kept for them: of each layer and head
-// the tokens in order, each once. Anything else is refused by name, unwritten.
+// the tokens in order, each once. Where layers with a window have blocks of their own, a piece is
+// of one layer. Anything else is refused by name, unwritten.
 //
 // A piece is a frame's payload: a uint32 with the length of a v1::KvPiece, it, then the elements
 // (worker/transfer/kv_codec.h).
@@ -27,6 +28,12 @@ struct KvPlaceOfPart {
   std::vector<int32_t> table;  // blocks of the sequence
   int64_t first = 0;
   int64_t end = 0;
+  // The same of layers with a window, where the pool has blocks for these: tokens before
+  // window_first are not sent.
+  std::vector<int32_t> window_table = {};
+  int64_t window_first = 0;
+
+  int64_t FirstOf(int32_t layer) const { return pool.IsWindowed(layer) ? window_first : first; }
 };
 
 // A piece as it comes.

@@ -157,7 +157,8 @@ absl::Status StagedKvCoder::RunPass(const Work& work, const Pass& pass, int64_t 
 absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at, int64_t bytes,
                                  Lane& lane) {
   const kvcache::KvPool& pool = work.pool;
-  const int64_t slots = pool.blocks * pool.block_tokens;
+  // Layers of a part have the same blocks (kv_part_writer.h).
+  const int64_t slots = pool.SlotsOf(work.part.layers.begin);
   std::byte* const first =
       pool.At(work.part.layers.begin + static_cast<int32_t>(pass.first_plane / 2),
               static_cast<int>(pass.first_plane % 2),

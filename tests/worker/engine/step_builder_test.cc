@@ -321,6 +321,28 @@ TEST_CASE("step builder: behind a window, a prompt found in the index recomputes
   CHECK(second->window_blocks.blocks()[13] >= 0);
 }
 
+TEST_CASE("step builder: an answer that begins where another did finds the window at that place") {
+  Builder b(64, WindowOf(4));
+  const std::vector<int32_t> prompt = Prompt(60, 1);
+  const auto run = [&](uint64_t id, const std::vector<int32_t>& tokens) {
+    Sequence* sequence = b.Queue(MakeSubmit(id, tokens, 40));
+    for (int i = 0; i < 32; ++i) {
+      b.Next();
+      b.End();
+    }
+    return sequence;
+  };
+  Sequence* first = run(1, prompt);
+  REQUIRE(first->computed_tokens > 60 + 9 + 8);  // its window has left the prompt
+  b.table.Move(first, kEnded);
+  b.table.Move(run(2, Prompt(50, 2)), kEnded);  // evicts what is evicted first
+  std::vector<int32_t> turn(prompt.begin(), prompt.begin() + 58);
+  turn.insert(turn.end(), {3, 1, 4, 1, 5, 9});
+  Sequence* second = b.Queue(MakeSubmit(3, turn, 5));
+  b.Next();
+  CHECK(second->computed_tokens == 56);
+}
+
 TEST_CASE("step builder: preemption gives back blocks of both pools") {
   Builder b(/*blocks=*/6, WindowOf(2));
   b.Queue(MakeSubmit(1, Prompt(8, 1), 8));

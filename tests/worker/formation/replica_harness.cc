@@ -49,7 +49,6 @@ v1::ConfigureRequest BaseRequest(const std::string& folder, const v1::Model& mod
   request.set_max_model_len_tokens(120);
   request.set_micro_batches(options.micro_batches);
   request.set_prefix_cache(true);
-  if (options.moves_kv) request.set_role(v1::REPLICA_ROLE_DECODE);
   return request;
 }
 

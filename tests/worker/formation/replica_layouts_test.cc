@@ -162,6 +162,56 @@ TEST_CASE(
   }
 }
 
+// The second turn finds the first one's prompt in the decode side's prefix cache.
+TEST_CASE("of layers with a window, a prompt is handed over with what is still seen alone") {
+  for (const char* model : {"gemma3", "gpt_oss"}) {
+    INFO(model);
+    const auto shape = ReadModelFolder(GoldenFolder(model).string());
+    REQUIRE(shape.ok());
+    const v1::Attention& attention = shape->kinds(0).attention();
+    const int64_t token_bytes = int64_t{2} * attention.kv_heads() * attention.head_dim() * 4;
+    const std::string folder = GoldenFolder(model).string();
+    ReplicaOptions from, to;
+    from.moves_kv = to.moves_kv = true;
+    from.max_batched_tokens = 24;
+    from.stages = {{2, 2}};
+    to.stages = {{1, 1}, {1, 1}};
+    from.kv_blocks = to.kv_blocks = 16;
+    Split split{{folder, from}, {folder, to}};
+    for (const int64_t length : {60, 90}) {
+      std::vector<v1::Submit> requests;
+      for (const uint32_t seed : {1, 2, 3}) {
+        requests.push_back(
+            MakeSubmit(static_cast<uint64_t>(100 * length + seed), Prompt(length, seed, 90), 20));
+        requests.back().set_ignore_eos(true);
+        requests.back().set_top_logprobs(0);
+      }
+      const Answers alone = worker::Run(folder, {}, requests);
+      const Answers got = split.Run(requests);
+      for (const auto& [key, choice] : alone) {
+        const ChoiceEvents& other = got.at(key);
+        INFO("request " << key.first << ": " << other.error);
+        CHECK(other.tokens == choice.tokens);
+        const int64_t tokens = other.kv_transfer.bytes() / token_bytes;  // and what frames take
+        if (length == 60) CHECK(tokens >= length + attention.window() - 1);
+        CHECK(tokens <= length + attention.window() + 20);
+      }
+      CHECK(split.decode.load().prompt_tokens() == 0);
+      if (length == 60) continue;
+      // Who lost its replica goes on at any other.
+      v1::Submit resumed = requests[1];
+      resumed.set_submission_id(1);
+      const std::vector<int32_t>& tokens = alone.at({requests[1].submission_id(), 0}).tokens;
+      resumed.mutable_output_token_ids()->Add(tokens.begin(), tokens.begin() + 7);
+      split.prefill.Submit(resumed);
+      CHECK(split.prefill.WaitAll().at({1, 0}).tokens ==
+            std::vector<int32_t>(tokens.begin() + 7, tokens.end()));
+    }
+    CHECK(HoldsNothing(split.prefill));
+    CHECK(HoldsNothing(split.decode));
+  }
+}
+
 // Before a norm, all ranks have the same bits; behind one, only what rank 0 sends them.
 TEST_CASE("behind a norm, all ranks go on with rank 0's bits") {
   const std::string model = "opt_projected_post_norm";

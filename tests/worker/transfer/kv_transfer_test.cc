@@ -226,6 +226,63 @@ TEST_CASE("KV arrives in the blocks that were kept for it, whatever the transpor
   CHECK(ends.inbox->refused() == 0);
 }
 
+TEST_CASE("layers with a window send what is still seen, into blocks of their own") {
+  constexpr int64_t kWindowFirst = 8;
+  Ends ends;
+  Pool from(std::byte{1}), to(kUntouched);
+  for (Pool* pool : {&from, &to}) {  // layer 0 has the window
+    pool->view.windowed = {true, false};
+    pool->view.window_blocks = 3;
+    pool->memory.resize(static_cast<size_t>(pool->view.bytes()));
+    pool->view.memory = pool->memory.data();
+  }
+  REQUIRE(from.view.bytes() == 2 * 3 * (kBlocks + 3) * kBlockTokens * kHeadDim * 4);
+  for (size_t i = 0; i < from.memory.size(); ++i) from.memory[i] = static_cast<std::byte>(i * 7);
+  const std::vector<int32_t> from_window = {-1, -1, 2, 0, 1}, to_window = {-1, -1, 1, 2, 0};
+  Outcome arrived, sent;
+  KvPartRoom room;
+  room.place = {to.view, to.view.share, v1::KV_CODEC_RAW, ends.to_table, 5,
+                18,      to_window,     kWindowFirst};
+  room.done = arrived.Setter();
+  KvParcel parcel;
+  parcel.route = Ends::RouteTo(ends.inbox->addresses());
+  parcel.route.set_ticket(ends.inbox->Expect(std::move(room)));
+  parcel.pool = from.view;
+  parcel.first = 5;
+  parcel.end = 18;
+  parcel.window_first = kWindowFirst;
+  parcel.done = [set = sent.Setter()](const KvParcelOutcome& o) { set(o.status); };
+  const KvOutbox::ParcelId id = ends.outbox->Open(std::move(parcel));
+  const auto add = [&](int32_t layer, const std::vector<int32_t>& table, int64_t end) {
+    ends.outbox->Add(id, layer, std::make_shared<const std::vector<int32_t>>(table), end);
+  };
+  for (const int64_t end : {6, 13, 18}) {
+    add(0, from_window, end);
+    add(1, ends.from_table, end);
+  }
+  CHECK(sent.Wait().message() == "");
+  CHECK(arrived.Wait().message() == "");
+  size_t written = 0;
+  for (const int32_t layer : {0, 1}) {
+    const auto& of_from = layer == 0 ? from_window : ends.from_table;
+    const auto& of_to = layer == 0 ? to_window : ends.to_table;
+    for (int64_t token = layer == 0 ? kWindowFirst : 5; token < 18; ++token) {
+      const auto slot = [&](const std::vector<int32_t>& table) {
+        return table[token / kBlockTokens] * kBlockTokens + token % kBlockTokens;
+      };
+      for (const int plane : {0, 1}) {
+        for (const int32_t head : {0, 1, 2}) {
+          CHECK(std::memcmp(to.view.At(layer, plane, head, slot(of_to)),
+                            from.view.At(layer, plane, head, slot(of_from)), kHeadDim * 4) == 0);
+          written += kHeadDim * 4;
+        }
+      }
+    }
+  }
+  const auto untouched = std::count(to.memory.begin(), to.memory.end(), kUntouched);
+  CHECK(static_cast<size_t>(untouched) + written >= to.memory.size());
+}
+
 TEST_CASE("strangers that connect and say nothing do not hold up KV") {
   Ends ends;
   const auto address = kernels::ParseLinkAddress(ends.inbox->addresses()[0]);
