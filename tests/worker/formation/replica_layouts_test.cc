@@ -176,7 +176,7 @@ TEST_CASE("of layers with a window, a prompt is handed over with what is still s
     from.max_batched_tokens = 24;
     from.stages = {{2, 2}};
     to.stages = {{1, 1}, {1, 1}};
-    from.kv_blocks = to.kv_blocks = 16;
+    from.kv_blocks = to.kv_blocks = 48;  // all rooms are kept at once
     Split split{{folder, from}, {folder, to}};
     for (const int64_t length : {60, 90}) {
       std::vector<v1::Submit> requests;
