@@ -4,8 +4,8 @@
 // A rank holds the KV of some layers and of some kv heads. Several ranks hold the same heads where
 // a stage is wider than the model has kv heads. Its pool has, for each of its layers, a plane of
 // keys and a plane of values, [kv_heads, blocks, block_tokens, head_dim] (kernels/ops.h,
-// KvCacheView). A slot is a token's place in each of these planes: block id * block_tokens + index
-// in the block.
+// KvCacheView), or one plane, of keys that are the values as well. A slot is a token's place in
+// each of these planes: block id * block_tokens + index in the block.
 //
 // Thread rule: pure functions. Layers and heads are those of the model; ranges are half-open.
 #pragma once
@@ -64,6 +64,8 @@ struct SlotRun {
 std::vector<SlotRun> SlotRuns(std::span<const int32_t> table, int64_t block_tokens, int64_t first,
                               int64_t end);
 
+inline constexpr int kKvPlanes = 2;
+
 enum class KvType { kFloat32, kBFloat16, kFloat16 };
 inline int64_t SizeOf(KvType type) { return type == KvType::kFloat32 ? 4 : 2; }
 
@@ -75,8 +77,7 @@ struct KvPool {
   int64_t blocks = 0;
   int64_t block_tokens = 0;
   int64_t head_dim = 0;
-  std::vector<bool> windowed = {};  // by layer of the share: has those blocks; empty: none has
-  int64_t window_blocks = 0;
+  int planes = kKvPlanes;  // of a layer: keys and values, or 1
 
   bool IsWindowed(int32_t layer) const {
     return !windowed.empty() && windowed[static_cast<size_t>(layer - share.layers.begin)];

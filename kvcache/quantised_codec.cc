@@ -201,7 +201,7 @@ void ForEachGroup(const KvPool& pool, const IndexRange& layers, const IndexRange
   }
   const auto count = static_cast<int64_t>(slots.size());
   for (int32_t layer = layers.begin; layer < layers.end; ++layer) {
-    for (const int plane : {0, 1}) {
+    for (int plane = 0; plane < pool.planes; ++plane) {
       for (int32_t head = kv_heads.begin; head < kv_heads.end; ++head) {
         for (int64_t first = 0; first < count; first += kQuantisedGroup) {
           visit(plane, std::min(kQuantisedGroup, count - first), [&](int64_t token) {
@@ -216,9 +216,9 @@ void ForEachGroup(const KvPool& pool, const IndexRange& layers, const IndexRange
 }  // namespace
 
 int64_t QuantisedBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
-                       int64_t head_dim, int bits) {
-  return kernels::KvPlanesBytes(false, 2 * int64_t{layers.size()}, kv_heads.size(), tokens,
-                                head_dim, CodingOf(bits), 0);
+                       int64_t head_dim, int bits, int planes) {
+  return layers.size() * kernels::KvPlanesBytes(false, planes, kv_heads.size(), tokens, head_dim,
+                                                CodingOf(bits), 0);
 }
 
 void EncodeQuantised(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,

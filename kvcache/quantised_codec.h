@@ -25,9 +25,9 @@ namespace tessera::kvcache {
 
 inline constexpr int64_t kQuantisedGroup = kernels::kKvGroup;
 
-// Of `tokens` tokens of a rectangle; `bits` is 8 or 4.
+// Of `tokens` tokens of a rectangle; `bits` is 8 or 4, `planes` as KvPool has it.
 int64_t QuantisedBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
-                       int64_t head_dim, int bits);
+                       int64_t head_dim, int bits, int planes = kKvPlanes);
 
 // Writes the rectangle at `slots` of the pool to `out`, which has room for QuantisedBytes. The
 // slots begin with a group's first token.

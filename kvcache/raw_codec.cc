@@ -13,7 +13,7 @@ template <typename Visit>
 void ForEachRun(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,
                 std::span<const SlotRun> slots, const Visit& visit) {
   for (int32_t layer = layers.begin; layer < layers.end; ++layer) {
-    for (const int plane : {0, 1}) {
+    for (int plane = 0; plane < pool.planes; ++plane) {
       for (int32_t head = kv_heads.begin; head < kv_heads.end; ++head) {
         for (const SlotRun& run : slots) {
           visit(pool.At(layer, plane, head, run.slot), run.tokens * pool.head_dim);
@@ -66,8 +66,8 @@ void ConvertTo(KvType to, const std::byte* in, std::byte* out, int64_t count) {
 }  // namespace
 
 int64_t RawBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
-                 int64_t head_dim, KvType type) {
-  return 2 * int64_t{layers.size()} * kv_heads.size() * tokens * head_dim * SizeOf(type);
+                 int64_t head_dim, KvType type, int planes) {
+  return planes * int64_t{layers.size()} * kv_heads.size() * tokens * head_dim * SizeOf(type);
 }
 
 void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,

@@ -16,9 +16,9 @@
 
 namespace tessera::kvcache {
 
-// Of `tokens` tokens of a rectangle.
+// Of `tokens` tokens of a rectangle; `planes` as KvPool has it.
 int64_t RawBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
-                 int64_t head_dim, KvType type);
+                 int64_t head_dim, KvType type, int planes = kKvPlanes);
 
 // Writes the rectangle's elements at `slots` of the pool to `out`, which has room for RawBytes.
 void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,

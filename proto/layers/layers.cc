@@ -209,7 +209,10 @@ absl::Status CheckOneKvShape(const v1::Model& model) {
       return absl::InvalidArgumentError(
           StrCat("model ", model.name(), ": layers that borrow keys and values are not supported"));
     }
-    if (first.kv_heads() == other.kv_heads() && first.head_dim() == other.head_dim()) continue;
+    if (first.kv_heads() == other.kv_heads() && first.head_dim() == other.head_dim() &&
+        first.has_latent() == other.has_latent()) {
+      continue;
+    }
     return absl::InvalidArgumentError(StrCat("model ", model.name(), ": layers with ",
                                              first.kv_heads(), " kv heads of ", first.head_dim(),
                                              " beside layers with ", other.kv_heads(), " of ",
@@ -219,6 +222,8 @@ absl::Status CheckOneKvShape(const v1::Model& model) {
 }
 
 int64_t KvHeadDim(const v1::Model& model) { return FirstAttention(model).head_dim(); }
+
+int KvPlanes(const v1::Model& model) { return FirstAttention(model).has_latent() ? 1 : 2; }
 
 const v1::Range& KvHeads(const v1::WorkerShare& share) {
   for (const v1::LayerShare& part : share.kinds()) {

@@ -58,6 +58,8 @@ bool KeepsStates(const v1::Model& model);
 absl::Status CheckOneKvShape(const v1::Model& model);
 // With one KV shape: width of a kv head, and the kv heads that a rank holds of every layer.
 int64_t KvHeadDim(const v1::Model& model);
+// What is kept of a token in each layer, so wide: keys and values, or 1, a latent.
+int KvPlanes(const v1::Model& model);
 const v1::Range& KvHeads(const v1::WorkerShare& share);
 
 // Tokens from which on a rope's base grows with a sequence; 0: no kind has such a rope.

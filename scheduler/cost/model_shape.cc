@@ -156,6 +156,8 @@ std::vector<RankShare> SharesBy(const ModelShape& model, std::span<const double>
     const LayerShape& layer = model.kinds[k];
     const int64_t unit = FfnUnit(model);
     const std::vector<int64_t> heads = Apportion(layer.kv_heads, fractions);
+    const bool latent = layer.query_dim > 0;
+    const std::vector<int64_t> readers = Apportion(latent ? layer.heads : 0, fractions);
     const std::vector<int64_t> groups = Apportion(layer.key_groups, fractions);
     const std::vector<int64_t> units = Apportion(CeilDiv(layer.ffn_width, unit), fractions);
     const std::vector<int64_t> experts = Apportion(layer.experts, fractions);
@@ -163,7 +165,9 @@ std::vector<RankShare> SharesBy(const ModelShape& model, std::span<const double>
     for (size_t rank = 0; rank < shares.size(); ++rank) {
       LayerPart& part = shares[rank].kinds[k];
       part.key_groups = groups[rank];
-      if (width <= layer.kv_heads) {
+      if (latent) {
+        part.query_heads = readers[rank];
+      } else if (width <= layer.kv_heads) {
         part.kv_heads = heads[rank];
         part.query_heads = heads[rank] * (layer.heads / layer.kv_heads);
       }
@@ -217,7 +221,7 @@ bool HasOneKvShape(const ModelShape& model) {
   const auto is_like_first = [&](const LayerShape& layer) {
     const LayerShape& first = model.kinds[0];
     return layer.kv_heads == first.kv_heads && layer.head_dim == first.head_dim &&
-           !layer.borrows_kv;
+           layer.kv_planes == first.kv_planes && !layer.borrows_kv;
   };
   return std::all_of(model.kinds.begin(), model.kinds.end(), is_like_first);
 }

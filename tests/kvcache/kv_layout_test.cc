@@ -31,6 +31,7 @@ class Numbers {
 struct Shape {
   int32_t layers, kv_heads;
   int64_t head_dim, tokens;
+  int planes;
 };
 
 // A replica's ranks: stages of any length, each of any width; ranks share a head where there are
@@ -69,8 +70,8 @@ std::vector<Rank> MakeRanks(const Shape& shape, const std::vector<KvShare>& shar
   std::vector<Rank> ranks(shares.size());
   for (size_t i = 0; i < shares.size(); ++i) {
     Rank& rank = ranks[i];
-    rank.pool = {nullptr,      shares[i],     type, static_cast<int64_t>(blocks.size()),
-                 block_tokens, shape.head_dim};
+    rank.pool = {nullptr,      shares[i],      type,        static_cast<int64_t>(blocks.size()),
+                 block_tokens, shape.head_dim, shape.planes};
     rank.memory.assign(static_cast<size_t>(rank.pool.bytes()), kUntouched);
     rank.pool.memory = rank.memory.data();
     rank.table.assign(blocks.begin(), blocks.begin() + used);
@@ -96,7 +97,7 @@ template <typename Visit>
 void ForEachElement(const Rank& rank, int64_t first, int64_t end, const Visit& visit) {
   const KvPool& pool = rank.pool;
   for (int32_t layer = pool.share.layers.begin; layer < pool.share.layers.end; ++layer) {
-    for (const int plane : {0, 1}) {
+    for (int plane = 0; plane < pool.planes; ++plane) {
       for (int32_t head = pool.share.kv_heads.begin; head < pool.share.kv_heads.end; ++head) {
         for (int64_t token = first; token < end; ++token) {
           const int64_t slot =
@@ -116,7 +117,7 @@ TEST_CASE("KV of random layouts arrives once, whole, and alone") {
     INFO("seed " << seed);
     Numbers numbers(seed);
     const Shape shape = {numbers.From(1, 9), numbers.From(1, 6), numbers.From(1, 3),
-                         numbers.From(1, 90)};
+                         numbers.From(1, 90), numbers.From(0, 2) == 0 ? 1 : kKvPlanes};
     std::vector<Rank> senders = MakeRanks(shape, RandomLayout(shape, &numbers), &numbers);
     std::vector<Rank> receivers = MakeRanks(shape, RandomLayout(shape, &numbers), &numbers);
     for (Rank& rank : senders) {
@@ -139,8 +140,8 @@ TEST_CASE("KV of random layouts arrives once, whole, and alone") {
         const Rank& sender = senders[route.sender];
         const Rank& receiver = receivers[route.receiver];
         const KvPool& source = sender.pool;
-        std::vector<std::byte> wire(static_cast<size_t>(
-            RawBytes(route.layers, route.kv_heads, end - first, shape.head_dim, source.type)));
+        std::vector<std::byte> wire(static_cast<size_t>(RawBytes(
+            route.layers, route.kv_heads, end - first, shape.head_dim, source.type, shape.planes)));
         EncodeRaw(source, route.layers, route.kv_heads,
                   SlotRuns(sender.table, source.block_tokens, first, end), wire.data());
         DecodeRaw(wire, source.type, route.layers, route.kv_heads,

@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kBlockTokens = 16;
 
 struct Pool {
-  Pool(KvType type, int64_t blocks, int64_t head_dim) {
-    view = {nullptr, {{0, 2}, {0, 3}}, type, blocks, kBlockTokens, head_dim};
+  Pool(KvType type, int64_t blocks, int64_t head_dim, int planes = kKvPlanes) {
+    view = {nullptr, {{0, 2}, {0, 3}}, type, blocks, kBlockTokens, head_dim, planes};
     memory.assign(static_cast<size_t>(view.bytes()), std::byte{0xee});
     view.memory = memory.data();
   }
@@ -65,7 +65,8 @@ TEST_CASE("elements arrive within half a step of their group, and nothing else i
     const auto type = [&] { return random() % 2 == 0 ? KvType::kFloat32 : KvType::kBFloat16; };
     const int64_t head_dim = std::vector<int64_t>{3, 32, 64, 80, 128}[random() % 5];
     const auto tokens = static_cast<int64_t>(1 + random() % 150);
-    Pool from(type(), 10, head_dim), to(type(), 12, head_dim);
+    const int planes = round % 3 == 0 ? 1 : kKvPlanes;
+    Pool from(type(), 10, head_dim, planes), to(type(), 12, head_dim, planes);
     std::normal_distribution<float> normal(0, 1);
     const std::vector<int32_t> from_table = Shuffled(10, &random), to_table = Shuffled(12, &random);
     const auto from_slots = SlotRuns(from_table, kBlockTokens, 5, 5 + tokens);
@@ -76,7 +77,7 @@ TEST_CASE("elements arrive within half a step of their group, and nothing else i
     }
     const IndexRange layers = {0, 2}, heads = {1, 3};
     std::vector<std::byte> wire(
-        static_cast<size_t>(QuantisedBytes(layers, heads, tokens, head_dim, bits)) + 8,
+        static_cast<size_t>(QuantisedBytes(layers, heads, tokens, head_dim, bits, planes)) + 8,
         std::byte{0xaa});
     EncodeQuantised(from.view, layers, heads, from_slots, bits, wire.data());
     CHECK(std::all_of(wire.end() - 8, wire.end(), [](auto b) { return b == std::byte{0xaa}; }));
@@ -88,7 +89,7 @@ TEST_CASE("elements arrive within half a step of their group, and nothing else i
     bool near = true;
     int64_t written = 0;
     for (int32_t layer = 0; layer < 2; ++layer) {
-      for (const int plane : {0, 1}) {
+      for (int plane = 0; plane < planes; ++plane) {
         for (int32_t head = 1; head < 3; ++head) {
           const auto sent = [&](int64_t t, int64_t c) {
             return from.Get(from.view.At(layer, plane, head, slot(from_table, 5 + t)) +

@@ -511,17 +511,13 @@ class Setup {
 
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
     const v1::WorkerShare& held = request_.share();
-    kvcache::KvPool pool = {share.kv_memory.data(),
-                            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
-                            PoolType(),
-                            share.kv_blocks.common,
-                            options_.limits.block_tokens,
-                            KvHeadDim(request_.model())};
-    pool.window_blocks = share.kv_blocks.window;
-    for (int32_t i = pool.share.layers.begin; i < pool.share.layers.end && pool.window_blocks > 0;
-         ++i)
-      pool.windowed.push_back(KindOf(request_.model(), i).attention().window() > 0);
-    return pool;
+    return {share.kv_memory.data(),
+            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
+            PoolType(),
+            share.kv_blocks.common,
+            options_.limits.block_tokens,
+            KvHeadDim(request_.model()),
+            KvPlanes(request_.model())};
   }
 
   void OpenKvPort(int self) {

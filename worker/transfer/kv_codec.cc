@@ -40,10 +40,13 @@ int64_t TokensPerGroup(v1::KvCodec codec) {
 }
 
 int64_t KvPieceBytes(v1::KvCodec codec, const kvcache::KvShare& part, int64_t tokens,
-                     int64_t head_dim, kvcache::KvType type) {
+                     const kvcache::KvPool& pool, kvcache::KvType type) {
   const int bits = BitsOf(codec);
-  return bits == 0 ? kvcache::RawBytes(part.layers, part.kv_heads, tokens, head_dim, type)
-                   : kvcache::QuantisedBytes(part.layers, part.kv_heads, tokens, head_dim, bits);
+  if (bits == 0) {
+    return kvcache::RawBytes(part.layers, part.kv_heads, tokens, pool.head_dim, type, pool.planes);
+  }
+  return kvcache::QuantisedBytes(part.layers, part.kv_heads, tokens, pool.head_dim, bits,
+                                 pool.planes);
 }
 
 void EncodeKv(v1::KvCodec codec, const kvcache::KvPool& pool, const kvcache::KvShare& part,

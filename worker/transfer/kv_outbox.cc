@@ -348,14 +348,14 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
   piece.mutable_layers()->set_begin(part.layers.begin);
   piece.mutable_layers()->set_end(part.layers.end);
   const int64_t group = TokensPerGroup(codec);
-  const int64_t group_bytes = KvPieceBytes(codec, part, group, pool.head_dim, pool.type);
+  const int64_t group_bytes = KvPieceBytes(codec, part, group, pool, pool.type);
   const int64_t most =
       group * std::max<int64_t>(1, parcel.channel->max_piece_bytes() / group_bytes);
   for (int64_t begin = ready.first; begin < ready.end; begin += most) {
     const int64_t end = std::min(begin + most, ready.end);
     const Clock::time_point began = Clock::now();
     const auto elements = parcel.channel->Prepare(
-        KvPieceBytes(codec, part, end - begin, pool.head_dim, pool.type), options_.wait_seconds);
+        KvPieceBytes(codec, part, end - begin, pool, pool.type), options_.wait_seconds);
     if (!elements.ok()) return elements.status();
     {
       std::lock_guard lock(mutex_);

@@ -72,8 +72,8 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
                                              piece.end_token(), " cuts a group of ", group));
   }
   const kvcache::KvShare part = {ToIndexRange(piece.layers()), ToIndexRange(piece.kv_heads())};
-  const int64_t wanted = KvPieceBytes(place_.codec, part, piece.end_token() - piece.first_token(),
-                                      place_.pool.head_dim, *type);
+  const int64_t wanted =
+      KvPieceBytes(place_.codec, part, piece.end_token() - piece.first_token(), place_.pool, *type);
   if (bytes != wanted) {
     return absl::InvalidArgumentError(
         StrCat("a KV piece of ", bytes, " bytes; its elements take ", wanted));

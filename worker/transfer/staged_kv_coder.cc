@@ -110,7 +110,7 @@ absl::Status StagedKvCoder::DecodeOnDevice(v1::KvCodec codec, std::span<const st
 }
 
 absl::Status StagedKvCoder::Run(const Work& work) {
-  const Pass all = {.planes = 2 * int64_t{work.part.layers.size()},
+  const Pass all = {.planes = work.pool.planes * int64_t{work.part.layers.size()},
                     .heads = work.part.kv_heads.size(),
                     .tokens = static_cast<int64_t>(work.slots.size())};
   if (BytesOf(work, all) == 0) return absl::OkStatus();
@@ -121,15 +121,21 @@ absl::Status StagedKvCoder::Run(const Work& work) {
 }
 
 int64_t StagedKvCoder::BytesOf(const Work& work, const Pass& pass) {
-  return kernels::KvPlanesBytes(pass.first_plane % 2 == 1, pass.planes, pass.heads, pass.tokens,
-                                work.pool.head_dim, work.coding, SizeOf(work.wire_type));
+  const auto bytes = [&](bool values_first, int64_t planes) {
+    return kernels::KvPlanesBytes(values_first, planes, pass.heads, pass.tokens, work.pool.head_dim,
+                                  work.coding, SizeOf(work.wire_type));
+  };
+  if (work.pool.planes == 1) return pass.planes * bytes(false, 1);
+  return bytes(pass.first_plane % 2 == 1, pass.planes);
 }
 
 // The wire has plane by plane, in a plane head by head, in a head group by group: so its halves are
 // cut between planes, else between heads, else between groups.
 absl::Status StagedKvCoder::RunPass(const Work& work, const Pass& pass, int64_t at, Lane& lane) {
   const int64_t bytes = BytesOf(work, pass);
-  if (bytes <= kMaxPassBytes && pass.tokens <= kMaxPassTokens)
+  // Ops take keys and values by turns: of planes of one kind, one at a time.
+  const bool by_turns = work.pool.planes == kvcache::kKvPlanes || pass.planes == 1;
+  if (by_turns && bytes <= kMaxPassBytes && pass.tokens <= kMaxPassTokens)
     return Move(work, pass, at, bytes, lane);
   Pass first = pass, rest = pass;
   if (pass.planes > 1) {
@@ -160,14 +166,14 @@ absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at,
   // Layers of a part have the same blocks (kv_part_writer.h).
   const int64_t slots = pool.SlotsOf(work.part.layers.begin);
   std::byte* const first =
-      pool.At(work.part.layers.begin + static_cast<int32_t>(pass.first_plane / 2),
-              static_cast<int>(pass.first_plane % 2),
+      pool.At(work.part.layers.begin + static_cast<int32_t>(pass.first_plane / pool.planes),
+              static_cast<int>(pass.first_plane % pool.planes),
               work.part.kv_heads.begin + static_cast<int32_t>(pass.first_head), 0);
   TensorView cache(first, ToDType(pool.type), {pass.planes, pass.heads, slots, pool.head_dim});
   cache.row_stride = pool.share.kv_heads.size() * slots * pool.head_dim;
   const kernels::KvCodeArgs args = {
       .cache = cache,
-      .values_first = pass.first_plane % 2 == 1,
+      .values_first = pass.first_plane % pool.planes == 1,
       .slots = TensorView(lane.device.data(), DType::kI32, {pass.tokens}),
       .wire = TensorView(
           work.on_device == nullptr ? lane.device.data() + kSlotBytes : work.on_device + at,

@@ -50,7 +50,7 @@ std::vector<std::byte> Expected(Gpu& from, Gpu& to, v1::KvCodec codec) {
   std::vector<std::byte> expected = to.pool.values;
   const kvcache::KvPool& pool = from.pool.pool;
   std::vector<std::byte> wire(
-      static_cast<size_t>(KvPieceBytes(codec, pool.share, 57, pool.head_dim, pool.type)));
+      static_cast<size_t>(KvPieceBytes(codec, pool.share, 57, pool, pool.type)));
   EncodeKv(codec, GpuPool::Over(pool, from.pool.values), pool.share,
            kvcache::SlotRuns(kFromTable, 16, 3, 60), wire.data());
   DecodeKv(codec, wire, pool.type, pool.share, kvcache::SlotRuns(kToTable, 16, 3, 60),
@@ -98,8 +98,9 @@ TEST_CASE_METHOD(Fixture, "KV goes from GPU to GPU in any codec, through one pai
   const auto counters = mover.outbox().counters();
   REQUIRE(counters.size() == 1);
   CHECK(counters[0].transport() == "nccl");
-  CHECK(static_cast<int64_t>(counters[0].bytes_sent()) >
-        KvPieceBytes(v1::KV_CODEC_RAW, from.pool.pool.share, 57, 16, KvType::kBFloat16));
+  CHECK(
+      static_cast<int64_t>(counters[0].bytes_sent()) >
+      KvPieceBytes(v1::KV_CODEC_RAW, from.pool.pool.share, 57, from.pool.pool, KvType::kBFloat16));
   CHECK(counters[0].failures() == 0);
 }
 

@@ -33,7 +33,7 @@ void CheckBothWays(GpuPool& gpu, const KvShare& part, const std::vector<SlotRun>
   for (const SlotRun& run : slots) tokens += run.tokens;
   for (const v1::KvCodec codec : kCodecs) {
     CAPTURE(v1::KvCodec_Name(codec));
-    const int64_t bytes = KvPieceBytes(codec, part, tokens, gpu.pool.head_dim, gpu.pool.type);
+    const int64_t bytes = KvPieceBytes(codec, part, tokens, gpu.pool, gpu.pool.type);
     std::vector<std::byte> expected(static_cast<size_t>(bytes)), wire(expected.size());
     EncodeKv(codec, GpuPool::Over(gpu.pool, gpu.values), part, slots, expected.data());
     REQUIRE(gpu.coder->Encode(codec, gpu.pool, part, slots, wire).message() == "");
@@ -65,6 +65,9 @@ TEST_CASE("KV of a GPU's pool has the bytes of the host's codecs, both ways") {
   GpuPool gpu({nullptr, {{2, 4}, {1, 4}}, type, 10, 16, 24});
   CheckBothWays(gpu, {{2, 4}, {1, 4}}, {{35, 13}, {0, 40}, {100, 30}});
   CheckBothWays(gpu, {{3, 4}, {2, 3}}, {{7, 1}});
+  GpuPool latent({nullptr, {{2, 5}, {0, 1}}, type, 10, 16, 24, /*planes=*/1});
+  CheckBothWays(latent, {{2, 5}, {0, 1}}, {{35, 13}, {0, 40}, {100, 30}});
+  CheckBothWays(latent, {{3, 4}, {0, 1}}, {{7, 1}});
 }
 
 TEST_CASE("what is longer than the staging goes through it part by part") {
@@ -91,7 +94,7 @@ TEST_CASE("several at once each get their own") {
       const std::vector<SlotRun> slots = {{16 * i, 16 + i}};
       const v1::KvCodec codec = kCodecs[i % 3];
       std::vector<std::byte> expected(static_cast<size_t>(
-          KvPieceBytes(codec, gpu.pool.share, 16 + i, gpu.pool.head_dim, gpu.pool.type)));
+          KvPieceBytes(codec, gpu.pool.share, 16 + i, gpu.pool, gpu.pool.type)));
       std::vector<std::byte> wire(expected.size());
       std::vector<std::byte> values = gpu.values;
       EncodeKv(codec, GpuPool::Over(gpu.pool, values), gpu.pool.share, slots, expected.data());
@@ -108,8 +111,8 @@ TEST_CASE("several at once each get their own") {
 TEST_CASE("a launch that fails fails its piece, and a lost device all that follow") {
   GpuPool gpu({nullptr, {{0, 1}, {0, 1}}, KvType::kFloat32, 4, 16, 8});
   const std::vector<SlotRun> slots = {{0, 32}};
-  std::vector<std::byte> wire(
-      static_cast<size_t>(KvPieceBytes(v1::KV_CODEC_INT8, gpu.pool.share, 32, 8, gpu.pool.type)));
+  std::vector<std::byte> wire(static_cast<size_t>(
+      KvPieceBytes(v1::KV_CODEC_INT8, gpu.pool.share, 32, gpu.pool, gpu.pool.type)));
   const auto encode = [&] {
     return gpu.coder->Encode(v1::KV_CODEC_INT8, gpu.pool, gpu.pool.share, slots, wire);
   };
@@ -146,7 +149,7 @@ TEST_CASE("KV goes from a GPU's pool to a CPU's, and back, over links") {
   std::vector<std::byte> expected = gpu.values;
   const KvPool as_host = GpuPool::Over(gpu.pool, expected);
   std::vector<std::byte> wire(
-      static_cast<size_t>(KvPieceBytes(codec, cpu.share, 97, cpu.head_dim, cpu.type)));
+      static_cast<size_t>(KvPieceBytes(codec, cpu.share, 97, cpu, cpu.type)));
   EncodeKv(codec, cpu, cpu.share, kvcache::SlotRuns(here, 4, 3, 100), wire.data());
   DecodeKv(codec, wire, cpu.type, cpu.share, kvcache::SlotRuns(back, 16, 3, 100), as_host);
   PoolMover in({cpu}, {gpu.pool, gpu.coder.get()});
