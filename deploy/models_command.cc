@@ -53,6 +53,11 @@ std::string SeenText(const v1::Attention& attention) {
 }
 
 std::string AttentionText(const v1::Attention& attention) {
+  if (attention.has_latent()) {
+    return StrCat(attention.heads(), " heads that read one latent of ", attention.latent().rank(),
+                  " and ", attention.rope().rotary_dim(), " (MLA), ", SeenText(attention), ", ",
+                  RotationText(attention));
+  }
   return StrCat(attention.heads(), attention.output_gate() ? " gated heads and " : " heads and ",
                 attention.kv_heads(), " kv heads of ", attention.head_dim(),
                 attention.borrows_kv() ? " of an earlier layer, " : ", ", SeenText(attention), ", ",

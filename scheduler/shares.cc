@@ -110,12 +110,17 @@ std::vector<v1::WorkerShare> UnevenStageShares(const v1::Model& model, int64_t f
     const int64_t group = attends ? attention.heads() / attention.kv_heads() : 0;
     const std::vector<int64_t> groups = Apportion(model.kinds(k).delta().key_heads(), fractions);
     const std::vector<int64_t> heads = Apportion(attention.kv_heads(), fractions);
+    // A latent is on every rank, whatever part of the heads reads it there.
+    const bool latent = attention.has_latent();
+    const std::vector<int64_t> readers = Apportion(latent ? attention.heads() : 0, fractions);
     const std::vector<int64_t> units = Apportion((ffn.width() + unit - 1) / unit, fractions);
     const std::vector<int64_t> experts = Apportion(ffn.experts().count(), fractions);
     for (size_t rank = 0; rank < shares.size(); ++rank) {
       v1::LayerShare& part = *shares[rank].mutable_kinds(k);
       if (!attends) *part.mutable_key_groups() = RangeOf(groups, rank);
-      if (attends && width <= attention.kv_heads()) {
+      if (latent) {
+        *part.mutable_query_heads() = RangeOf(readers, rank);
+      } else if (attends && width <= attention.kv_heads()) {
         *part.mutable_kv_heads() = RangeOf(heads, rank);
         part.mutable_query_heads()->set_begin(part.kv_heads().begin() * group);
         part.mutable_query_heads()->set_end(part.kv_heads().end() * group);

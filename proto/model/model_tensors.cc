@@ -129,7 +129,8 @@ class ReadTensorsCheck {
       }
       if (tensor.bias) status.Update(CheckPlain(part.name + ".bias", {part.shape[0]}));
     }
-    NoteRead(matrices, is_table);
+    // Heads of a latent take theirs apart, and turned.
+    NoteRead(matrices, is_table || tensor.role == TensorRole::kLatentHeads);
     CountElements(tensor, matrices);
     return status;
   }
@@ -161,7 +162,8 @@ class ReadTensorsCheck {
   void CountElements(const ModelTensor& tensor, const std::vector<StoredMatrix>& matrices) {
     const bool small = tensor.role == TensorRole::kRouter || tensor.role == TensorRole::kSharedGate;
     if (tensor.layer < 0 || small || !IsMatrix(tensor.role)) return;
-    const bool kept = matrices.size() == tensor.parts.size() &&
+    const bool kept = tensor.role != TensorRole::kLatentHeads &&
+                      matrices.size() == tensor.parts.size() &&
                       std::all_of(matrices.begin(), matrices.end(),
                                   [](const StoredMatrix& matrix) { return matrix.keeps_codes; });
     LayerElements& layer = layers_[tensor.layer];
@@ -189,9 +191,9 @@ class ReadTensorsCheck {
     return found.status();
   }
 
-  // Of matrices that are computed with as one, all are kept as codes or none; tables are not.
-  void NoteRead(const std::vector<StoredMatrix>& matrices, bool is_table) {
-    bool keeps_codes = !is_table;
+  // Of matrices that are computed with as one, all are kept as codes or none.
+  void NoteRead(const std::vector<StoredMatrix>& matrices, bool decoded) {
+    bool keeps_codes = !decoded;
     for (const StoredMatrix& matrix : matrices) keeps_codes = keeps_codes && matrix.keeps_codes;
     for (const StoredMatrix& matrix : matrices) {
       read_.insert({matrix.scales, matrix.zeros, matrix.order, matrix.state});

@@ -167,7 +167,46 @@ class Walk {
     return attention.rope().neighbour_pairs() ? attention.rope().rotary_dim() : 0;
   }
 
+  void VisitLatent(const v1::Attention& attention) {
+    const v1::LatentAttention& latent = attention.latent();
+    const LatentNames& names = names_.latent;
+    const int64_t hidden = model_.hidden(), heads = attention.heads();
+    const int64_t rank = latent.rank(), query_rank = latent.query_rank();
+    const int64_t rotary = attention.rope().rotary_dim();
+    TensorPart kept = Matrix(InLayer(names.down), rank + rotary, hidden), key = kept;
+    kept.rows = rank;
+    key.rows = rotary;
+    key.order = {.first = rank, .head = rotary, .stride = rotary, .paired = PairedRows(attention)};
+    std::vector<TensorPart> in = {std::move(key), std::move(kept)};
+    if (query_rank > 0) in.push_back(Matrix(InLayer(names.query_down), query_rank, hidden));
+    VisitMatrix(TensorRole::kLatentIn, std::move(in));
+    VisitNorm(TensorRole::kLatentNorm, InLayer(names.norm), rank);
+    if (query_rank > 0) VisitNorm(TensorRole::kQueryNorm, InLayer(names.query_norm), query_rank);
+    const auto of_heads = [&](std::string_view name, int64_t rows, int64_t inputs) {
+      TensorPart part = Matrix(InLayer(name), heads * rows, inputs);
+      part.cut = TensorCut::kQueryHeads;
+      part.unit = rows;
+      return part;
+    };
+    const int64_t of_query = latent.plain_dim() + rotary;
+    TensorPart query = of_heads(query_rank > 0 ? names.query_up : names_.q, of_query,
+                                query_rank > 0 ? query_rank : hidden);
+    query.order = {.head = of_query,
+                   .stride = of_query,
+                   .paired = PairedRows(attention),
+                   .unpaired = latent.plain_dim()};
+    VisitMatrix(TensorRole::kQuery, {std::move(query)});
+    VisitMatrix(TensorRole::kLatentHeads,
+                {of_heads(names.up, latent.plain_dim() + latent.value_dim(), rank)});
+    TensorPart output = Matrix(InLayer(names_.o), hidden, heads * latent.value_dim());
+    output.cut = TensorCut::kQueryHeads;
+    output.unit = latent.value_dim();
+    output.cuts_inputs = true;
+    VisitMatrix(TensorRole::kAttentionOutput, {std::move(output)});
+  }
+
   void VisitAttention(const v1::Attention& attention) {
+    if (attention.has_latent()) return VisitLatent(attention);
     const int64_t d = attention.head_dim();
     VisitMatrix(TensorRole::kQkv, QkvParts(attention), attention.qkv_bias());
     if (attention.sinks()) {
@@ -457,6 +496,9 @@ bool IsMatrix(TensorRole role) {
     case TensorRole::kPerLayerGate:
     case TensorRole::kPerLayerOutput:
     case TensorRole::kQkv:
+    case TensorRole::kLatentIn:
+    case TensorRole::kQuery:
+    case TensorRole::kLatentHeads:
     case TensorRole::kAttentionOutput:
     case TensorRole::kDeltaIn:
     case TensorRole::kDeltaGates:

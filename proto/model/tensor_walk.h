@@ -35,6 +35,11 @@ enum class TensorRole {
   kSinks,
   kQNorm,  // weights of one head, or of all of them
   kKNorm,
+  kLatentIn,  // matrix; rows: rotated key, latent, and the vector of queries
+  kLatentNorm,
+  kQueryNorm,
+  kQuery,            // matrix
+  kLatentHeads,      // matrix; of each head rows of its key, then of its value
   kAttentionOutput,  // matrix
   kDeltaIn,          // matrix; rows: z, v, q, k
   kDeltaGates,       // matrix; rows: b, a

@@ -72,8 +72,9 @@ int64_t WidestInput(const ModelShape& model, const RankShare& share) {
   for (size_t i = 0; i < model.kinds.size(); ++i) {
     const LayerShape& layer = model.kinds[i];
     const LayerPart& part = share.kinds[i];
-    widest = std::max({widest, part.query_heads * layer.head_dim, part.ffn_columns,
-                       layer.expert_width, part.key_groups * layer.group_values});
+    widest =
+        std::max({widest, part.query_heads * layer.head_dim, part.ffn_columns, layer.expert_width,
+                  part.key_groups * layer.group_values, layer.query_inputs});
   }
   return widest;
 }
@@ -112,6 +113,13 @@ int64_t AttentionWorkspaceBytes(const ModelShape& model, const LayerShape& layer
   return items * kItemBytes + shared * kFloat + kThreads * (scratch * kFloat + kAlignment);
 }
 
+// Of a row: queries of the latent, then what they read or what they are made from.
+int64_t LatentFloats(const LayerShape& layer, const LayerPart& part) {
+  if (layer.query_dim == 0) return 0;
+  const int64_t read = part.query_heads * layer.head_dim;
+  return read + std::max(read, layer.latent_columns + part.query_heads * layer.query_dim);
+}
+
 // Floats of one row of a step in every buffer of the forward pass.
 int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
   int64_t wide = 0, inner = 0, rotation = 0, routed = 0, further = 0;
@@ -124,11 +132,13 @@ int64_t FloatsPerRow(const ModelShape& model, const RankShare& share) {
     // What gated heads read stands behind their gates.
     const int64_t gated = layer.gated_heads > 0 ? 2 * part.query_heads : 0;
     wide = std::max({wide, (part.query_heads + 2 * part.kv_heads + gated) * d, up * columns,
-                     part.key_groups * layer.group_columns});
-    inner = std::max({inner, part.query_heads * d, columns, part.key_groups * layer.group_values,
+                     part.key_groups * layer.group_columns, LatentFloats(layer, part)});
+    const int64_t read = layer.query_dim > 0 ? layer.value_dim : d;
+    inner = std::max({inner, part.query_heads * read, columns, part.key_groups * layer.group_values,
                       part.key_groups * layer.group_gates});
-    rotation = std::max(rotation, d);  // cosines and sines
+    rotation = std::max(rotation, d - layer.latent_rank);  // cosines and sines
     further = std::max(further, layer.further_row_floats);
+    if (layer.query_dim > 0) further = std::max(further, part.query_heads);
     if (layer.experts > 0) {
       routed = std::max(routed, 1 + layer.experts + layer.experts_per_token * (3 + model.hidden));
     }
@@ -161,6 +171,21 @@ int64_t LogitBytes(const ModelShape& model, const StageSpec& stage, const RankSh
   return rows * floats * kFloat;
 }
 
+// Matrices and norms of latent attention. Those of each head are elements whatever the files have.
+int64_t LatentBytes(const ModelShape& model, const LayerShape& shape, const LayerPart& part) {
+  const int64_t heads = part.query_heads, group = model.int4_group_inputs;
+  const auto of_head = [&](int64_t in, int64_t out) {
+    return PackedBytes(WeightsOf(model), in, out);
+  };
+  return MatrixBytes(model, model.hidden, shape.latent_columns, group) +
+         MatrixBytes(model, shape.query_inputs, heads * shape.query_dim, group) +
+         heads * (of_head(shape.plain_dim, shape.latent_rank) +
+                  of_head(shape.latent_rank, shape.value_dim)) +
+         MatrixBytes(model, heads * shape.value_dim, model.hidden,
+                     std::gcd(group, shape.value_dim)) +
+         shape.latent_columns * kFloat + 4 * kAlignment;
+}
+
 // Matrices, norms and biases of one layer.
 int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   const auto packed = [&model](int64_t in, int64_t out) {
@@ -180,7 +205,9 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   const int64_t norms = shape.further_row_floats > 0 ? 10 * hidden : 6 * hidden;
   const int64_t vectors =
       norms + 2 * d + qkv * (1 + shape.conv_taps) + 2 * gates + up * part.ffn_columns;
-  int64_t bytes = packed(hidden, qkv) + output + vectors * kFloat + 14 * kAlignment;
+  const int64_t mixer =
+      shape.query_dim > 0 ? LatentBytes(model, shape, part) : packed(hidden, qkv) + output;
+  int64_t bytes = mixer + vectors * kFloat + 14 * kAlignment;
   if (gates > 0) bytes += packed(hidden, gates);
   if (shape.ffn_width > 0) {
     bytes += packed(hidden, up * part.ffn_columns) + packed(part.ffn_columns, hidden);

@@ -296,13 +296,18 @@ absl::Status CheckPlanIsFor(const v1::DeploymentPlan& plan, const v1::Model& mod
     const struct {
       const char* name;
       int64_t planned, given;
-    } sizes[] = {{"heads", a.heads, b.heads},
-                 {"kv_heads", a.kv_heads, b.kv_heads},
-                 {"head_dim", a.head_dim, b.head_dim},
-                 {"ffn.width", a.ffn_width, b.ffn_width},
-                 {"matrices in an ffn", a.ffn_matrices, b.ffn_matrices},
-                 {"experts.count", a.experts, b.experts},
-                 {"experts.width", a.expert_width, b.expert_width}};
+    } sizes[] = {
+        {"heads", a.heads, b.heads},
+        {"kv_heads", a.kv_heads, b.kv_heads},
+        {"head_dim", a.head_dim, b.head_dim},
+        {"latent.rank", a.latent_rank, b.latent_rank},
+        {"latent.query_rank", a.latent_columns - a.head_dim, b.latent_columns - b.head_dim},
+        {"latent.plain_dim", a.plain_dim, b.plain_dim},
+        {"latent.value_dim", a.value_dim, b.value_dim},
+        {"ffn.width", a.ffn_width, b.ffn_width},
+        {"matrices in an ffn", a.ffn_matrices, b.ffn_matrices},
+        {"experts.count", a.experts, b.experts},
+        {"experts.width", a.expert_width, b.expert_width}};
     for (const auto& size : sizes) {
       if (size.planned == size.given) continue;
       return differs(absl::StrCat("layers[", layer, "].", size.name), size.planned, size.given);

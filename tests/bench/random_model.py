@@ -1,4 +1,4 @@
-"""Writes a Llama or a Qwen3.5 with random bfloat16 weights, with the shipped model's tokenizer. Standard library only.
+"""Writes a Llama, a Qwen3.5 or a DeepSeek V3 with random bfloat16 weights, with the shipped model's tokenizer. Standard library only.
 
 write(FOLDER, layers=..., hidden=..., heads=..., kv_heads=..., ffn=..., context=...) -> bytes of weights
 `vocabulary`: more tokens than the shipped tokenizer has; the others get made-up texts, which no text becomes.
@@ -6,6 +6,7 @@ write(FOLDER, layers=..., hidden=..., heads=..., kv_heads=..., ffn=..., context=
 `zeros`: weights of zero instead, which are written in no time and take no room where the file system keeps holes.
 `delta`: (key heads, value heads, width of each) of gated delta nets: all layers but every fourth one have them, and those
 are Qwen3.5's; `head_dim`: where it is not hidden / heads.
+`latent`: (rank, rotated, plain, value, query rank) of DeepSeek V3's latent attention; its layers are dense here.
 """
 
 import array
@@ -73,6 +74,19 @@ def delta_shapes(hidden, key_heads, value_heads, width):
             "linear_attn.out_proj": (hidden, value_heads * width)}
 
 
+def latent_shapes(hidden, heads, rank, rotated, plain, value, query_rank):
+    return {"self_attn.q_a_proj": (query_rank, hidden), "self_attn.q_a_layernorm": (query_rank,),
+            "self_attn.q_b_proj": (heads * (plain + rotated), query_rank),
+            "self_attn.kv_a_proj_with_mqa": (rank + rotated, hidden), "self_attn.kv_a_layernorm": (rank,),
+            "self_attn.kv_b_proj": (heads * (plain + value), rank), "self_attn.o_proj": (hidden, heads * value)}
+
+
+def latent_config(layers, rank, rotated, plain, value, query_rank):
+    return {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "kv_lora_rank": rank,
+            "qk_rope_head_dim": rotated, "qk_nope_head_dim": plain, "v_head_dim": value, "q_lora_rank": query_rank,
+            "first_k_dense_replace": layers, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
+
+
 def hybrid_config(delta):
     key_heads, value_heads, width = delta
     return {"architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "full_attention_interval": 4,
@@ -82,14 +96,14 @@ def hybrid_config(delta):
 
 
 def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None, seed=1, tied=False, files=1,
-          zeros=False, delta=None, head_dim=None):
+          zeros=False, delta=None, head_dim=None, latent=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((SHIPPED / "config.json").read_text())
     head_dim = head_dim or hidden // heads
-    if delta is not None:
+    if delta is not None or latent is not None:
         config = {key: config[key] for key in ("vocab_size", "bos_token_id", "eos_token_id", "torch_dtype")}
-        config.update(hybrid_config(delta), hidden_act="silu")
+        config.update(hybrid_config(delta) if latent is None else latent_config(layers, *latent), hidden_act="silu")
     config.update(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, head_dim=head_dim,
                   num_key_value_heads=kv_heads, intermediate_size=ffn, max_position_embeddings=context,
                   tie_word_embeddings=tied, vocab_size=vocabulary or config["vocab_size"])
@@ -106,7 +120,8 @@ def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None
     for i in range(layers):
         at = f"model.layers.{i}."
         attends = delta is None or i % 4 == 3
-        mixer = (attention_shapes(hidden, heads, kv_heads, head_dim, gated=delta is not None) if attends
+        mixer = (latent_shapes(hidden, heads, *latent) if latent is not None
+                 else attention_shapes(hidden, heads, kv_heads, head_dim, gated=delta is not None) if attends
                  else delta_shapes(hidden, *delta))
         shapes.update({
             at + "input_layernorm.weight": (hidden,), at + "post_attention_layernorm.weight": (hidden,),

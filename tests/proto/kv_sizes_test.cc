@@ -173,5 +173,17 @@ TEST_CASE(
   CHECK_FALSE(MaySaveWindows({16, 0, 4096, 8, 256}));
 }
 
+TEST_CASE("a latent is kept once for all heads, on every rank of a stage") {
+  v1::Model model = Layers(61, 61, 0, 8, 1);
+  v1::Attention& attention = *model.mutable_kinds(0)->mutable_attention();
+  attention.set_head_dim(576);
+  attention.mutable_rope()->set_rotary_dim(64);
+  attention.mutable_latent()->set_rank(512);
+  v1::WorkerShare share = Whole(model, 0, 61);
+  CHECK(BlockBytesOf(model, share, 2, 1, false).common == 576 * 61 * 2);
+  share.mutable_kinds(0)->mutable_query_heads()->set_end(3);
+  CHECK(BlockBytesOf(model, share, 2, 16, false).common == 16 * 576 * 61 * 2);
+}
+
 }  // namespace
 }  // namespace tessera

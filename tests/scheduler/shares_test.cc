@@ -129,7 +129,14 @@ TEST_CASE("a plan that leaves a rank without experts is refused") {
 }
 
 TEST_CASE("an uneven cut covers all once, and the cost model counts what workers hold") {
-  for (const v1::Model& model : {Model(32, 8, 0), Model(12, 2, 0), Model(16, 8, 8)}) {
+  v1::Model latent = Model(16, 1, 0);
+  v1::Attention& attention = *latent.mutable_kinds(0)->mutable_attention();
+  attention.set_head_dim(576);
+  attention.mutable_rope()->set_rotary_dim(64);
+  attention.mutable_latent()->set_rank(512);
+  attention.mutable_latent()->set_plain_dim(128);
+  attention.mutable_latent()->set_value_dim(128);
+  for (const v1::Model& model : {Model(32, 8, 0), Model(12, 2, 0), Model(16, 8, 8), latent}) {
     for (const v1::DataType weights : {v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
       const absl::StatusOr<ModelShape> shape = MakeModelShape(model, weights);
       REQUIRE(shape.ok());
@@ -157,8 +164,12 @@ TEST_CASE("an uneven cut covers all once, and the cost model counts what workers
         for (size_t rank = 0; rank < shares.size(); ++rank) {
           const LayerPart held = PartOf(shares[rank].kinds(0)), said = counted[rank].kinds[0];
           CHECK(held.kv_heads == said.kv_heads);
-          if (width <= model.kinds(0).attention().kv_heads())
+          // Heads that read one latent are dealt out as kv heads are.
+          const v1::Attention& attends = model.kinds(0).attention();
+          if (attends.has_latent() || width <= attends.kv_heads())
             CHECK(held.query_heads == said.query_heads);
+          if (attends.has_latent() && fractions[0] == 0.64)
+            CHECK(held.query_heads == (rank == 0 ? 10 : 6));
           CHECK(held.ffn_columns == said.ffn_columns);
           CHECK(held.experts == said.experts);
           CHECK(Size(shares[rank].vocabulary_rows()) == counted[rank].vocabulary_rows);

@@ -11,6 +11,7 @@
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_forward.h"
 #include "worker/model/model_rope.h"
@@ -41,6 +42,16 @@ absl::Status CheckOptions(const ModelOptions& options) {
                                              "; use float32, float16 or bfloat16"));
   }
   return absl::OkStatus();
+}
+
+// GPUs attend to latents by their plain kernel, and multiply the matrices of heads one by one.
+void LogPlainLatents(const v1::Model& model, const kernels::Device& device) {
+  const bool latent = std::any_of(model.kinds().begin(), model.kinds().end(),
+                                  [](const auto& kind) { return kind.attention().has_latent(); });
+  if (!latent || device.host_reads_memory()) return;
+  Logger("worker").info(
+      "attention to latents (MLA) runs on this device's plain kernels: slower than that of models "
+      "with keys and values of each head");
 }
 
 // `values` is as long as the view.
@@ -121,7 +132,9 @@ class Transformer : public Model {
         return view;
       };
       const TensorView keys = plane();
-      kv_.push_back({.keys = keys, .values = plane()});
+      // A latent is key and value.
+      const bool one = ShapeOfLayer(layer).kv_planes == 1;
+      kv_.push_back({.keys = keys, .values = one ? keys : plane()});
     }
     return AllocateAttentionWorkspace(block_tokens);
   }
@@ -226,7 +239,8 @@ class Transformer : public Model {
   }
   // Keys, or values, of one block in one layer.
   int64_t PlaneBytes(int64_t index, int64_t block_tokens) const {
-    return KvElementsPerToken(ShapeOfLayer(index), PartOfLayer(index)) / 2 * block_tokens *
+    const LayerShape shape = ShapeOfLayer(index);
+    return KvElementsPerToken(shape, PartOfLayer(index)) / shape.kv_planes * block_tokens *
            kernels::SizeInBytes(options_.kv_dtype);
   }
 
@@ -343,6 +357,7 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(
       std::make_unique<Transformer>(options, *std::move(weights), *std::move(buffers), &device);
   const absl::Status prepared = model->Prepare();
   if (!prepared.ok()) return prepared;
+  LogPlainLatents(options.model, device);
   return model;
 }
 

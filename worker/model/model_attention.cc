@@ -29,6 +29,14 @@ TensorView Flat(const TensorView& heads) {
   return view;
 }
 
+// Columns [first, first + width) of the rows that heads have, each a row of its own.
+TensorView HeadRows(const TensorView& heads, int64_t first, int64_t width) {
+  TensorView view(heads.data + first * SizeInBytes(heads.dtype), heads.dtype,
+                  {heads.rows() * heads.shape[1], width});
+  view.row_stride = heads.shape[2];
+  return view;
+}
+
 // A norm of q and k that Ops::PrepareAttention does.
 bool IsPreparedNorm(const v1::Model& model, const v1::Attention& attention) {
   return attention.qk_norm() && model.norm() == v1::NORM_KIND_RMS && !attention.qk_norm_by_head() &&
@@ -71,6 +79,7 @@ absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const R
   absl::Status status = BeginBlock(attention.norms, PendingBefore(index), rows, stream, &in);
   if (!status.ok()) return status;
 
+  if (Kind(index).attention().has_latent()) return WriteLatent(index, step, in, stream);
   const Projections projected = ProjectionsOf(index, tokens);
   status = Linear(attention.qkv.matrix, attention.qkv.bias, in, projected.all, stream);
   return status.ok() ? PrepareAttention(index, step, projected, stream) : status;
@@ -184,6 +193,7 @@ absl::Status ForwardPass::NormFullWidth(int64_t index, const Projections& projec
 absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
                                  TensorView* attended) {
   const v1::Attention& attention = Kind(index).attention();
+  if (attention.has_latent()) return AttendLatent(index, step, stream, attended);
   const int64_t d = attention.head_dim();
   const double scale =
       attention.scale() != 0 ? attention.scale() : 1.0 / std::sqrt(static_cast<double>(d));
@@ -211,6 +221,103 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
   return ops_.GatedActivate(
       {.out = *attended, .gate_up = projected.gated, .kind = kernels::Activation::kSigmoid},
       stream);
+}
+
+ForwardPass::LatentRows ForwardPass::LatentRowsOf(int64_t index, int64_t tokens) const {
+  const LayerShape shape = ShapeOf(model_, Kind(index));
+  const int64_t heads = PartOf(Held(index)).query_heads, d = shape.head_dim;
+  const auto rows = [this](int64_t first, int64_t count, int64_t columns) {
+    TensorView all = buffers_.wide;
+    all.data += first * SizeInBytes(all.dtype);
+    return Matrix(all, count, columns);
+  };
+  const int64_t behind = tokens * heads * d;
+  const int64_t queries = behind + tokens * shape.latent_columns;
+  return {.in = rows(behind, tokens, shape.latent_columns),
+          .queries = rows(queries, tokens, heads * shape.query_dim),
+          .absorbed = Heads(rows(0, tokens, heads * d), 0, heads, d),
+          .read = Heads(rows(behind, tokens, heads * d), 0, heads, d)};
+}
+
+absl::Status ForwardPass::WriteLatent(int64_t index, const StepInputs& step, const TensorView& in,
+                                      kernels::Stream& stream) {
+  const AttentionWeights& weights = weights_.layers[index].attention;
+  const LayerShape shape = ShapeOf(model_, Kind(index));
+  const LatentRows rows = LatentRowsOf(index, in.rows());
+  const auto columns = [&rows](int64_t first, int64_t width) {
+    return Flat(Heads(rows.in, first, 1, width));
+  };
+  const auto norm = [&](const NormWeights& with, const TensorView& of) {
+    const double epsilon = Kind(index).attention().latent().norm_epsilon();
+    return ops_.RmsNorm(
+        {.out = of, .in = of, .weight = with.weight, .epsilon = static_cast<float>(epsilon)},
+        stream);
+  };
+  const int64_t rotated = shape.head_dim - shape.latent_rank;
+  absl::Status status =
+      Linear(weights.latent_in.matrix, weights.latent_in.bias, in, rows.in, stream);
+  if (status.ok()) status = norm(weights.latent_norm, columns(rotated, shape.latent_rank));
+  TensorView query_in = in;
+  if (status.ok() && shape.latent_columns > shape.head_dim) {
+    query_in = columns(shape.head_dim, shape.query_inputs);
+    status = norm(weights.query_norm, query_in);
+  }
+  if (status.ok()) status = ProjectQueries(index, rows, query_in, stream);
+  const TensorView key = Heads(rows.in, 0, 1, shape.head_dim);
+  const int rope = ropes_.of_kind[KindIndexOf(model_, share_.layers().begin() + index)];
+  if (status.ok()) {
+    status = ops_.Rope(
+        {.q = rows.absorbed, .k = key, .cos_sin = buffers_.ropes[rope].cos_sin.Rows(in.rows())},
+        stream);
+  }
+  if (!status.ok()) return status;
+  return ops_.KvWrite(
+      {.cache = kv_[index], .k = key, .v = key, .slots = BlocksOf(index, step).slots}, stream);
+}
+
+absl::Status ForwardPass::ProjectQueries(int64_t index, const LatentRows& rows,
+                                         const TensorView& query_in, kernels::Stream& stream) {
+  const AttentionWeights& weights = weights_.layers[index].attention;
+  const LayerShape shape = ShapeOf(model_, Kind(index));
+  const int64_t heads = rows.absorbed.shape[1], rotated = shape.head_dim - shape.latent_rank;
+  const TensorView of_heads = Heads(rows.queries, 0, heads, shape.query_dim);
+  absl::Status status =
+      Linear(weights.query.matrix, weights.query.bias, query_in, rows.queries, stream);
+  if (status.ok()) {
+    status = ops_.GatherRows({.out = HeadRows(rows.absorbed, 0, rotated),
+                              .in = HeadRows(of_heads, shape.plain_dim, rotated),
+                              .rows = buffers_.own_numbers.Rows(query_in.rows() * heads)},
+                             stream);
+  }
+  if (!status.ok()) return status;
+  return HeadLinear(weights.head_queries, HeadRows(of_heads, 0, shape.plain_dim),
+                    HeadRows(rows.absorbed, rotated, shape.latent_rank), stream);
+}
+
+absl::Status ForwardPass::AttendLatent(int64_t index, const StepInputs& step,
+                                       kernels::Stream& stream, TensorView* attended) {
+  const LayerShape shape = ShapeOf(model_, Kind(index));
+  const int64_t tokens = step.token_ids.rows(), rotated = shape.head_dim - shape.latent_rank;
+  const LatentRows rows = LatentRowsOf(index, tokens);
+  const int64_t heads = rows.absorbed.shape[1];
+  const absl::Status status =
+      ops_.Attention({.out = rows.read,
+                      .q = rows.absorbed,
+                      .cache = kv_[index],
+                      .query_starts = step.query_starts,
+                      .context_lengths = step.context_lengths,
+                      .block_tables = BlocksOf(index, step).tables,
+                      .scale = static_cast<float>(Kind(index).attention().scale()),
+                      .workspace = attention_workspace_,
+                      .products = products_,
+                      .rows_per_sequence = step.rows_per_sequence},
+                     stream);
+  if (!status.ok()) return status;
+  *attended = Matrix(buffers_.inner, tokens, heads * shape.value_dim);
+  // The rotated key's part of what was read is no value.
+  return HeadLinear(
+      weights_.layers[index].attention.head_values, HeadRows(rows.read, rotated, shape.latent_rank),
+      HeadRows(Heads(*attended, 0, heads, shape.value_dim), 0, shape.value_dim), stream);
 }
 
 absl::Status ForwardPass::MixDelta(int64_t index, const StepInputs& step, const Residual& rows,

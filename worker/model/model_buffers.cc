@@ -52,6 +52,12 @@ int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
   for (const LayerWeights& layer : weights.layers) {
     workspace.Add(layer.attention.qkv.matrix, tokens);
     workspace.Add(layer.attention.output.matrix, tokens);
+    workspace.Add(layer.attention.latent_in.matrix, tokens);
+    workspace.Add(layer.attention.query.matrix, tokens);
+    if (!layer.attention.head_queries.empty()) {
+      workspace.Add(layer.attention.head_queries[0], tokens);
+      workspace.Add(layer.attention.head_values[0], tokens);
+    }
     workspace.Add(layer.per_layer.gate.matrix, tokens);
     workspace.Add(layer.per_layer.output.matrix, tokens);
     workspace.Add(layer.delta.in.matrix, tokens);
@@ -92,6 +98,13 @@ SharedSizes SizesOf(const ModelOptions& options, const ModelWeights& weights) {
                                                   layer.attention.output.matrix.spec.in_features));
     }
     add(tokens, layer.attention.qkv.matrix, layer.attention.output.matrix);
+    const auto heads = static_cast<int64_t>(layer.attention.head_queries.size());
+    if (heads > 0) {  // queries of the latent, then what they read or what they are made from
+      const int64_t read = heads * kind.attention().head_dim();
+      const int64_t before = layer.attention.latent_in.matrix.spec.out_features +
+                             layer.attention.query.matrix.spec.out_features;
+      sizes.wide = std::max(sizes.wide, tokens * (read + std::max(read, before)));
+    }
     add(tokens, layer.delta.in.matrix, layer.delta.output.matrix);
     sizes.inner = std::max(sizes.inner, tokens * layer.delta.gates.matrix.spec.out_features);
     if (layer.ffn.has_experts()) {
@@ -124,30 +137,37 @@ void ReserveExperts(int64_t count, int64_t k, int64_t tokens, int64_t hidden, Mo
 }
 
 // What few families need.
-void ReserveFurther(const v1::Model& model, int64_t tokens, ModelBuffers* buffers, Arena* arena) {
-  int64_t ones = 0;
-  bool apart = false, numbers = false;
-  for (const v1::LayerKind& kind : model.kinds()) {
+void ReserveFurther(const ModelOptions& options, ModelBuffers* buffers, Arena* arena) {
+  const v1::Model& model = options.model;
+  const int64_t tokens = options.limits.max_tokens;
+  int64_t ones = 0, numbers = 0;
+  bool apart = false, scales = false;
+  for (int i = 0; i < model.kinds_size(); ++i) {
+    const v1::LayerKind& kind = model.kinds(i);
     const v1::Attention& attention = kind.attention();
+    if (attention.has_latent()) {
+      numbers = std::max(numbers, tokens * PartOf(options.share.kinds(i)).query_heads);
+    }
     if (attention.value_norm() || attention.qk_norm_without_weights()) {
       ones = std::max<int64_t>(ones, attention.head_dim());
     }
     apart = apart || kind.ffn().normed_apart();
-    numbers = numbers || kind.ffn().experts().scales_input();
+    scales = scales || kind.ffn().experts().scales_input();
   }
   const auto reserve = [arena](TensorView* view, DType dtype,
                                std::initializer_list<int64_t> shape) {
     *view = TensorView(nullptr, dtype, shape);
     arena->Reserve(view);
   };
-  if (numbers) ones = std::max(ones, tokens);
+  if (scales) ones = std::max(ones, tokens);
   if (model.per_layer_width() > 0) {
     reserve(&buffers->per_layer, DType::kF32, {tokens, PerLayerColumns(model)});
-    numbers = true;
+    scales = true;
   }
+  if (scales) numbers = std::max(numbers, tokens);
   if (apart) reserve(&buffers->apart, DType::kF32, {tokens, model.hidden()});
   if (ones > 0) reserve(&buffers->ones, DType::kF32, {ones});
-  if (numbers) reserve(&buffers->own_numbers, DType::kI32, {tokens});
+  if (numbers > 0) reserve(&buffers->own_numbers, DType::kI32, {numbers});
 }
 
 // Logits of all ids on rank 0, which holds the first ones; of its own ids on every rank.
@@ -199,7 +219,7 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
   if (HasExperts(model)) {
     ReserveExperts(MaxExperts(model), MaxExpertsPerToken(model), tokens, hidden, &buffers, &arena);
   }
-  ReserveFurther(model, tokens, &buffers, &arena);
+  ReserveFurther(options, &buffers, &arena);
   if (model.embedding_width() != hidden) {
     reserve(&buffers.narrow, {tokens, model.embedding_width()});
     reserve(&buffers.logit_narrow, {logit_rows, model.embedding_width()});

@@ -42,7 +42,7 @@ struct ModelBuffers {
   kernels::TensorView per_layer;    // [tokens, layers * width] what layers have of a token
   kernels::TensorView apart;        // [tokens, hidden] router's input, then output of experts
   kernels::TensorView ones;         // [elements] 1, for norms without weights and as weights
-  kernels::TensorView own_numbers;  // [tokens] i32: 0, 1, ...
+  kernels::TensorView own_numbers;  // [tokens, or heads of them] i32: 0, 1, ...
 
   kernels::TensorView logit_hidden;  // [logit rows, hidden] of the residual stream
   kernels::TensorView logit_narrow;  // [logit rows, embedding width], where it is not hidden

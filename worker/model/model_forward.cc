@@ -82,6 +82,17 @@ absl::Status ForwardPass::Linear(const kernels::PackedWeights& weights, const Te
                      stream);
 }
 
+absl::Status ForwardPass::HeadLinear(absl::Span<const kernels::PackedWeights> heads,
+                                     const TensorView& in, const TensorView& out,
+                                     kernels::Stream& stream) {
+  return ops_.HeadLinear({.out = out,
+                          .in = in,
+                          .heads = heads,
+                          .workspace = buffers_.workspace,
+                          .products = products_},
+                         stream);
+}
+
 absl::Status ForwardPass::JoinRanks(kernels::Group* group, kernels::Stream& stream) {
   group_ = group;
   vocabulary_parts_.clear();
@@ -418,6 +429,7 @@ absl::Status ForwardPass::Route(int64_t index, const TensorView& in, const Routi
                         .choice_bias = ffn.router_correction,
                         .groups = std::max(1, experts.groups()),
                         .groups_per_row = std::max(1, experts.groups_per_token()),
+                        .groups_by_best = experts.groups_by_best(),
                         .factor = static_cast<float>(FactorOf(experts)),
                         .expert_scales = ffn.expert_scales},
                        stream);

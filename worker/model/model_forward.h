@@ -114,6 +114,21 @@ class ForwardPass {
     kernels::TensorView q, k;
   };
   QkNorms HeadNorms(int64_t index) const;
+  // Latent attention in two halves, as WriteKv and Attend: queries of the latent itself, which is
+  // in the cache in place of keys and values, then values made of what they read there.
+  struct LatentRows {
+    kernels::TensorView in;        // [tokens, columns]: the rotated key, the latent, query's vector
+    kernels::TensorView queries;   // [tokens, heads * query_dim]
+    kernels::TensorView absorbed;  // [tokens, heads, head_dim]: rotated part, then the rest
+    kernels::TensorView read;      // the same shape; in the place of in and queries
+  };
+  LatentRows LatentRowsOf(int64_t index, int64_t tokens) const;
+  absl::Status WriteLatent(int64_t index, const StepInputs& step, const kernels::TensorView& in,
+                           kernels::Stream& stream);
+  absl::Status ProjectQueries(int64_t index, const LatentRows& rows,
+                              const kernels::TensorView& query_in, kernels::Stream& stream);
+  absl::Status AttendLatent(int64_t index, const StepInputs& step, kernels::Stream& stream,
+                            kernels::TensorView* attended);
   // The norm of q and k; over their full width the ranks' squares are summed, for which the memory
   // of block_out is used.
   absl::Status NormHeads(int64_t index, const Projections& projected, kernels::Stream& stream);
@@ -151,6 +166,9 @@ class ForwardPass {
                                 kernels::Stream& stream);
   absl::Status Activate(const v1::Ffn& ffn, const kernels::TensorView& wide,
                         const kernels::TensorView& inner, kernels::Stream& stream);
+  absl::Status HeadLinear(absl::Span<const kernels::PackedWeights> heads,
+                          const kernels::TensorView& in, const kernels::TensorView& out,
+                          kernels::Stream& stream);
   absl::Status Norm(const NormWeights& norm, const kernels::TensorView& in,
                     const kernels::TensorView& residual, const kernels::TensorView& out,
                     kernels::Stream& stream);

@@ -20,6 +20,7 @@
 #include "worker/weights/mapped_rows.h"
 #include "worker/weights/model_share.h"
 #include "worker/weights/plain_rows.h"
+#include "worker/weights/turned_heads.h"
 #include "worker/weights/turned_rows.h"
 #include "worker/weights/weight_formats.h"
 #include "worker/weights/weight_plan.h"
@@ -121,6 +122,13 @@ class ModelPlanner {
       case TensorRole::kAttentionAfterResidual:
         return AddNorm(tensor, &attention.norms.after_residual);
       case TensorRole::kQkv: return AddLinear(tensor, &held, &attention.qkv);
+      case TensorRole::kLatentIn: return AddLinear(tensor, &held, &attention.latent_in);
+      case TensorRole::kLatentNorm: return AddNorm(tensor, &attention.latent_norm);
+      case TensorRole::kQueryNorm: return AddNorm(tensor, &attention.query_norm);
+      case TensorRole::kQuery: return AddLinear(tensor, &held, &attention.query);
+      case TensorRole::kLatentHeads:
+        return AddLatentHeads(tensor.parts[0], KindOf(model_, tensor.layer).attention().latent(),
+                              RangeOf(held.query_heads()), &attention);
       case TensorRole::kSinks: return AddVector(tensor, "", &held, &attention.sinks);
       case TensorRole::kQNorm: return AddVector(tensor, ".weight", &held, &attention.q_norm);
       case TensorRole::kKNorm: return AddVector(tensor, ".weight", &held, &attention.k_norm);
@@ -294,6 +302,43 @@ class ModelPlanner {
       row += slices[i].rows.size();
     }
     return absl::OkStatus();
+  }
+
+  // Of a matrix with rows of each head's key, then of its value, two matrices a head: the first one
+  // turned. Both are elements, whatever the checkpoint has.
+  absl::Status AddLatentHeads(const TensorPart& part, const v1::LatentAttention& latent,
+                              const IndexRange& heads, AttentionWeights* attention) {
+    const int64_t plain = latent.plain_dim(), value = latent.value_dim(), rank = latent.rank();
+    const auto source = Open(part);
+    if (!source.ok()) return source.status();
+    const auto form = ElementsOf(**source, rank);
+    if (!form.ok()) return form.status();
+    const auto turned = TurnHeads(*source, *form, {plain + value, plain}, rank);
+    const auto values = InOrder(*source, {.first = plain, .head = value, .stride = plain + value});
+    attention->head_queries.resize(heads.size());
+    attention->head_values.resize(heads.size());
+    for (int64_t head = heads.begin; head < heads.end; ++head) {
+      const auto index = static_cast<size_t>(head - heads.begin);
+      AddElements({turned, {head * rank, (head + 1) * rank}, {0, plain}}, *form,
+                  &attention->head_queries[index]);
+      AddElements({values, {head * value, (head + 1) * value}, {0, rank}}, *form,
+                  &attention->head_values[index]);
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<RowForm> ElementsOf(const RowSource& source, int64_t columns) {
+    auto form = source.FormOf({0, columns});
+    if (form.ok() && form->is_codes()) form = RowForm{};
+    return form;
+  }
+
+  // A slice as a matrix of its own.
+  void AddElements(const RowSlice& slice, const RowForm& form, kernels::PackedWeights* matrix) {
+    const LinearSpec spec = SpecOf(form, slice.columns.size(), slice.rows.size());
+    plan_.AddMatrix(matrix, spec);
+    plan_.AddRows(matrix, 0, slice, form);
+    NoteDecoded(slice, form, spec);
   }
 
   // Its rows are the outputs.

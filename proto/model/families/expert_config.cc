@@ -52,18 +52,24 @@ void ReadExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::Experts
                                 experts->count(), ")"));
 }
 
-void ReadScoredRouting(ConfigDraft& draft, v1::Experts* experts) {
+void ReadExpertGroups(ConfigDraft& draft, const RoutingDefaults& defaults, v1::Experts* experts) {
   JsonReader& config = draft.config;
-  experts->set_renormalise(config.BoolOr("norm_topk_prob", true));
-  experts->set_factor(config.NumberOr("routed_scaling_factor", 1.0, 0.0, 1e6));
-  const int64_t groups = config.IntegerOr("n_group", 1, 1, kMaxExpertGroups);
-  const int64_t kept = config.IntegerOr("topk_group", 1, 1, kMaxExpertGroups);
+  const int64_t groups = config.IntegerOr("n_group", defaults.groups, 1, kMaxExpertGroups);
+  const int64_t kept =
+      config.IntegerOr("topk_group", defaults.groups_per_token, 1, kMaxExpertGroups);
   if (!config.ok() || groups == 1) return;
   experts->set_groups(groups);
   experts->set_groups_per_token(kept);
   if (absl::Status fits = CheckGroups(*experts); !fits.ok()) {
     config.Fail("n_group", std::string(fits.message()));
   }
+}
+
+void ReadScoredRouting(ConfigDraft& draft, v1::Experts* experts, const RoutingDefaults& defaults) {
+  JsonReader& config = draft.config;
+  experts->set_renormalise(config.BoolOr("norm_topk_prob", true));
+  experts->set_factor(config.NumberOr("routed_scaling_factor", defaults.factor, 0.0, 1e6));
+  ReadExpertGroups(draft, defaults, experts);
 }
 
 v1::LayerKind RoutedLayer(const v1::LayerKind& dense, const v1::Experts& experts,

@@ -21,9 +21,18 @@ struct ExpertDefaults {
 // experts a token than there are.
 void ReadExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::Experts* experts);
 
+// The same of how scores are routed.
+struct RoutingDefaults {
+  double factor = 1;
+  int64_t groups = 1, groups_per_token = 1;
+};
+
 // Groups of experts, the factor on their weights, and norm_topk_prob, as DeepSeek-V3 and its
 // descendants have them.
-void ReadScoredRouting(ConfigDraft& draft, v1::Experts* experts);
+void ReadScoredRouting(ConfigDraft& draft, v1::Experts* experts,
+                       const RoutingDefaults& defaults = {});
+// Groups alone: n_group and topk_group.
+void ReadExpertGroups(ConfigDraft& draft, const RoutingDefaults& defaults, v1::Experts* experts);
 
 // `dense` with routed experts instead of its ffn, and beside them a shared one of that many
 // columns; 0: none.

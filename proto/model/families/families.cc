@@ -7,6 +7,8 @@ namespace tessera {
 // Defined in the file of that name.
 extern const Family kCohere;
 extern const Family kCohere2;
+extern const Family kDeepseekV2;
+extern const Family kDeepseekV3;
 extern const Family kErnie45;
 extern const Family kErnie45Moe;
 extern const Family kExaone4;
@@ -19,12 +21,14 @@ extern const Family kGemma4Unified;
 extern const Family kGemma4Wrapped;
 extern const Family kGlm4;
 extern const Family kGlm4Moe;
+extern const Family kGlm4MoeLite;
 extern const Family kGptNeoX;
 extern const Family kGptOss;
 extern const Family kGranite;
 extern const Family kGraniteMoe;
 extern const Family kHunyuanDense;
 extern const Family kHunyuanMoe;
+extern const Family kKimiK25Wrapped;
 extern const Family kLlama;
 extern const Family kLlama4;
 extern const Family kLlama4Wrapped;
@@ -60,6 +64,8 @@ namespace {
 
 constexpr std::array kFamilies = {&kCohere2,
                                   &kCohere,
+                                  &kDeepseekV2,
+                                  &kDeepseekV3,
                                   &kErnie45,
                                   &kErnie45Moe,
                                   &kExaone4,
@@ -73,11 +79,13 @@ constexpr std::array kFamilies = {&kCohere2,
                                   &kGemma,
                                   &kGlm4,
                                   &kGlm4Moe,
+                                  &kGlm4MoeLite,
                                   &kGptOss,
                                   &kGranite,
                                   &kGraniteMoe,
                                   &kHunyuanDense,
                                   &kHunyuanMoe,
+                                  &kKimiK25Wrapped,
                                   &kLlama4,
                                   &kLlama4Wrapped,
                                   &kLlama,

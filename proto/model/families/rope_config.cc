@@ -76,6 +76,7 @@ void ReadYarn(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
   const double all_dim = scaling.NumberOr("mscale_all_dim", 0, 0, kMaxFactor);
   const double usual = mscale != 0 && all_dim != 0 ? scale(mscale) / scale(all_dim) : scale(1);
   rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 0, kMaxFactor));
+  read->latent_factor = scale(all_dim);
 }
 
 // LongRoPE (arXiv 2402.13753), as Phi-3 writes it.

@@ -11,6 +11,9 @@ namespace tessera {
 struct RopeConfig {
   v1::Rope rope;
   int64_t max_positions = 0;  // in tokens; where the scaling stretches the context, more than given
+  // Yarn's mscale_all_dim, by which latent attention multiplies queries and keys beside
+  // attention_factor.
+  double latent_factor = 1;
 };
 
 // From rope_parameters, or rope_theta and rope_scaling, for heads of `head_dim`. Failures go to

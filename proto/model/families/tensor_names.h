@@ -30,6 +30,13 @@ struct DeltaNames {
   std::string_view output = {};
 };
 
+// Names in latent attention: to the latent and the rotated key, its norm, from it to the keys and
+// values of heads; to the vector that queries are made from, its norm, from it to queries.
+struct LatentNames {
+  std::string_view down = {}, norm = {}, up = {};
+  std::string_view query_down = {}, query_norm = {}, query_up = {};
+};
+
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
   // Prefixes of everything but the head; the first one under which the embedding is found is used:
@@ -50,7 +57,8 @@ struct TensorNames {
   std::string_view qkv = {};  // instead of q, k and v: one matrix of all
   QkvRows qkv_rows = QkvRows::kBlocks;
   std::string_view q_norm = {}, k_norm = {};
-  DeltaNames delta = {};  // of layers with one, instead of those from q on
+  LatentNames latent = {};  // instead of k and v; with a query_rank, of q
+  DeltaNames delta = {};    // of layers with one, instead of those from q on
   std::string_view ffn_norm = {};
   std::string_view ffn_after_norm = {};
   std::string_view gate = {}, up = {}, down = {};

@@ -29,6 +29,8 @@ def checksums(state):
     sums = {}
     for layer in range(len({name.split(".")[2] for name in state if ".layers." in name})):
         prefix = f"model.layers.{layer}."
+        if prefix + "self_attn.kv_b_proj.weight" in state:
+            continue  # latent attention is computed by other matrices than the file's
         stacked = state.get(prefix + "mlp.experts.gate_up_proj")
         if stacked is not None:  # [experts, in, out], gate and up by turns
             for expert, (up, down) in enumerate(zip(

@@ -41,6 +41,7 @@ import dense_variants
 import expert_variants
 import gemma4_variants
 import formats
+import latent_variants
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 16
@@ -285,10 +286,8 @@ VARIANTS = {
     "llama_nf4": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
                          format="bitsandbytes", prompts=SHORT),
 }
-VARIANTS.update(delta_variants.variants(Variant, rope))
-VARIANTS.update(dense_variants.variants(Variant, rope))
-VARIANTS.update(expert_variants.variants(Variant, rope))
-VARIANTS.update(gemma4_variants.variants(Variant, rope))
+for family in (delta_variants, dense_variants, expert_variants, gemma4_variants, latent_variants):
+    VARIANTS.update(family.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
 
 
@@ -331,7 +330,7 @@ def randomise(model, dtype, sharpness, seed):
 
 
 def is_int4(name):
-    return name.endswith("proj.weight") or (".experts." in name and name.endswith(".weight"))
+    return name.endswith(("proj.weight", "mqa.weight")) or ".experts." in name and name.endswith(".weight")
 
 
 def packed(values, order):
@@ -556,8 +555,8 @@ def write(name, variant, model, golden, stored):
     if stored:
         pack_folder(folder, variant, stored)
     if variant.format:
-        sums = formats.checksums(model.state_dict())
-        (folder / "values.json").write_text(json.dumps(sums, indent=1) + "\n")
+        if sums := formats.checksums(model.state_dict()):
+            (folder / "values.json").write_text(json.dumps(sums, indent=1) + "\n")
     path = folder / "config.json"
     config = json.loads(path.read_text())
     if "rms_norm_eps" not in {f.name for f in dataclasses.fields(model.config)}:

@@ -53,8 +53,9 @@ int64_t MaxWidth(const std::string& model) {
   const auto shape = ReadModelFolder(GoldenFolder(model).string());
   REQUIRE(shape.ok());
   const v1::LayerKind& kind = shape->kinds(0);
-  const int64_t heads = kind.has_delta() ? kind.delta().key_heads() : kind.attention().heads();
-  if (kind.ffn().has_experts()) return std::min<int64_t>(heads, kind.ffn().experts().count());
+  int64_t heads = kind.has_delta() ? kind.delta().key_heads() : kind.attention().heads();
+  if (HasExperts(*shape)) heads = std::min(heads, MaxExperts(*shape));
+  if (kind.ffn().has_experts()) return heads;
   if (!KeepsInt4(*shape)) return heads;
   return std::min<int64_t>(heads, kind.ffn().width() / shape->quantization().group_size());
 }
@@ -140,8 +141,8 @@ TEST_CASE("stages and ranks keep windows in blocks of their own, and hold what o
 // A family of each part that attends, or routes, unlike the others.
 TEST_CASE(
     "a golden prompt that one replica computes goes on at another with transformers' tokens") {
-  for (const char* model : {"gemma2", "gemma3", "glm4_moe", "gpt_oss", "llama4", "mistral_window",
-                            "olmo2", "phimoe", "smollm3_window"}) {
+  for (const char* model : {"deepseek_v2", "deepseek_v3", "gemma2", "gemma3", "glm4_moe", "gpt_oss",
+                            "llama4", "mistral_window", "olmo2", "phimoe", "smollm3_window"}) {
     INFO(model);
     const std::string folder = GoldenFolder(model).string();
     ReplicaOptions from, to;
