@@ -59,7 +59,8 @@ PrefixIndex::Nodes::iterator PrefixIndex::FindNode(std::string_view salt, Prefix
   return nodes_.erase(found, found);
 }
 
-PrefixMatch PrefixIndex::Find(std::string_view salt, std::span<const int32_t> tokens) const {
+PrefixMatch PrefixIndex::Find(std::string_view salt, std::span<const int32_t> tokens,
+                              const SnapshotIndex* states) const {
   std::vector<const Node*> path;
   int64_t depth = 0;        // blocks of the longest match
   int64_t with_window = 0;  // of the last nodes of the path, without a gap
@@ -72,9 +73,12 @@ PrefixMatch PrefixIndex::Find(std::string_view salt, std::span<const int32_t> to
     path.push_back(&found->second);
     const auto blocks = static_cast<int64_t>(path.size());
     with_window = path.back()->window_block == BlockTable::kNoBlock ? 0 : with_window + 1;
-    if (window_pool_ == nullptr || with_window >= std::min(seen_blocks_, blocks)) depth = blocks;
+    const bool has_window =
+        window_pool_ == nullptr || with_window >= std::min(seen_blocks_, blocks);
+    if (has_window && (states == nullptr || states->Has(path.back()->id))) depth = blocks;
   }
   PrefixMatch match;
+  match.indexed_blocks = static_cast<int64_t>(path.size());
   const int64_t first_seen = std::max<int64_t>(0, depth - seen_blocks_);
   for (int64_t i = 0; i < depth; ++i) {
     match.blocks.push_back(path[i]->block);
@@ -119,6 +123,7 @@ void PrefixIndex::Erase(int32_t block) {
     EraseWindow(window_block);
     window_pool_->Forget(window_block);
   }
+  if (on_erase_) on_erase_(it->second.id);
   nodes_.erase(it);
   node_of_block_[block] = nodes_.end();
 }

@@ -14,28 +14,33 @@
 // in blocks of a pool of their own, one beside each block of the other layers. A node may have lost
 // its window block; a match ends where the next token finds all of the window that it sees.
 //
+// States: where layers keep a state of a sequence, a match ends at a node that has a snapshot of it
+// (kvcache/snapshot_index.h).
+//
 // Thread rule: one thread (the engine's). Cost: O(tokens) per call. Ownership: borrows the pools,
 // and is their on_evict listener; must not outlive them.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kvcache/block_pool.h"
+#include "kvcache/snapshot_index.h"
 
 namespace tessera::kvcache {
-
-// Place of a block in the tree; 0: before the first block.
-using PrefixNode = uint64_t;
 
 struct PrefixMatch {
   std::vector<int32_t> blocks;  // in order
   PrefixNode node = 0;          // of the last one
   int64_t idle_blocks = 0;      // of these, those that nobody holds
+  // As many as `blocks`, and more where those behind them lack a window or a state.
+  int64_t indexed_blocks = 0;
   // With window blocks: those of the last so many blocks, which the next token sees.
   std::vector<int32_t> window_blocks;
 };
@@ -50,8 +55,10 @@ class PrefixIndex {
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
   // The longest run of indexed blocks at the start of `tokens`. Takes no references: they are the
-  // caller's to take (BlockPool::AddReference) before the next Allocate.
-  PrefixMatch Find(std::string_view salt, std::span<const int32_t> tokens) const;
+  // caller's to take (BlockPool::AddReference) before the next Allocate. `states`: a match ends
+  // where there is one; null: layers keep none.
+  PrefixMatch Find(std::string_view salt, std::span<const int32_t> tokens,
+                   const SnapshotIndex* states = nullptr) const;
 
   // Adds the held `block`, which contains the keys and values of `tokens` (exactly one block's)
   // behind `parent`, and the held `window_block` beside it, if there is one. Where an equal node
@@ -61,6 +68,9 @@ class PrefixIndex {
                     int32_t block, int32_t window_block = BlockTable::kNoBlock);
 
   int64_t size() const { return static_cast<int64_t>(nodes_.size()); }
+
+  // Called with a node that goes.
+  void set_on_erase(std::function<void(PrefixNode)> on_erase) { on_erase_ = std::move(on_erase); }
 
  private:
   struct Node {
@@ -89,6 +99,7 @@ class PrefixIndex {
   Nodes nodes_;
   std::vector<Nodes::iterator> node_of_block_;         // end(): not indexed
   std::vector<Nodes::iterator> node_of_window_block_;  // the same
+  std::function<void(PrefixNode)> on_erase_;           // may be null
   PrefixNode next_id_ = 1;
 };
 

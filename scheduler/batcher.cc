@@ -110,8 +110,8 @@ class StepFiller {
 
   // Rows of `wanted` that the row and logit budgets allow; the row that ends the known tokens needs
   // logits.
-  int64_t WithinBudget(int64_t wanted, bool needs_all_logits) const {
-    const int64_t rows = std::min(wanted, rows_left_);
+  int64_t WithinBudget(int64_t wanted, int64_t chunk_rows, bool needs_all_logits) const {
+    const int64_t rows = std::min({wanted, chunk_rows, rows_left_});
     if (needs_all_logits) return std::min(rows, logits_left_);
     return rows == wanted && logits_left_ == 0 ? rows - 1 : rows;
   }
@@ -149,7 +149,7 @@ class StepFiller {
   void RunRows(size_t i) {
     if (plan_.running_rows[i] < 0) return;
     const RunningSequence& sequence = snapshot_.running[i];
-    int64_t rows = WithinBudget(Remaining(i), sequence.needs_all_logits);
+    int64_t rows = WithinBudget(Remaining(i), sequence.chunk_rows, sequence.needs_all_logits);
     if (rows <= 0) return;
     const int64_t wanted_blocks = Lacks(i, sequence.computed_tokens + rows);
     MakeRoom(i, wanted_blocks);
@@ -208,7 +208,7 @@ class StepFiller {
       const int64_t blocks = Blocks(sequence.known_tokens) -
                              sequence.cached_tokens / limits_.block_tokens +
                              sequence.idle_cached_blocks;
-      const int64_t rows = WithinBudget(remaining, sequence.needs_all_logits);
+      const int64_t rows = WithinBudget(remaining, sequence.chunk_rows, sequence.needs_all_logits);
       if (rows <= 0 || blocks + running > available) return;
       if (!growth) growth.emplace(GrowthOfRunning());
       const bool alone = running == 0 && snapshot_.beside.empty();

@@ -39,6 +39,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -52,6 +53,9 @@ struct BatchLimits {
   int64_t total_blocks = 0;           // of the pool
 };
 
+// Of RunningSequence and WaitingSequence: nothing but the step's limits ends a chunk.
+inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
+
 // A sequence that has been admitted.
 struct RunningSequence {
   // Prompt and output; more than computed_tokens, or as many: then it computes nothing.
@@ -61,7 +65,8 @@ struct RunningSequence {
   int64_t exclusive_blocks = 0;  // of these, held by nobody else: what preempting it gives back
   bool needs_all_logits =
       false;  // each row costs a logit row (prompt logprobs), not just the last one
-  int64_t expected_tokens = 0;  // known ones in the end (answer_lengths.h); 0: no more than now
+  int64_t expected_tokens = 0;    // known ones in the end (answer_lengths.h); 0: no more than now
+  int64_t chunk_rows = kAnyRows;  // that it has in one step at most
 };
 
 // A sequence that has not been admitted, or was preempted.
@@ -70,7 +75,8 @@ struct WaitingSequence {
   int64_t cached_tokens = 0;  // found in the prefix cache: full blocks, fewer than known_tokens
   int64_t idle_cached_blocks = 0;  // of these blocks, those counted in free_blocks
   bool needs_all_logits = false;
-  int64_t expected_tokens = 0;  // as of a running one
+  int64_t expected_tokens = 0;    // as of a running one
+  int64_t chunk_rows = kAnyRows;  // likewise
 };
 
 // A sequence that runs beside those of a step: in another micro-batch, with the same pool.

@@ -185,6 +185,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.setup.clock = NowSeconds;
   service_options.setup.model_folder = options.model_folder;
   service_options.setup.kv_cache_bytes = options.kv_cache_memory_bytes;
+  service_options.setup.state_cache_bytes = worker->state_cache_bytes;
   const auto link_addresses = LinkListenAddresses(options, folder, service_options.incarnation);
   if (!link_addresses.ok()) return link_addresses.status();
   auto links = LinkHub::Start({*link_addresses, token, service_options.incarnation});

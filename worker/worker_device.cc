@@ -15,6 +15,7 @@
 #include "third_party/linux/cpu_share.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_share.h"
+#include "worker/engine/state_cache_size.h"
 
 namespace tessera::worker {
 namespace {
@@ -119,6 +120,9 @@ absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options,
   if (!gpu && ReadCpuShare(made.cores).memory_bytes > 0) {  // else nothing says how much there is
     made.memory_left = [cores = made.cores] { return ReadCpuShare(cores).available_bytes; };
   }
+  int64_t free_bytes = ReadCpuShare(made.cores).available_bytes;
+  if (!gpu) free_bytes = std::min(free_bytes, made.device->memory_bytes());
+  made.state_cache_bytes = StateCacheBytes(options.state_cache_memory_bytes, free_bytes);
   made.info.set_description(made.device->Describe());
   made.info.set_memory_bytes(made.device->memory_bytes());
   made.info.mutable_cores()->Add(made.cores.begin(), made.cores.end());

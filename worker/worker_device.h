@@ -26,10 +26,11 @@ struct WorkerDevice {
   // Bytes that the machine can still give to anybody, for memory that is the host's. Null: the
   // device's own count is all.
   std::function<int64_t()> memory_left;
-  bool has_own_memory = false;  // that the host's is copied to
-  bool memory_is_ours = false;  // its memory serves nothing but this worker
-  kernels::ProbeOptions look;   // of its memory, at the start
-  kernels::ProbeOptions probe;  // of all its rates, where a user asks for a profile
+  int64_t state_cache_bytes = 0;  // of host memory, for states of prompts
+  bool has_own_memory = false;    // that the host's is copied to
+  bool memory_is_ours = false;    // its memory serves nothing but this worker
+  kernels::ProbeOptions look;     // of its memory, at the start
+  kernels::ProbeOptions probe;    // of all its rates, where a user asks for a profile
 };
 
 // OpenGpu, or what stands for it in tests.

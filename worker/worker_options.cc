@@ -88,6 +88,11 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "weights, within --memory and the free memory of control group and machine; on a "
                 "GPU all that weights and steps leave of its share")
       .Size();
+  app.AddOption("--state-cache-memory-bytes", o->state_cache_memory_bytes,
+                "Host memory for states of prompts that begin alike, of models with gated delta "
+                "nets; within --memory of a CPU's worker; 0: none are kept; default: the smaller "
+                "of 4GiB and a tenth of the free memory")
+      .Size();
   app.AddOption("--model-folder", o->model_folder,
                 "Folder of the checkpoint on this machine, the same files as the coordinator's; "
                 "default: the coordinator's path");

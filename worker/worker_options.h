@@ -33,8 +33,9 @@ struct WorkerOptions {
   std::string cpus;            // "0-3,8"; empty: all that affinity and control group allow
   std::string cpu_isa = "auto";
   int64_t memory_bytes = 0;  // 0: what control group and machine allow; of a GPU, the share below
-  double gpu_memory_utilization = 0.9;  // of a GPU's memory, what others use included
-  int64_t kv_cache_memory_bytes = 0;    // 0: half of what is left after weights
+  double gpu_memory_utilization = 0.9;    // of a GPU's memory, what others use included
+  int64_t kv_cache_memory_bytes = 0;      // 0: half of what is left after weights
+  int64_t state_cache_memory_bytes = -1;  // negative: StateCacheBytes (engine/state_cache_size.h)
   std::string model_folder;  // of the checkpoint on this machine; empty: the coordinator's path
   std::string cluster_token_file;
   double drain_seconds = 30;

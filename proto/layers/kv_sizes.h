@@ -53,12 +53,13 @@ int64_t WindowBlocksFor(int64_t sequences, const KvLimits& limits);
 // Blocks of the two pools, and seats.
 struct KvBlocks {
   // All blocks common where no others are given.
-  KvBlocks(int64_t common, int64_t window = 0, int64_t seats = 0)
-      : common(common), window(window), seats(seats) {}
+  KvBlocks(int64_t common, int64_t window = 0, int64_t seats = 0, int64_t snapshots = 0)
+      : common(common), window(window), seats(seats), snapshots(snapshots) {}
 
   int64_t common;
   int64_t window;
   int64_t seats;
+  int64_t snapshots;  // of seats, kept in host memory beside the pool
 
   bool operator==(const KvBlocks&) const = default;
 };

@@ -282,6 +282,20 @@ TEST_CASE("a prompt whose every row needs logits is cut to the logit rows that a
   CHECK(plan.running_rows == std::vector<int32_t>{1, 3});
 }
 
+TEST_CASE("a chunk that is to end somewhere leaves the step's other rows to those behind it") {
+  BatchLimits limits = Limits(64, 4, 100);
+  std::vector<RunningSequence> running(2);
+  running[0] = {.known_tokens = 50, .chunk_rows = 24};
+  running[1] = {.known_tokens = 20};
+  std::vector<WaitingSequence> waiting(2);
+  waiting[0] = {.known_tokens = 30, .cached_tokens = 16, .chunk_rows = 8};
+  waiting[1] = {.known_tokens = 90};
+  StepPlan plan;
+  PlanStep(limits, {running, waiting, 90}, &plan);
+  CHECK(plan.running_rows == std::vector<int32_t>{24, 20});
+  CHECK(plan.admitted_rows == std::vector<int32_t>{8, 12});
+}
+
 TEST_CASE("a micro-batch has its part of the sequences and all rows of a step") {
   const BatchLimits own = LimitsOfMicroBatch(Limits(64, 10, 100), 3);
   CHECK(own.max_sequences == 4);

@@ -116,6 +116,11 @@ absl::Status CheckBans(const v1::Submit& submit, int64_t vocabulary) {
   return status;
 }
 
+// Blocks are of no use without the states that go with them.
+bool SharesPrompts(const EngineOptions& options) {
+  return options.seats == 0 || options.snapshots > 0;
+}
+
 // Where the submission's blocks may be shared, and under which salt.
 void SetSharing(const EngineOptions& options, Submission* submission) {
   const v1::Submit& request = submission->request;
@@ -125,7 +130,7 @@ void SetSharing(const EngineOptions& options, Submission* submission) {
     submission->salt = std::move(sharing.salt);
     submission->indexed_tokens = sharing.indexed_tokens;
     submission->counts_as_cache = true;
-  } else if (request.choice_count() > 1 && options.seats == 0) {
+  } else if (request.choice_count() > 1 && SharesPrompts(options)) {
     // Between its own choices only: their prompts are the same, so are their rotations.
     submission->salt = StrCat("s", submission->arrival);
     submission->indexed_tokens = submission->prompt_tokens;
@@ -150,7 +155,7 @@ Sharing SharingOf(const EngineOptions& options, int64_t prompt_tokens,
   const int64_t original = options.dynamic_rope_original_tokens;
   int64_t shareable = std::numeric_limits<int64_t>::max();
   if (original > 0) shareable = prompt_tokens > original ? 0 : original;
-  if (!options.prefix_cache || shareable == 0 || options.seats > 0) return {};
+  if (!options.prefix_cache || shareable == 0 || !SharesPrompts(options)) return {};
   // Blocks that were rounded on their way are not those of a prompt that was computed here.
   const bool rounded = codec != v1::KV_CODEC_UNSPECIFIED && codec != v1::KV_CODEC_RAW;
   return {shareable, StrCat(rounded ? v1::KvCodec_Name(codec) : "", "c", cache_salt)};

@@ -32,9 +32,12 @@ struct EngineOptions {
   int64_t max_waiting = 1024;        // submissions queued; more are refused
   bool prefix_cache = true;
   WindowLimits window;
-  // Where layers keep a state of each sequence (proto/layers/kv_sizes.h); 0: none does. Nothing of
-  // a prompt is shared then: blocks without the state that goes with them are of no use.
+  // Where layers keep a state of each sequence (proto/layers/kv_sizes.h); 0: none does.
   int64_t seats = 0;
+  // Of these states, as many as may be kept for later prompts (kvcache/snapshot_index.h). 0:
+  // nothing of a prompt is shared where layers keep states, because blocks are of no use without
+  // the state behind them.
+  int64_t snapshots = 0;
   // Models with dynamic rope scaling: length up to which a token's rotation does not depend on the
   // length of its sequence, so that blocks may be shared; 0: the model has no such scaling.
   int64_t dynamic_rope_original_tokens = 0;

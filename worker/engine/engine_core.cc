@@ -20,10 +20,11 @@ StepLimits EngineCore::LimitsOf(const EngineOptions& options) {
 
 EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor)
     : options_(options),
-      memory_(options.limits, options.window, options.seats),
+      memory_(options.limits, options.window, options.seats, options.snapshots),
       hand_over_(options, &table_, &memory_),
       table_(executor->lanes()),
       builder_(options, &table_, &memory_, &load_),
+      states_(&memory_),
       executor_(std::move(executor)) {
   for (int i = 0; i < executor_->lanes(); ++i) {
     lanes_.emplace_back(LimitsOf(options), executor_->runs_ahead() ? 2 : 1);

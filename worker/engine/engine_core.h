@@ -45,6 +45,7 @@
 #include "worker/engine/kv_memory.h"
 #include "worker/engine/kv_mover.h"
 #include "worker/engine/sequence_table.h"
+#include "worker/engine/state_keeper.h"
 #include "worker/engine/step_builder.h"
 #include "worker/engine/token_events.h"
 #include "worker/model/model.h"
@@ -155,6 +156,7 @@ class EngineCore {
   HandOver hand_over_;
   SequenceTable table_;  // goes before the memory of its blocks and the mover they are sent by
   StepBuilder builder_;
+  const StateKeeper states_;
 
   std::deque<Lane> lanes_;
   std::deque<int> in_flight_;    // a lane for each step, by when it began

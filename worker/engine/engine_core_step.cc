@@ -230,7 +230,7 @@ void EngineCore::Distribute(EngineStep& step, double now_seconds, Events* events
         std::move(outcome_.scores[i]));
   }
   uint64_t prompt_tokens = 0;
-  for (const Scheduled& s : step.scheduled) {
+  for (Scheduled& s : step.scheduled) {
     Sequence* sequence = s.sequence;
     Submission* submission = sequence->submission.get();
     const int64_t before = sequence->computed_tokens;
@@ -238,6 +238,7 @@ void EngineCore::Distribute(EngineStep& step, double now_seconds, Events* events
     const int64_t end = std::min(sequence->computed_tokens, submission->prompt_tokens);
     prompt_tokens += std::max<int64_t>(0, end - before);
     memory_.Index(sequence);
+    states_.Keep(&s);
     memory_.FreeBehindWindow(sequence);
     if (sequence->computed_tokens >= submission->prompt_tokens) table_.ReleaseHeld(submission);
   }

@@ -1,8 +1,6 @@
 #include "worker/engine/engine_setup.h"
 
 #include <algorithm>
-#include <cctype>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
@@ -12,6 +10,8 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/engine/kv_pool.h"
+#include "worker/engine/ready_report.h"
+#include "worker/engine/state_cache_size.h"
 #include "worker/formation/group_executor.h"
 #include "worker/model/model_dtypes.h"
 #include "worker/step/local_executor.h"
@@ -23,16 +23,6 @@ namespace tessera::worker {
 namespace {
 
 using kernels::DType;
-
-v1::DataType ToProto(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return v1::DATA_TYPE_FLOAT32;
-    case DType::kF16: return v1::DATA_TYPE_FLOAT16;
-    case DType::kBF16: return v1::DATA_TYPE_BFLOAT16;
-    case DType::kI8: return v1::DATA_TYPE_INT8;
-    default: return v1::DATA_TYPE_UNSPECIFIED;
-  }
-}
 
 // Seconds of each part of Configure; what is not named goes to the part it follows.
 class PhaseTimer {
@@ -159,7 +149,9 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
         share->model->activation_bytes() + share->model->waiting_weight_bytes();
     const int64_t free =
         setup.memory_left ? setup.memory_left() - promised : std::numeric_limits<int64_t>::max();
-    bytes = KvPoolBytes(std::min(left, free), block, KvLimitsOf(model.model, options),
+    const bool shares = block.seat > 0 && setup.device->host_reads_memory();
+    const int64_t states = shares ? setup.state_cache_bytes : 0;
+    bytes = KvPoolBytes(std::min(left, free) - states, block, KvLimitsOf(model.model, options),
                         setup.pool_takes_rest);
   }
   absl::Status fits =
@@ -173,65 +165,6 @@ absl::Status AllocateKv(const v1::ConfigureRequest& request, const SetupOptions&
   if (!memory.ok()) return memory.status();
   share->kv_memory = *std::move(memory);
   return absl::OkStatus();
-}
-
-void Describe(const SetupOptions& setup, const ModelOptions& model, const EngineOptions& options,
-              const LoadedShare& share, int64_t staging_bytes, v1::WorkerReady* ready) {
-  ready->set_device(setup.device->Describe());
-  ready->set_kernel_path(setup.kernel_path);
-  ready->set_weight_dtype(ToProto(model.weight_dtype));
-  ready->set_kv_dtype(ToProto(model.kv_dtype));
-  ready->set_weight_bytes(share.model->weight_bytes());
-  ready->set_activation_bytes(share.model->activation_bytes() + staging_bytes);
-  ready->set_kv_pool_bytes(share.kv_memory.size_bytes());
-  ready->set_kv_blocks(static_cast<int32_t>(options.limits.total_blocks));
-  ready->set_block_tokens(static_cast<int32_t>(options.limits.block_tokens));
-}
-
-// As --dtype spells it.
-std::string TypeName(v1::DataType type) {
-  constexpr std::string_view kPrefix = "DATA_TYPE_";
-  std::string name = v1::DataType_Name(type);
-  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return name;
-}
-
-// "0.32": hundredths are what a reader of the log compares.
-std::string Rounded(double seconds) {
-  char text[32];
-  snprintf(text, sizeof text, "%.2f", seconds);
-  return text;
-}
-
-void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
-              const v1::WorkerReady& ready) {
-  std::string phases;
-  double seconds = 0;
-  for (const v1::StartupPhase& phase : ready.startup()) {
-    phases += StrCat(phases.empty() ? "" : ", ", phase.name(), " ", Rounded(phase.seconds()), " s");
-    seconds += phase.seconds();
-  }
-  std::string windows;
-  if (options.window.tokens > 0) {
-    windows = StrCat(" and ", options.window.total_blocks, " of the layers with a window of ",
-                     options.window.tokens, " tokens");
-  }
-  if (options.seats > 0) windows += StrCat(" and states of ", options.seats, " sequences");
-  Logger("worker").info(
-      "ready for replica {} of {}, layers {} to {}: weights {} {} bytes, KV {} {} blocks{} of {} "
-      "tokens ({} bytes), steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
-      request.replica(), request.model().name(), request.share().layers().begin(),
-      request.share().layers().end() - 1, TypeName(ready.weight_dtype()), ready.weight_bytes(),
-      TypeName(ready.kv_dtype()), ready.kv_blocks(), windows, ready.block_tokens(),
-      ready.kv_pool_bytes(), options.limits.max_batched_tokens, options.limits.max_sequences,
-      options.max_model_len_tokens, seconds, phases);
-  if (options.limits.total_blocks * options.limits.block_tokens < options.max_model_len_tokens) {
-    Logger("worker").warn("the KV pool holds {} tokens, less than one sequence of the context's {}",
-                          options.limits.total_blocks * options.limits.block_tokens,
-                          options.max_model_len_tokens);
-  }
 }
 
 }  // namespace
@@ -330,7 +263,9 @@ class Setup {
     if (!status.ok()) return status;
     timer_.End();
     if (!std::exchange(share_->packs, true)) share_->model->PackWeights();
-    Describe(setup_, model_options_, options_, *share_, staging_bytes_, &configured_.ready);
+    configured_.ready.set_kernel_path(setup_.kernel_path);
+    DescribeWorker(*setup_.device, model_options_, options_, *share_, staging_bytes_,
+                   &configured_.ready);
     LogReady(request_, options_, configured_.ready);
     return std::move(configured_);
   }
@@ -349,10 +284,7 @@ class Setup {
                                                   request_.peers_size(),
                                                   " workers, and this one has no links to others"));
     }
-    if (KeepsStates(request_.model())) {
-      options_.seats = options_.limits.max_sequences;
-      LogUncachedPrompts();
-    }
+    if (KeepsStates(request_.model())) options_.seats = options_.limits.max_sequences;
     absl::Status status = CheckStatesStay(request_);
     if (status.ok()) status = CheckAlone(request_);
     if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);
@@ -436,10 +368,33 @@ class Setup {
     return memory->staging_bytes + memory->kept_bytes;
   }
 
+  // States of prompts that this worker can keep; of a CPU worker's memory, what the pool leaves.
+  int64_t OwnSnapshots() const {
+    if (options_.seats == 0) return 0;
+    int64_t bytes = setup_.state_cache_bytes;
+    if (setup_.device->host_reads_memory()) {
+      const Model& model = *share_->model;
+      bytes = std::min(bytes, setup_.device->memory_bytes() - model.weight_bytes() -
+                                  model.activation_bytes() - share_->kv_memory.size_bytes() -
+                                  setup_.kv_staging_bytes);
+    }
+    return SnapshotsIn(bytes, share_->model->SeatBytes());
+  }
+
+  void SetSnapshots(int64_t snapshots) {
+    if (options_.seats == 0) return;
+    options_.snapshots = snapshots;
+    const int64_t bytes = share_->model->SeatBytes();
+    configured_.ready.set_state_cache_bytes(snapshots * bytes);
+    if (bytes > 0) LogStateCache(snapshots, bytes);
+  }
+
   absl::Status SetUpAlone() {
     OpenKvPort(0);
-    auto executor = LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(),
-                                          setup_.device, call_.busy_nanoseconds, Sender());
+    SetSnapshots(OwnSnapshots());
+    auto executor =
+        LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(), setup_.device,
+                              call_.busy_nanoseconds, Sender(), options_.snapshots);
     if (executor.ok() && (*executor)->runs_ahead()) {
       Logger("worker").info("steps: the next one is enqueued while one runs");
     }
@@ -457,22 +412,23 @@ class Setup {
     watch.blocked = [this](const std::string& reason) {
       call_.progress(reason.empty() ? "join" : StrCat("join: ", reason), 0, 0);
     };
-    auto formation = setup_.join(request_, share_->kv_blocks, setup_.formation_times, watch);
+    const KvBlocks own(options_.limits.total_blocks, 0, share_->kv_blocks.seats, OwnSnapshots());
+    auto formation = setup_.join(request_, own, setup_.formation_times, watch);
     if (absl::IsUnavailable(formation.status())) {  // another member ended; it says why itself
       return absl::AbortedError(formation.status().message());
     }
     if (!formation.ok()) return formation.status();
     const FormationPlace& place = (*formation)->place();
-    const KvBlocks kv = (*formation)->kv();
-    options_.limits.total_blocks = kv.common;
-    options_.window.total_blocks = kv.window;
-    LimitSeats(kv.seats);
+    options_.limits.total_blocks = (*formation)->kv().common;
+    LimitSeats((*formation)->kv().seats);
+    SetSnapshots((*formation)->kv().snapshots);
     OpenKvPort(place.self);
     auto stage =
         StageRunner::Create({.limits = model_options_.limits,
                              .sampler = Sampling(),
                              .first = request_.stage() == 0,
                              .samples = place.self == place.sampler,
+                             .snapshots = options_.snapshots,
                              .kv_sender = Sender(),
                              .busy_nanoseconds = call_.busy_nanoseconds},
                             (*formation)->stage_links(), share_->model.get(), setup_.device);

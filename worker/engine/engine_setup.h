@@ -43,6 +43,7 @@ struct SetupOptions {
   Engine::Clock clock;
   int64_t kv_cache_bytes =
       0;  // --kv-cache-memory-bytes, where Configure does not say; 0: see KvPoolBytes (kv_pool.h)
+  int64_t state_cache_bytes = 0;  // of host memory, for states of prompts (state_cache_size.h)
   // Bytes that the machine can still give to anybody, for a pool whose size nobody gave. Null: all.
   std::function<int64_t()> memory_left;
   // The device's memory is nobody else's: such a pool takes all that weights, activations and steps

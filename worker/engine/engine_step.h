@@ -7,9 +7,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "kvcache/snapshot_index.h"
 #include "worker/engine/sequence.h"
 #include "worker/step/kv_push.h"
 #include "worker/step/sampler.h"
+#include "worker/step/state_copy.h"
 #include "worker/step/step_arrays.h"
 #include "worker/step/step_executor.h"
 
@@ -20,6 +22,7 @@ struct EngineStep {
     Sequence* sequence;
     int64_t rows;
     int32_t first_row;
+    kvcache::SnapshotHold save = {};  // where its states behind these rows are kept
   };
   struct Draw {
     Sequence* sequence;
@@ -33,7 +36,9 @@ struct EngineStep {
 
   explicit EngineStep(const StepLimits& limits) : arrays(limits) {}
 
-  StepWork work() const { return {&arrays, sample_requests, score_requests, pushes}; }
+  StepWork work() const {
+    return {&arrays, sample_requests, score_requests, pushes, restores, saves};
+  }
 
   double began_seconds = 0;
   std::vector<Scheduled> scheduled;
@@ -45,6 +50,7 @@ struct EngineStep {
   std::vector<SampleRequest> sample_requests;
   std::vector<ScoreRequest> score_requests;
   std::vector<KvPush> pushes;
+  std::vector<StateCopy> restores, saves;
 };
 
 }  // namespace tessera::worker

@@ -6,18 +6,22 @@
 
 namespace tessera::worker {
 
-KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window, int64_t seats)
+KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window, int64_t seats,
+                   int64_t snapshots)
     : window_tokens_(window.tokens),
       pool_(static_cast<int32_t>(limits.total_blocks), static_cast<int32_t>(limits.block_tokens)),
       window_pool_(static_cast<int32_t>(window.total_blocks),
                    static_cast<int32_t>(limits.block_tokens)),
       has_seats_(seats > 0),
       seat_pool_(static_cast<int32_t>(seats)),
-      index_(&pool_, has_windows() ? &window_pool_ : nullptr, window_tokens_) {}
+      snapshots_(static_cast<int32_t>(snapshots)),
+      index_(&pool_, has_windows() ? &window_pool_ : nullptr, window_tokens_) {
+  index_.set_on_erase([this](kvcache::PrefixNode node) { snapshots_.Erase(node); });
+}
 
 kvcache::PrefixMatch KvMemory::Match(std::string_view salt, std::span<const int32_t> tokens) const {
   if (static_cast<int64_t>(tokens.size()) < block_tokens()) return {};
-  return index_.Find(salt, tokens);
+  return index_.Find(salt, tokens, has_seats_ ? &snapshots_ : nullptr);
 }
 
 kvcache::PrefixMatch KvMemory::Match(const Sequence& sequence) const {

@@ -12,6 +12,7 @@
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
 #include "kvcache/seat_pool.h"
+#include "kvcache/snapshot_index.h"
 #include "scheduler/batcher.h"
 #include "worker/engine/engine_admission.h"
 #include "worker/engine/sequence.h"
@@ -21,14 +22,17 @@ namespace tessera::worker {
 class KvMemory {
  public:
   // Blocks of limits.block_tokens tokens, limits.total_blocks of them; and, where windows are kept
-  // apart, those of `window`. `seats`: 0: layers keep no states.
+  // apart, those of `window`. `seats`: 0: layers keep no states. `snapshots`: states that are kept
+  // for later prompts.
   explicit KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window = {},
-                    int64_t seats = 0);
+                    int64_t seats = 0, int64_t snapshots = 0);
 
   KvPools pools() {
     return {&pool_, has_windows() ? &window_pool_ : nullptr, has_seats_ ? &seat_pool_ : nullptr};
   }
   bool has_windows() const { return window_tokens_ > 0; }
+  bool has_seats() const { return has_seats_; }
+  kvcache::SnapshotIndex& snapshots() { return snapshots_; }
   int64_t block_tokens() const { return pool_.block_tokens(); }
   int64_t total_blocks() const { return pool_.total_blocks(); }
   int64_t free_blocks() const { return pool_.free_blocks(); }
@@ -40,8 +44,8 @@ class KvMemory {
   // Window blocks that a sequence of `tokens` tokens holds at most, beside those of rows in flight.
   int64_t WindowBlocksOf(int64_t tokens) const;
 
-  // The full blocks of `tokens` that stand in the index under `salt`. They are the caller's to take
-  // before anything is allocated.
+  // The full blocks of `tokens` that stand in the index under `salt`; where layers keep states, as
+  // far as there is a snapshot of them. They are the caller's to take before anything is allocated.
   kvcache::PrefixMatch Match(std::string_view salt, std::span<const int32_t> tokens) const;
   // As many of a waiting sequence as it may start from: the last known token is always computed,
   // because its logits are wanted.
@@ -78,6 +82,7 @@ class KvMemory {
   kvcache::BlockPool window_pool_;
   const bool has_seats_;
   kvcache::SeatPool seat_pool_;
+  kvcache::SnapshotIndex snapshots_;
   kvcache::PrefixIndex index_;
 };
 

@@ -6,7 +6,6 @@
 #include "kernels/dtype.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
-#include "third_party/spdlog/log.h"
 
 namespace tessera::worker {
 
@@ -30,12 +29,6 @@ absl::Status CheckStatesStay(const v1::ConfigureRequest& request) {
       "replica ", request.replica(), " is to work with others on a prompt and its answer, ",
       "but model ", request.model().name(), " keeps states of sequences (gated delta nets), ",
       "which are not handed over yet: plan replicas that do both"));
-}
-
-void LogUncachedPrompts() {
-  Logger("worker").info(
-      "prefix cache: off, because layers keep a state of each sequence (gated delta nets), and "
-      "blocks of a prompt are of no use without the state behind them");
 }
 
 KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,

@@ -20,8 +20,6 @@ bool KeepsWindowsApart(const v1::Model& model, const EngineOptions& options);
 
 // Unimplemented where layers keep states and the replica's role needs them handed over.
 absl::Status CheckStatesStay(const v1::ConfigureRequest& request);
-// Says in the log that nothing of a prompt is kept for others.
-void LogUncachedPrompts();
 
 // Bytes of a block of `loaded`, which was loaded with `model`; windows are apart where
 // options.window says so.

@@ -6,8 +6,9 @@
 // index, so blocks are shared without copying. The partial last block is computed again by each
 // choice, in a block of its own, which is why no block is ever written by two sequences. Where the
 // prefix cache is off or may not be used, the index is asked under a salt that only this submission
-// knows. Layers that keep a state of a sequence have it in a seat, which nobody shares: there each
-// choice computes the prompt.
+// knows. Layers that keep a state of a sequence have it in a seat, which nobody shares: a choice
+// gets a copy of what was kept of the prompt's states (kvcache/snapshot_index.h), or computes the
+// prompt where nothing was.
 //
 // Thread rule: plain data of one thread (the engine's).
 #pragma once
@@ -24,6 +25,7 @@
 #include "kvcache/block_pool.h"
 #include "kvcache/prefix_index.h"
 #include "kvcache/seat_pool.h"
+#include "kvcache/snapshot_index.h"
 #include "proto/worker.pb.h"
 #include "third_party/xgrammar/token_grammar.h"
 #include "worker/engine/kv_mover.h"
@@ -83,6 +85,7 @@ struct Submission {
   int32_t cached_tokens = 0;                    // of the choice that computed the prompt
   std::vector<std::unique_ptr<Sequence>> held;  // choices that wait for the prompt, last first
   int32_t open_choices = 0;                     // held ones included
+  kvcache::SnapshotHold prompt_state;           // which they go on from
   bool started = false;                         // one of its choices was admitted
   std::optional<KvHandOver> handed_over;        // of its kv_target; none: not yet
 
@@ -116,6 +119,14 @@ struct KvPools {
   kvcache::SeatPool* seats = nullptr;           // null: layers keep no states
 };
 
+// What is kept of the states of a sequence (worker/engine/state_keeper.h).
+struct SequenceStates {
+  kvcache::SnapshotHold source;  // that its next step restores; none: they are in its seat
+  std::vector<int64_t> stops;    // tokens of the prompt behind which its states are kept, ascending
+  kvcache::PrefixNode kept = 0;  // the last node on its way that they were kept of
+  kvcache::PrefixNode of_answer = 0;  // likewise, behind the prompt
+};
+
 struct Sequence {
   explicit Sequence(const KvPools& pools)
       : blocks(pools.blocks), window_blocks(pools.window_blocks), seat(pools.seats) {}
@@ -133,6 +144,7 @@ struct Sequence {
   // Where its states are, which stand behind computed_tokens. None while it waits, or without
   // states.
   kvcache::Seat seat;
+  SequenceStates states;
   std::unique_ptr<KvSending> sending;  // ends before the blocks return; null: nothing reads them
   int64_t pushed_tokens = 0;           // of kv_target
   kvcache::PrefixNode node = 0;        // of the last indexed block

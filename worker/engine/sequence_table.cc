@@ -23,6 +23,7 @@ void GiveUpKv(Sequence* sequence) {
   sequence->blocks.Clear();
   sequence->window_blocks.Clear();
   sequence->seat.Clear();
+  sequence->states = {};
   sequence->computed_tokens = sequence->indexed_blocks = 0;
   sequence->node = 0;
 }

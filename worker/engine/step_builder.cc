@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 #include <span>
+#include <utility>
 
 namespace tessera::worker {
 namespace {
@@ -24,6 +25,7 @@ StepBuilder::StepBuilder(const EngineOptions& options, SequenceTable* table, KvM
       lane_limits_(scheduler::LimitsOfMicroBatch(options.limits, table->lanes())),
       table_(*table),
       memory_(*memory),
+      states_(memory),
       load_(*load) {}
 
 int64_t StepBuilder::ExpectedTokens(const Sequence& sequence) const {
@@ -57,7 +59,8 @@ void StepBuilder::TakeSnapshots(int lane) {
     running_.push_back({then, ends ? then : sequence->computed_then(),
                         static_cast<int64_t>(sequence->blocks.blocks().size()),
                         scarce ? sequence->blocks.ExclusiveBlocks() : 0,
-                        sequence->submission->NeedsScores(), ExpectedTokens(*sequence)});
+                        sequence->submission->NeedsScores(), ExpectedTokens(*sequence),
+                        StateKeeper::ChunkRows(sequence->states.stops, sequence->computed_then())});
   }
   beside_.clear();
   for (int other = 0; other < table_.lanes(); ++other) {
@@ -70,6 +73,7 @@ void StepBuilder::TakeSnapshots(int lane) {
   }
   waiting_.clear();
   matches_.clear();
+  stops_.clear();
   const auto slots = static_cast<size_t>(
       std::min({int64_t{scheduler::kMaxAdmitted}, memory_.free_seats(),
                 lane_limits_.max_sequences - static_cast<int64_t>(running.size())}));
@@ -82,10 +86,11 @@ void StepBuilder::TakeSnapshots(int lane) {
     }
     matches_.push_back(memory_.Match(*sequence));
     const kvcache::PrefixMatch& match = matches_.back();
-    waiting_.push_back({sequence->known_tokens(),
-                        static_cast<int64_t>(match.blocks.size()) * memory_.block_tokens(),
-                        match.idle_blocks, sequence->submission->NeedsScores(),
-                        ExpectedTokens(*sequence)});
+    const int64_t found = static_cast<int64_t>(match.blocks.size()) * memory_.block_tokens();
+    stops_.push_back(states_.StopsOf(*sequence, match));
+    waiting_.push_back({sequence->known_tokens(), found, match.idle_blocks,
+                        sequence->submission->NeedsScores(), ExpectedTokens(*sequence),
+                        StateKeeper::ChunkRows(stops_.back(), found)});
   }
 }
 
@@ -158,7 +163,7 @@ bool StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, Token
       table_.End(admitted[i], OutgrewPool(), events);
       continue;
     }
-    Admit(lane, admitted[i], matches_[i], now_seconds);
+    Admit(lane, admitted[i], i, now_seconds);
     step->scheduled.push_back({admitted[i], rows, 0});
   }
   std::stable_partition(step->scheduled.begin(), step->scheduled.end(),
@@ -188,9 +193,10 @@ void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {
   }
 }
 
-void StepBuilder::Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match,
-                        double now_seconds) {
+void StepBuilder::Admit(int lane, Sequence* sequence, size_t waiting, double now_seconds) {
+  const kvcache::PrefixMatch& match = matches_[waiting];
   memory_.Adopt(match, sequence);
+  states_.Start(sequence, match, std::move(stops_[waiting]));
   sequence->seat.Take();  // as many as there are seats were shown to the batcher
   const auto found = static_cast<int64_t>(match.blocks.size());
   const int64_t cached = found * memory_.block_tokens();
@@ -222,6 +228,7 @@ void StepBuilder::Fill(EngineStep* step) const {
          &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr,
          sequence.last_draw, sequence.seat.number(), sequence.seat.owner()});
   }
+  states_.AddCopies(step);
   AddLogitRows(step);
   AddRequests(step);
 }

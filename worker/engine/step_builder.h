@@ -19,6 +19,7 @@
 #include "worker/engine/engine_step.h"
 #include "worker/engine/kv_memory.h"
 #include "worker/engine/sequence_table.h"
+#include "worker/engine/state_keeper.h"
 #include "worker/engine/token_events.h"
 
 namespace tessera::worker {
@@ -47,7 +48,7 @@ class StepBuilder {
   int64_t WindowRoom() const;
   bool GrowWindows(int lane, EngineStep* step, TokenEvents* events);
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
-  void Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match, double now_seconds);
+  void Admit(int lane, Sequence* sequence, size_t waiting, double now_seconds);
   static void AddLogitRows(EngineStep* step);
   void AddRequests(EngineStep* step) const;
   void AddMask(Sequence* sequence, std::vector<int32_t>* mask, SampleRequest* sample) const;
@@ -56,6 +57,7 @@ class StepBuilder {
   const scheduler::BatchLimits lane_limits_;
   SequenceTable& table_;
   KvMemory& memory_;
+  const StateKeeper states_;
   v1::EngineLoad& load_;
   scheduler::AnswerLengths answers_;  // that ended by themselves
 
@@ -64,6 +66,7 @@ class StepBuilder {
   std::vector<scheduler::GrowingSequence> beside_;
   std::vector<scheduler::WaitingSequence> waiting_;
   std::vector<kvcache::PrefixMatch> matches_;  // of waiting_
+  std::vector<std::vector<int64_t>> stops_;    // likewise (StateKeeper::StopsOf)
   std::vector<Sequence*> decided_;             // whom the plan names, while it is carried out
   scheduler::StepPlan plan_;
 };

@@ -145,6 +145,16 @@ class Transformer : public Model {
     return BlockBytesOf(options_.model, options_.share, 1, 1, /*windows_apart=*/false).seat;
   }
 
+  std::vector<TensorView> states() const override {
+    std::vector<TensorView> views;
+    for (const LayerStates& layer : states_) {
+      if (layer.delta.empty()) continue;
+      views.push_back(layer.conv);
+      views.push_back(layer.delta);
+    }
+    return views;
+  }
+
   absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream) override {
     joined_ = group != nullptr;
     return pass_.JoinRanks(group, stream);

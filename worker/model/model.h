@@ -75,6 +75,9 @@ class Model {
   virtual int64_t seats() const { return 0; }
   // Bytes of one seat in all layers of this worker.
   virtual int64_t SeatBytes() const { return 0; }
+  // What the layers keep in seats, in their order: f32, dimension 0 is the seat, dense. A seat's
+  // parts have SeatBytes together. Valid until the next AttachKv.
+  virtual std::vector<kernels::TensorView> states() const { return {}; }
   // Bytes of one KV block in all layers of this worker, none of them apart.
   virtual int64_t KvBlockBytes(int64_t block_tokens) const = 0;
   // Cuts `memory`, which has room for these blocks (proto/layers/kv_sizes.h), into one view per

@@ -1,5 +1,6 @@
 #include "worker/step/seat_ledger.h"
 
+#include <algorithm>
 #include <string>
 
 #include "third_party/absl/str_cat.h"
@@ -18,7 +19,7 @@ int32_t FirstOf(const StepArrays& step, int64_t sequence) {
 
 }  // namespace
 
-absl::Status SeatLedger::Check(const StepArrays& step, int64_t sequence) {
+absl::Status SeatLedger::Check(const StepArrays& step, int64_t sequence, bool restored) {
   const int32_t number = step.seats()[static_cast<size_t>(sequence)];
   const auto fail = [&](const std::string& reason) {
     return absl::FailedPreconditionError(
@@ -31,7 +32,7 @@ absl::Status SeatLedger::Check(const StepArrays& step, int64_t sequence) {
   if (seat.step == steps_) return fail("another sequence of the step has it");
   seat.step = steps_;
   const int32_t first = FirstOf(step, sequence);
-  if (first == 0) return absl::OkStatus();
+  if (first == 0 || restored) return absl::OkStatus();
   if (seat.owner != step.seat_owners()[static_cast<size_t>(sequence)]) {
     return fail("the state in it is another sequence's");
   }
@@ -40,12 +41,14 @@ absl::Status SeatLedger::Check(const StepArrays& step, int64_t sequence) {
                      ", the sequence's first row is at ", first));
 }
 
-absl::Status SeatLedger::Advance(const StepArrays& step) {
+absl::Status SeatLedger::Advance(const StepArrays& step, std::span<const StateCopy> restores) {
   if (seats_.empty()) return absl::OkStatus();
   ++steps_;
   for (int64_t i = 0; i < step.sequences(); ++i) {
     if (RowsOf(step, i) == 0) continue;
-    if (absl::Status seat = Check(step, i); !seat.ok()) return seat;
+    const bool restored = std::any_of(restores.begin(), restores.end(),
+                                      [i](const StateCopy& copy) { return copy.sequence == i; });
+    if (absl::Status seat = Check(step, i, restored); !seat.ok()) return seat;
   }
   for (int64_t i = 0; i < step.sequences(); ++i) {
     if (RowsOf(step, i) == 0) continue;

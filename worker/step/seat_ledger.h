@@ -6,9 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "worker/step/state_copy.h"
 #include "worker/step/step_arrays.h"
 
 namespace tessera::worker {
@@ -21,7 +23,9 @@ class SeatLedger {
   // where a sequence has none, one that is not there, one that another sequence of the step has,
   // or, unless it begins at position 0, one that stands elsewhere or belongs to another sequence.
   // A ledger without seats accepts all.
-  absl::Status Advance(const StepArrays& step);
+  // `restores`: sequences whose seats have their states from elsewhere, of the right position
+  // (worker/step/state_store.h).
+  absl::Status Advance(const StepArrays& step, std::span<const StateCopy> restores = {});
 
  private:
   struct Seat {
@@ -30,7 +34,7 @@ class SeatLedger {
     uint64_t step = 0;      // that named it last
   };
 
-  absl::Status Check(const StepArrays& step, int64_t sequence);
+  absl::Status Check(const StepArrays& step, int64_t sequence, bool restored);
 
   std::vector<Seat> seats_;
   uint64_t steps_ = 0;

@@ -29,6 +29,11 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
     if (!sampler.ok()) return sampler.status();
     runner->sampler_ = *std::move(sampler);
   }
+  if (model->seats() > 0) {
+    auto states = StateStore::Create(options.snapshots, model, device);
+    if (!states.ok()) return states.status();
+    runner->states_ = *std::move(states);
+  }
   auto stream = device->CreateStream();
   if (!stream.ok()) return stream.status();
   runner->stream_ = *std::move(stream);
@@ -119,7 +124,7 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
 }
 
 absl::Status StageRunner::RunModel(const StepWork& work) {
-  if (absl::Status seats = seats_.Advance(*work.arrays); !seats.ok()) return seats;
+  if (absl::Status seats = PrepareSeats(work); !seats.ok()) return seats;
   auto inputs = upload_->Copy(*work.arrays, pads_, *stream_);
   if (!inputs.ok()) return inputs.status();
   if (!work.pushes.empty() && options_.kv_sender != nullptr) {
@@ -131,7 +136,16 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
         ops_->FeedTokens({.ids = inputs->token_ids, .drawn = sampler_->drawn()}, *stream_);
     if (!fed.ok()) return fed;
   }
-  return model_->Forward(*inputs, *stream_);
+  absl::Status status = model_->Forward(*inputs, *stream_);
+  if (!status.ok() || states_ == nullptr) return status;
+  return states_->Save(*work.arrays, work.saves, *stream_);
+}
+
+absl::Status StageRunner::PrepareSeats(const StepWork& work) {
+  if (states_ == nullptr) return absl::OkStatus();
+  absl::Status status = states_->Check(*work.arrays, work.restores, work.saves);
+  if (status.ok()) status = seats_.Advance(*work.arrays, work.restores);
+  return status.ok() ? states_->Restore(*work.arrays, work.restores, *stream_) : status;
 }
 
 bool StageRunner::RunsAhead(const StepWork& work) const {

@@ -29,6 +29,7 @@
 #include "worker/model/model.h"
 #include "worker/step/sampler.h"
 #include "worker/step/seat_ledger.h"
+#include "worker/step/state_store.h"
 #include "worker/step/step_executor.h"
 #include "worker/step/step_inputs.h"
 
@@ -66,6 +67,7 @@ struct StageOptions {
   bool samples = false;  // rank 0 of the last stage
   // Longest wait for rows to come or to be taken; a peer that is lost ends it earlier.
   double wait_seconds = 600;
+  int64_t snapshots = 0;  // states of prompts to keep, where the model has seats
   // Takes this worker's part of the steps' pushes. Borrowed; null: there are none.
   KvSender* kv_sender = nullptr;
   // What steps compute, without waits for other workers and without their transfers, is added here.
@@ -110,6 +112,7 @@ class StageRunner {
   absl::Status TakeRows(int64_t rows);
   absl::Status HandOn(int64_t rows);
   absl::Status RunModel(const StepWork& work);
+  absl::Status PrepareSeats(const StepWork& work);
   absl::Status Sample(const StepWork& work, StepOutcome* outcome);
   // Final rows of the samples that want theirs, after the stream is done.
   absl::Status ReadFinalRows(const StepWork& work, StepOutcome* outcome);
@@ -130,6 +133,7 @@ class StageRunner {
   kernels::RepeatingStream* repeating_ = nullptr;  // the stream, or null: it keeps no step
   bool pads_ = false;  // steps of single tokens, so that few are distinct
   std::unique_ptr<StepUpload> upload_;
+  std::unique_ptr<StateStore> states_;       // null: the model has no seats
   std::unique_ptr<Sampler> sampler_;         // null: another worker samples
   std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
   std::chrono::nanoseconds link_time_{0};    // of this step: rows from and to other stages

@@ -17,6 +17,7 @@
 #include "proto/worker.pb.h"
 #include "worker/step/kv_push.h"
 #include "worker/step/sampler.h"
+#include "worker/step/state_copy.h"
 #include "worker/step/step_arrays.h"
 
 namespace tessera::worker {
@@ -27,6 +28,8 @@ struct StepWork {
   std::span<const SampleRequest> samples;
   std::span<const ScoreRequest> scores;
   std::span<const KvPush> pushes = {};
+  std::span<const StateCopy> restores = {};  // before the first layer, in this order
+  std::span<const StateCopy> saves = {};     // behind the last one
 };
 
 // One entry per request.

@@ -19,6 +19,26 @@ std::span<const int32_t> Read(const Field& field) {
   return {field.data(), static_cast<size_t>(field.size())};
 }
 
+using States = google::protobuf::RepeatedPtrField<v1::StateCopy>;
+
+void WriteStates(std::span<const StateCopy> copies, States* field) {
+  field->Clear();
+  for (const StateCopy& copy : copies) {
+    v1::StateCopy* sent = field->Add();
+    sent->set_sequence(copy.sequence);
+    sent->set_snapshot(copy.snapshot);
+    sent->set_name(copy.name);
+    sent->set_position(copy.position);
+  }
+}
+
+void ReadStates(const States& field, std::vector<StateCopy>* copies) {
+  copies->clear();
+  for (const v1::StateCopy& sent : field) {
+    copies->push_back({sent.sequence(), sent.snapshot(), sent.name(), sent.position()});
+  }
+}
+
 }  // namespace
 
 void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
@@ -45,6 +65,8 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     descriptor->mutable_seat_owners()->Add(arrays.seat_owners().begin(),
                                            arrays.seat_owners().end());
   }
+  WriteStates(work.restores, descriptor->mutable_restores());
+  WriteStates(work.saves, descriptor->mutable_saves());
   descriptor->clear_samples();
   for (const SampleRequest& request : work.samples) {
     v1::SampleRow* row = descriptor->add_samples();
@@ -124,6 +146,8 @@ absl::Status ReceivedStep::Check() {
   for (const v1::ScoreRow& row : d.scores()) {
     scores_.push_back({row.token_id(), row.top_logprobs()});
   }
+  ReadStates(d.restores(), &restores_);
+  ReadStates(d.saves(), &saves_);
   return CheckPushes();
 }
 

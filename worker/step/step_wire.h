@@ -29,7 +29,7 @@ class ReceivedStep {
   // InvalidArgument, naming the field, for a message that is no step of these limits.
   absl::Status Check();
   // Of the descriptor that Check accepted; borrows from this object until the next one is parsed.
-  StepWork work() const { return {&arrays_, samples_, scores_, pushes_}; }
+  StepWork work() const { return {&arrays_, samples_, scores_, pushes_, restores_, saves_}; }
 
  private:
   absl::Status CheckPushes();
@@ -41,6 +41,7 @@ class ReceivedStep {
   std::vector<SampleRequest> samples_;
   std::vector<ScoreRequest> scores_;
   std::vector<KvPush> pushes_;
+  std::vector<StateCopy> restores_, saves_;  // places are checked where they are (state_store.h)
 };
 
 void WriteResult(uint64_t step, StepOutcome outcome, v1::StepResult* result);

@@ -24,8 +24,9 @@ struct Circumstances {
   int64_t max_batched_tokens = 256;
   int64_t total_blocks = 200;
   bool prefix_cache = true;
-  bool crowded = false;  // other prompts beside the golden ones
-  bool twice = false;    // everything again, behind the first
+  bool crowded = false;    // other prompts beside the golden ones
+  bool twice = false;      // everything again, behind the first
+  int64_t snapshots = 64;  // where layers keep states
   // Layers with a window keep blocks of their own, enough for so many sequences; 0: they do not.
   int64_t windows = 0;
 };
@@ -63,7 +64,10 @@ class RealEngine {
     REQUIRE(options.ok());
     options->limits.total_blocks = circumstances.total_blocks;
     KvBlocks blocks = circumstances.total_blocks;
-    if (KeepsStates(*shape)) blocks.seats = options->seats = options->limits.max_sequences;
+    if (KeepsStates(*shape)) {
+      blocks.seats = options->seats = options->limits.max_sequences;
+      options->snapshots = circumstances.snapshots;
+    }
     if (circumstances.windows > 0) {
       const KvLimits limits = {8, LongestWindow(*shape), 120, 8, circumstances.max_batched_tokens};
       blocks.window = WindowBlocksFor(circumstances.windows, limits);
@@ -81,8 +85,8 @@ class RealEngine {
     std::memset(kv_.data(), 0xff, kv_.size_bytes());  // NaN: what was there before must not matter
     REQUIRE(model_->AttachKv(kv_.data(), blocks, 8).ok());
     core_ = std::make_unique<EngineCore>(
-        *options,
-        *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model_.get(), &device));
+        *options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model_.get(),
+                                         &device, nullptr, nullptr, options->snapshots));
   }
 
   void Submit(uint64_t id, const std::vector<int32_t>& prompt, int32_t max_tokens,
@@ -186,8 +190,14 @@ void CheckGolden(kernels::Device& device, const std::string& name, int64_t windo
   circumstances.twice = true;
   const Outcome cached = RunGolden(device, name, runs, circumstances);
   CheckSame(cached, alone, runs, true);
+  CHECK(cached.hit_tokens > 0);
   // Nothing of a prompt is shared where its state is not.
-  CHECK((cached.hit_tokens > 0) == !KeepsStates(*ReadModelFolder(GoldenFolder(name).string())));
+  circumstances.snapshots = 0;
+  if (KeepsStates(*ReadModelFolder(GoldenFolder(name).string()))) {
+    const Outcome without = RunGolden(device, name, runs, circumstances);
+    CheckSame(without, alone, runs, true);
+    CHECK(without.hit_tokens == 0);
+  }
   circumstances.prefix_cache = false;
   const Outcome uncached = RunGolden(device, name, runs, circumstances);
   CheckSame(uncached, alone, runs, true);

@@ -22,7 +22,7 @@ struct Rows {
 class Worker {
  public:
   // "" where the step is accepted.
-  std::string Run(const std::vector<Rows>& sequences) {
+  std::string Run(const std::vector<Rows>& sequences, const std::vector<StateCopy>& restores = {}) {
     const std::vector<int32_t> tokens(64, 5);
     arrays_.Begin();
     for (const Rows& rows : sequences) {
@@ -35,7 +35,7 @@ class Worker {
                            .seat_owner = rows.owner});
     }
     arrays_.Seal();
-    return std::string(ledger_.Advance(arrays_).message());
+    return std::string(ledger_.Advance(arrays_, restores).message());
   }
 
  private:
@@ -68,6 +68,15 @@ TEST_CASE("a sequence goes on where its state stands") {
   CHECK(worker.Run({{.first = 5, .seat = 2}, {.rows = 3, .seat = 0, .owner = 2}}) == "");
   CHECK(worker.Run({{.first = 3, .rows = 7, .seat = 0, .owner = 2}, {.first = 6, .seat = 2}}) ==
         "");
+}
+
+TEST_CASE("a seat whose states come from elsewhere stands where the step says") {
+  Worker worker;
+  REQUIRE(worker.Run({{.rows = 5, .seat = 1}}) == "");
+  CHECK(Names(worker.Run({{.first = 16, .seat = 1, .owner = 2}}), "another sequence's"));
+  CHECK(worker.Run({{.rows = 5, .seat = 2, .owner = 3}, {.first = 16, .seat = 1, .owner = 2}},
+                   {{.sequence = 1, .position = 16}}) == "");
+  CHECK(worker.Run({{.first = 17, .seat = 1, .owner = 2}}) == "");
 }
 
 TEST_CASE("a step that is off by one is refused, and the next right one is not") {

@@ -54,7 +54,7 @@ struct TestStep {
     samples[1].final_row = true;
     samples[1].logprob_ids = ids;
   }
-  StepWork work() const { return {&arrays, samples, scores}; }
+  StepWork work() const { return {&arrays, samples, scores, {}, restores, saves}; }
 
   kvcache::BlockPool pool{kBlocks, kBlockTokens};
   kvcache::BlockTable first{&pool}, second{&pool};
@@ -65,6 +65,8 @@ struct TestStep {
   std::vector<int32_t> ids = {4, 9}, counts = {0, 2}, mask = {-1, 1 << 30};
   std::vector<SampleRequest> samples = std::vector<SampleRequest>(2);
   std::vector<ScoreRequest> scores = {{6, 1}};
+  std::vector<StateCopy> restores = {{1, StateCopy::kInSeat, 0, 0}};
+  std::vector<StateCopy> saves = {{1, 7, uint64_t{1} << 41, 9}};
 };
 
 std::vector<int32_t> Values(std::span<const int32_t> span) { return {span.begin(), span.end()}; }
@@ -104,6 +106,13 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(Values(work.samples[1].logprob_ids) == step.ids);
   REQUIRE(work.scores.size() == 1);
   CHECK(work.scores[0].token_id == 6);
+  REQUIRE(work.restores.size() == 1);
+  CHECK(work.restores[0].sequence == 1);
+  CHECK(work.restores[0].snapshot == StateCopy::kInSeat);
+  REQUIRE(work.saves.size() == 1);
+  CHECK(work.saves[0].snapshot == 7);
+  CHECK(work.saves[0].name == uint64_t{1} << 41);
+  CHECK(work.saves[0].position == 9);
 }
 
 TEST_CASE("blocks of layers with a window go with the step, freed ones too, or it is refused") {
