@@ -119,6 +119,20 @@ void AddAnswerStart(const ServedModel& model, const std::string& start, PromptTh
   segments.push_back({std::move(text), /*from_template=*/true});
 }
 
+// Tokens of what the template writes behind the client's last text: of the prompt's
+// `prompt_tokens`, these do not come again when the conversation goes on. 0: not known.
+int32_t OpeningTokens(const ServedModel& model, const std::vector<TextSegment>& segments,
+                      size_t prompt_tokens) {
+  size_t first = segments.size();
+  while (first > 0 && segments[first - 1].from_template) --first;
+  if (first == 0 || first == segments.size()) return 0;
+  const std::vector<TextSegment> opening(segments.begin() + static_cast<std::ptrdiff_t>(first),
+                                         segments.end());
+  const auto encoded = model.tokenizer->EncodeSegments(opening, /*add_special_tokens=*/false);
+  if (!encoded.ok() || encoded->size() >= prompt_tokens) return 0;
+  return static_cast<int32_t>(encoded->size());
+}
+
 }  // namespace
 
 absl::StatusOr<ChatPromptOptions> ReadChatPromptOptions(std::optional<bool> add_generation_prompt,
@@ -199,7 +213,8 @@ absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model, const Ordered& c
   absl::StatusOr<std::vector<int32_t>> encoded =
       model.tokenizer->EncodeSegments(chat->segments, options.add_special_tokens);
   if (!encoded.ok()) return encoded.status();
-  return ChatPrompt{*std::move(encoded), chat->thinking};
+  const int32_t opening = OpeningTokens(model, chat->segments, encoded->size());
+  return ChatPrompt{*std::move(encoded), chat->thinking, opening};
 }
 
 }  // namespace tessera::coordinator

@@ -39,6 +39,7 @@ struct ChatPromptOptions {
 struct ChatPrompt {
   std::vector<int32_t> token_ids;
   PromptThinking thinking = PromptThinking::kNone;  // at its end, by the model's marks
+  int32_t opening_tokens = 0;  // of token_ids, those behind the last text of the client
 };
 
 struct RenderedChat {

@@ -24,6 +24,7 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
   absl::StatusOr<ChatPrompt> encoded = EncodeChat(model, conversation, prompt, now_unix_seconds);
   if (!encoded.ok()) return encoded.status();
   request.prompt_token_ids = std::move(encoded->token_ids);
+  request.opening_tokens = encoded->opening_tokens;
   PreparedChat prepared;
   prepared.thinking = encoded->thinking;
   prepared.answer_format = AnswerFormatOf(model, conversation, *tools, encoded->thinking);

@@ -8,6 +8,9 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   submit.set_request_id(request.request_id);
   submit.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
                                          request.prompt_token_ids.end());
+  const auto prompt_tokens = static_cast<int32_t>(request.prompt_token_ids.size());
+  if (request.opening_tokens > 0 && request.opening_tokens < prompt_tokens)
+    submit.set_message_end_tokens(prompt_tokens - request.opening_tokens);
   v1::SamplingParams& sampling = *submit.mutable_sampling();
   sampling.set_temperature(request.sampling.temperature);
   sampling.set_top_p(request.sampling.top_p);

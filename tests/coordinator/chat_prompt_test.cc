@@ -106,6 +106,31 @@ TEST_CASE("continue_final_message leaves the last turn open as transformers does
   }
 }
 
+TEST_CASE("what stands behind the last message is told apart from what comes again") {
+  const ServedModel model = ModelWith(
+      "{% for m in messages %}<|user|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>assistant\n<think>\n{% endif %}");
+  const Json messages = Json::array({Text("user", "hi"), Text("user", "Tell me more")});
+  const auto prompt = EncodeChat(model, {{"messages", messages}}, {}, 0);
+  REQUIRE(prompt.ok());
+  const std::vector<int32_t>& ids = prompt->token_ids;
+  REQUIRE(prompt->opening_tokens > 0);
+  const std::vector<int32_t> opening(ids.end() - prompt->opening_tokens, ids.end());
+  CHECK(model.tokenizer->Decode(opening, /*skip_special_tokens=*/false) ==
+        "<|end|>\n<|assistant|>assistant\n<think>\n");
+  // The next turn's prompt begins with the rest.
+  Json next = messages;
+  next.push_back(Text("assistant", "more"));
+  next.push_back(Text("user", "and more"));
+  const auto later = EncodeChat(model, {{"messages", next}}, {}, 0);
+  REQUIRE(later.ok());
+  CHECK(std::equal(ids.begin(), ids.end() - prompt->opening_tokens, later->token_ids.begin()));
+
+  const auto open = EncodeChat(model, {{"messages", messages}}, kContinued, 0);
+  REQUIRE(open.ok());
+  CHECK(open->opening_tokens == 0);
+}
+
 TEST_CASE("a last message without content is not continued") {
   const ServedModel model = ModelWith("{% for m in messages %}{{ m.content or '' }}{% endfor %}");
   for (const Json& content : {Json(), Json::array()}) {

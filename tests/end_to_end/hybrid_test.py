@@ -1,5 +1,5 @@
 """A Qwen3.5 with random weights: a worker alone serves it, and so do a stage of gated delta nets alone and one that
-attends. Choices and repeated prompts get the tokens of the first one."""
+attends. Choices and repeated prompts get the tokens of the first one, with kept states of prompts and without."""
 
 import json
 import sys
@@ -14,6 +14,7 @@ LAYERS, HEADS, KV_HEADS, FFN, VOCABULARY, KEY_GROUPS = 4, 4, 2, 192, 512, 4
 FLOAT32 = ("--dtype", "float32")
 PROMPTS = ["Count from 3 to 90.", "What is the colour of the sky over the sea in the evening? " * 4, "No"]
 WORKERS = ["w0", "w1"]
+BLOCK_TOKENS = 64
 
 
 def write(folder):
@@ -51,6 +52,26 @@ def tokens(c):
     return [choice["token_ids"] for prompt in PROMPTS for choice in ask(c, prompt, n=2)["choices"]]
 
 
+def cached(answer):
+    return (answer["usage"].get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+
+
+def converse(c):
+    """The second turn goes on from the end of the first one's message, whatever the answer was."""
+    def turn(messages):
+        status, _, text = c.request("POST", "/v1/chat/completions", {
+            "messages": messages, "max_tokens": 8, "temperature": 0})
+        assert status == 200, text
+        return json.loads(text)
+
+    user = {"role": "user", "content": "Tell me about the sea in the evening. " * 6}
+    first = turn([user])
+    later = turn([user, {"role": "assistant", "content": "No."}, {"role": "user", "content": "And now?"}])
+    message_tokens = first["usage"]["prompt_tokens"] - 16  # what opens the answer is shorter
+    assert message_tokens > 2 * BLOCK_TOKENS, first["usage"]
+    assert cached(later) >= message_tokens // BLOCK_TOKENS * BLOCK_TOKENS, later["usage"]
+
+
 def test_one_worker_and_two_stages_give_the_same_tokens(tmp):
     folder = write(tmp / "model")
     with running(*FLOAT32, workers=1, model=folder) as c:
@@ -61,8 +82,14 @@ def test_one_worker_and_two_stages_give_the_same_tokens(tmp):
         assert len({tuple(one) for one in alone}) == len(PROMPTS)
         again = ask(c, PROMPTS[1])
         assert again["choices"][0]["token_ids"] == alone[2]
-        details = again["usage"].get("prompt_tokens_details") or {}
-        assert not details.get("cached_tokens"), again["usage"]
+        assert cached(again) >= BLOCK_TOKENS, again["usage"]
+        assert "are kept in" in c.log("w0"), c.log("w0")
+        converse(c)
+    with running(*FLOAT32, workers=0, model=folder) as c:
+        c.start_worker("w0", "--state-cache-memory-bytes", "0")
+        wait_for("the replica", lambda: c.replicas() == ["r0"])
+        assert tokens(c) == alone
+        assert cached(ask(c, PROMPTS[1])) == 0
         assert "prefix cache: off" in c.log("w0"), c.log("w0")
     plan = write_plan(tmp / "plan.json", model, [(0, 3), (3, 4)])
     c = Cluster("--plan", plan, *FLOAT32, workers=0, model=folder)
