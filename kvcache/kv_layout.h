@@ -32,6 +32,7 @@ struct IndexRange {
 struct KvShare {
   IndexRange layers;
   IndexRange kv_heads;
+  IndexRange key_groups = {};  // of layers that keep states; empty: no layer does
 };
 
 // A rectangle of KV that one rank sends to another, for each token.
@@ -77,7 +78,7 @@ struct KvPool {
   int64_t blocks = 0;
   int64_t block_tokens = 0;
   int64_t head_dim = 0;
-  int planes = kKvPlanes;  // of a layer: keys and values, or 1
+  bool in_host_memory = false;  // though the worker's device may have memory of its own
 
   bool IsWindowed(int32_t layer) const {
     return !windowed.empty() && windowed[static_cast<size_t>(layer - share.layers.begin)];

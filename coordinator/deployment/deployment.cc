@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/plan_terms.h"
-#include "proto/layers/layers.h"
+#include "proto/layers/kv_shares.h"
 #include "scheduler/replicate.h"
 #include "third_party/spdlog/log.h"
 
@@ -408,8 +408,7 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
       peer.set_worker_incarnation(registration.incarnation());
       *peer.mutable_link_addresses() = registration.link_addresses();
       const v1::WorkerShare& share = replica.stages(stage).workers(rank).share();
-      *peer.mutable_kv_share()->mutable_layers() = share.layers();
-      *peer.mutable_kv_share()->mutable_kv_heads() = KvHeads(share);
+      *peer.mutable_kv_share() = KvShareOf(share);
       FormationMember& member = formation.members.emplace_back();
       member.worker = name;
       member.address = registration.address();

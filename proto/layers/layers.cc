@@ -102,6 +102,20 @@ const v1::Attention& FirstAttention(const v1::Model& model) {
   return v1::Attention::default_instance();
 }
 
+// Of the first layers that keep states.
+const v1::GatedDelta& FirstDelta(const v1::Model& model) {
+  for (const v1::LayerKind& kind : model.kinds()) {
+    if (kind.has_delta()) return kind.delta();
+  }
+  return v1::GatedDelta::default_instance();
+}
+
+bool SameStates(const v1::GatedDelta& a, const v1::GatedDelta& b) {
+  return a.key_heads() == b.key_heads() && a.value_heads() == b.value_heads() &&
+         a.key_dim() == b.key_dim() && a.value_dim() == b.value_dim() &&
+         a.conv_taps() == b.conv_taps();
+}
+
 }  // namespace
 
 absl::Status CheckGroups(const v1::Experts& experts) {
@@ -201,8 +215,10 @@ void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model) {
 absl::Status CheckOneKvShape(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
     if (kind.has_delta()) {
-      return absl::InvalidArgumentError(StrCat(
-          "model ", model.name(), ": states of layers (gated delta nets) are not supported"));
+      if (SameStates(kind.delta(), FirstDelta(model))) continue;
+      return absl::InvalidArgumentError(
+          StrCat("model ", model.name(),
+                 ": states of unlike layers (gated delta nets) are not supported"));
     }
     const v1::Attention &first = FirstAttention(model), &other = kind.attention();
     if (other.borrows_kv()) {

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "scheduler/cost/attainment.h"
+#include "scheduler/cost/hand_over_bytes.h"
 
 namespace tessera::scheduler {
 
@@ -60,6 +61,9 @@ DecodeLoad AttainmentModel::LoadOf(const ReplicaCurve& decode, double rate,
 AttainmentModel::SentSeconds AttainmentModel::SentOf(const PrefillSpeed& speed,
                                                      const KvPath& path) const {
   SentSeconds sent;
+  // Behind the last layer of the prompt's last step.
+  const double state_bytes = StateBytesHandedOver(model_);
+  const double states = state_bytes > 0 ? state_bytes / path.link.bytes_per_second : 0;
   for (size_t c = 0; c < classes_.size(); ++c) {
     std::vector<double>& seconds = sent.emplace_back();
     for (size_t i = 0; i < classes_[c].samples.size(); ++i) {
@@ -70,7 +74,8 @@ AttainmentModel::SentSeconds AttainmentModel::SentOf(const PrefillSpeed& speed,
                             ? 0
                             : TransferKv(kv, path.link, model_.layers, speed.latency_seconds[c][i],
                                          path.codec, path.codec_rates)
-                                  .unhidden_seconds);
+                                      .unhidden_seconds +
+                                  states);
     }
   }
   return sent;

@@ -218,12 +218,18 @@ double VocabularyParameters(const ModelShape& model, const RankShare& share) {
 }
 
 bool HasOneKvShape(const ModelShape& model) {
-  const auto is_like_first = [&](const LayerShape& layer) {
-    const LayerShape& first = model.kinds[0];
-    return layer.kv_heads == first.kv_heads && layer.head_dim == first.head_dim &&
-           layer.kv_planes == first.kv_planes && !layer.borrows_kv;
+  // Layers with states are like each other, and so are those that attend.
+  const auto is_like_others = [&](const LayerShape& layer) {
+    const auto first = std::find_if(
+        model.kinds.begin(), model.kinds.end(),
+        [&](const LayerShape& other) { return (other.key_groups > 0) == (layer.key_groups > 0); });
+    return layer.kv_heads == first->kv_heads && layer.head_dim == first->head_dim &&
+           layer.group_columns == first->group_columns &&
+           layer.group_state_elements == first->group_state_elements &&
+           layer.group_values == first->group_values && layer.key_groups == first->key_groups &&
+           !layer.borrows_kv;
   };
-  return std::all_of(model.kinds.begin(), model.kinds.end(), is_like_first);
+  return std::all_of(model.kinds.begin(), model.kinds.end(), is_like_others);
 }
 
 double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {

@@ -35,13 +35,6 @@ absl::Status Read(PlanningProblem* out) {
   if (absl::Status s = CheckMoveOptions(options.move); !s.ok()) return s;
   if (absl::Status s = CheckSpot(input.cluster, options.spot, input.cluster_file); !s.ok())
     return s;
-  if (options.require_split && KeepsStates(input.model)) {
-    return absl::InvalidArgumentError(
-        StrCat("model ", input.model.name(),
-               ": its layers keep states of sequences (gated delta "
-               "nets), which are not handed over yet, so replicas that only prefill or only decode "
-               "cannot be planned for it"));
-  }
   absl::StatusOr<ModelShape> shape =
       MakeModelShape(input.model, options.weight_dtype, options.kv_dtype);
   if (!shape.ok()) return shape.status();

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "scheduler/cost/hand_over_bytes.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -18,6 +19,7 @@ class Routes {
     for (size_t m = 0; m < graph.machines().size(); ++m)
       machine_[graph.machines()[m].name] = static_cast<int>(m);
     bytes_per_layer_ = KvBytesPerToken(model) / model.layers;
+    state_bytes_per_layer_ = StateBytesHandedOver(model) / model.layers;
     element_bytes_ = model.kv_bytes_per_element;
     setup_.layers = model.layers;
     out_.hop_bytes_per_row = static_cast<double>(model.hidden) * model.wire_bytes_per_element;
@@ -78,7 +80,7 @@ class Routes {
             std::min(mine.end(), theirs.end()) - std::max(mine.begin(), theirs.begin());
         if (layers <= 0) continue;
         streams.push_back(
-            Stream(MachineOf(from), MachineOf(to), static_cast<double>(layers) * ratio));
+            Stream(MachineOf(from), MachineOf(to), static_cast<double>(layers), ratio));
         if (codec == KvCodec::kRaw) continue;
         // In bytes on the wire, as everything else that the stream passes.
         streams.back().links.push_back(
@@ -92,9 +94,10 @@ class Routes {
     return streams;
   }
 
-  KvStream Stream(int from, int to, double layers) {
+  KvStream Stream(int from, int to, double layers, double ratio) {
     KvStream stream;
-    stream.bytes_per_token = layers * bytes_per_layer_;
+    stream.bytes_per_token = layers * ratio * bytes_per_layer_;
+    stream.bytes_per_prompt = layers * state_bytes_per_layer_;
     stream.latency_seconds = graph_.Between(from, to).latency_seconds;
     stream.links = LinksBetween(from, to);
     return stream;
@@ -134,7 +137,7 @@ class Routes {
   const v1::DeploymentPlan& plan_;
   const ClusterGraph& graph_;
   KvCodecRates rates_;
-  double bytes_per_layer_ = 0;
+  double bytes_per_layer_ = 0, state_bytes_per_layer_ = 0;
   double element_bytes_ = 2;
   std::map<std::string, int> machine_;
   std::map<std::string, int> link_;

@@ -23,8 +23,10 @@ Transfers::Transfer& Transfers::Of(int32_t request, int prefill, int decode, int
   const bool described = static_cast<size_t>(prefill) < replicas_ &&
                          static_cast<size_t>(decode) < replicas_ && pair < setup_.routes.size();
   transfer.route = described ? &setup_.routes[pair] : &no_streams_;
-  for (const KvStream& stream : *transfer.route)
-    transfer.streams.push_back({stream.bytes_per_token * static_cast<double>(tokens), 0, false});
+  for (const KvStream& stream : *transfer.route) {
+    const double bytes = stream.bytes_per_token * static_cast<double>(tokens);
+    transfer.streams.push_back({bytes + stream.bytes_per_prompt, 0, false});
+  }
   return transfer;
 }
 

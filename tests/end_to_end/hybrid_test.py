@@ -1,5 +1,5 @@
 """A Qwen3.5 with random weights: a worker alone serves it, and so do a stage of gated delta nets alone and one that
-attends. Choices and repeated prompts get the tokens of the first one, with kept states of prompts and without."""
+attends, and replicas that compute prompts and answers apart. Choices and repeated prompts get the tokens of the first one, with kept states of prompts and without."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ import random_model  # noqa: E402
 LAYERS, HEADS, KV_HEADS, FFN, VOCABULARY, KEY_GROUPS = 4, 4, 2, 192, 512, 4
 FLOAT32 = ("--dtype", "float32")
 PROMPTS = ["Count from 3 to 90.", "What is the colour of the sky over the sea in the evening? " * 4, "No"]
-WORKERS = ["w0", "w1"]
+WORKERS = ["w0", "w1", "w2"]
 BLOCK_TOKENS = 64
 
 
@@ -31,13 +31,18 @@ def share(model, first, end):
             "holds_head": end == LAYERS, "vocabulary_rows": {"end": VOCABULARY}}
 
 
-def write_plan(path, model, stages):
-    """`stages`: (first layer, end), a worker each."""
-    planned = [{"workers": [{"device": name + "/0", "share": share(model, *layers), "kv_bytes": str(4 << 20)}]}
-               for name, layers in zip(WORKERS, stages)]
+def stage(model, worker, layers):
+    return {"workers": [{"device": worker + "/0", "share": share(model, *layers), "kv_bytes": str(4 << 20)}]}
+
+
+def write_plan(path, model, replicas):
+    """`replicas`: the last one answers; role, and the layers (first, end) of each stage, a worker each."""
+    workers = iter(WORKERS)
+    planned = [{"name": f"r{i}", "role": role, "stages": [stage(model, next(workers), layers) for layers in stages]}
+               for i, (role, stages) in enumerate(replicas)]
     path.write_text(json.dumps({
-        "model": model, "replicas": [{"name": "r0", "role": "REPLICA_ROLE_BOTH", "stages": planned}],
-        "routing": [{"prefill_replica": "r0", "decode_replica": "r0", "share": 1.0}]}))
+        "model": model, "replicas": planned,
+        "routing": [{"prefill_replica": planned[0]["name"], "decode_replica": planned[-1]["name"], "share": 1.0}]}))
     return str(path)
 
 
@@ -91,13 +96,23 @@ def test_one_worker_and_two_stages_give_the_same_tokens(tmp):
         assert tokens(c) == alone
         assert cached(ask(c, PROMPTS[1])) == 0
         assert "prefix cache: off" in c.log("w0"), c.log("w0")
-    plan = write_plan(tmp / "plan.json", model, [(0, 3), (3, 4)])
+    for replicas, names in ([("REPLICA_ROLE_BOTH", [(0, 3), (3, 4)])], ["r0"]), (
+            [("REPLICA_ROLE_PREFILL", [(0, 3), (3, 4)]), ("REPLICA_ROLE_DECODE", [(0, 4)])], ["r0", "r1"]):
+        plan = write_plan(tmp / "plan.json", model, replicas)
+        serve(plan, folder, names, alone)
+
+
+def serve(plan, folder, names, alone):
     c = Cluster("--plan", plan, *FLOAT32, workers=0, model=folder)
     try:
-        for worker in WORKERS:
+        for worker in WORKERS[:2 if len(names) == 1 else 3]:
             c.start_worker(worker)
-        wait_for("the replica", lambda: c.replicas() == ["r0"])
+        wait_for("the replicas", lambda: c.replicas() == names)
         assert tokens(c) == alone
+        if len(names) > 1:
+            timings = ask(c, PROMPTS[1] + "And then?", timings=True)["timings"]
+            # Of three layers, float32: two value heads to each of four key groups.
+            assert timings["kv_transfer"]["bytes"] > 3 * 8 * 16 * 16 * 4, timings
     except BaseException:
         for process in c.processes:
             print(f"--- {process}\n{c.log(process)}", flush=True)

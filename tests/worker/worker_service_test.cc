@@ -367,12 +367,6 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   request = Worker::Request();
   request.set_kv_dtype(v1::DATA_TYPE_INT8);
   refused(request, grpc::StatusCode::INVALID_ARGUMENT, "KV cannot be kept as int8");
-  for (const v1::ReplicaRole role : {v1::REPLICA_ROLE_PREFILL, v1::REPLICA_ROLE_DECODE}) {
-    request = Worker::Request();
-    request.mutable_model()->mutable_kinds(0)->mutable_delta()->set_key_heads(2);
-    request.set_role(role);
-    refused(request, grpc::StatusCode::UNIMPLEMENTED, "model toy keeps states of sequences");
-  }
   worker.load_error = absl::DataLossError("tensor x is cut off");
   refused(Worker::Request(), grpc::StatusCode::DATA_LOSS, "tensor x");
   worker.load_error = absl::OkStatus();

@@ -38,6 +38,8 @@ struct EngineOptions {
   // nothing of a prompt is shared where layers keep states, because blocks are of no use without
   // the state behind them.
   int64_t snapshots = 0;
+  // Places for states on their way between replicas (worker/step/state_exchange.h).
+  int64_t exchanges = 0;
   // Models with dynamic rope scaling: length up to which a token's rotation does not depend on the
   // length of its sequence, so that blocks may be shared; 0: the model has no such scaling.
   int64_t dynamic_rope_original_tokens = 0;

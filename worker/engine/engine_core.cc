@@ -20,7 +20,7 @@ StepLimits EngineCore::LimitsOf(const EngineOptions& options) {
 
 EngineCore::EngineCore(const EngineOptions& options, std::unique_ptr<StepExecutor> executor)
     : options_(options),
-      memory_(options.limits, options.window, options.seats, options.snapshots),
+      memory_(options.limits, options.window, options.seats, options.snapshots, options.exchanges),
       hand_over_(options, &table_, &memory_),
       table_(executor->lanes()),
       builder_(options, &table_, &memory_, &load_),

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "proto/kv_blocks.h"
+#include "proto/layers/kv_shares.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/engine/kv_pool.h"
+#include "worker/engine/kv_port_pools.h"
 #include "worker/engine/ready_report.h"
 #include "worker/engine/state_cache_size.h"
 #include "worker/formation/group_executor.h"
@@ -285,8 +287,7 @@ class Setup {
                                                   " workers, and this one has no links to others"));
     }
     if (KeepsStates(request_.model())) options_.seats = options_.limits.max_sequences;
-    absl::Status status = CheckStatesStay(request_);
-    if (status.ok()) status = CheckAlone(request_);
+    absl::Status status = CheckAlone(request_);
     if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);
     if (!status.ok()) return status;
     const kernels::Ops& ops = setup_.device->ops();
@@ -368,6 +369,13 @@ class Setup {
     return memory->staging_bytes + memory->kept_bytes;
   }
 
+  // Places for states on their way to other replicas, or from there.
+  int64_t Exchanges() const {
+    const bool moves = setup_.open_kv_port && request_.role() != v1::REPLICA_ROLE_BOTH &&
+                       CheckOneKvShape(request_.model()).ok();
+    return moves ? ExchangesOf(options_.seats) : 0;
+  }
+
   // States of prompts that this worker can keep; of a CPU worker's memory, what the pool leaves.
   int64_t OwnSnapshots() const {
     if (options_.seats == 0) return 0;
@@ -376,7 +384,7 @@ class Setup {
       const Model& model = *share_->model;
       bytes = std::min(bytes, setup_.device->memory_bytes() - model.weight_bytes() -
                                   model.activation_bytes() - share_->kv_memory.size_bytes() -
-                                  setup_.kv_staging_bytes);
+                                  setup_.kv_staging_bytes - Exchanges() * model.SeatBytes());
     }
     return SnapshotsIn(bytes, share_->model->SeatBytes());
   }
@@ -390,11 +398,11 @@ class Setup {
   }
 
   absl::Status SetUpAlone() {
-    OpenKvPort(0);
     SetSnapshots(OwnSnapshots());
+    if (absl::Status opened = OpenKvPort(0); !opened.ok()) return opened;
     auto executor =
         LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(), setup_.device,
-                              call_.busy_nanoseconds, Sender(), options_.snapshots);
+                              call_.busy_nanoseconds, Sender(), options_.snapshots, exchange_);
     if (executor.ok() && (*executor)->runs_ahead()) {
       Logger("worker").info("steps: the next one is enqueued while one runs");
     }
@@ -422,13 +430,14 @@ class Setup {
     options_.limits.total_blocks = (*formation)->kv().common;
     LimitSeats((*formation)->kv().seats);
     SetSnapshots((*formation)->kv().snapshots);
-    OpenKvPort(place.self);
+    if (absl::Status opened = OpenKvPort(place.self); !opened.ok()) return opened;
     auto stage =
         StageRunner::Create({.limits = model_options_.limits,
                              .sampler = Sampling(),
                              .first = request_.stage() == 0,
                              .samples = place.self == place.sampler,
                              .snapshots = options_.snapshots,
+                             .exchange = exchange_,
                              .kv_sender = Sender(),
                              .busy_nanoseconds = call_.busy_nanoseconds},
                             (*formation)->stage_links(), share_->model.get(), setup_.device);
@@ -476,10 +485,25 @@ class Setup {
             KvPlanes(request_.model())};
   }
 
-  void OpenKvPort(int self) {
-    const bool one_shape = CheckOneKvShape(request_.model()).ok();
-    if (setup_.open_kv_port && one_shape)
-      kv_port_ = setup_.open_kv_port(PoolOf(*share_), self, share_);
+  absl::Status OpenKvPort(int self) {
+    const v1::Model& model = request_.model();
+    if (!setup_.open_kv_port || options_.window.tokens > 0 || !CheckOneKvShape(model).ok())
+      return absl::OkStatus();
+    if (options_.seats > 0) {
+      options_.exchanges = Exchanges();
+      if (options_.exchanges == 0) return absl::OkStatus();
+      auto exchange = MakeExchange(model, request_.share(), options_.exchanges, share_->model.get(),
+                                   setup_.device);
+      if (!exchange.ok()) return exchange.status();
+      exchange_ = *std::move(exchange);
+    }
+    const int64_t seat_bytes = share_->kv_blocks.seats * share_->model->SeatBytes();
+    const auto owner =
+        std::make_shared<std::pair<std::shared_ptr<LoadedShare>, std::shared_ptr<StateExchange>>>(
+            share_, exchange_);
+    kv_port_ = setup_.open_kv_port(PortPoolsOf(model, PoolOf(*share_), seat_bytes, exchange_.get()),
+                                   self, owner);
+    return absl::OkStatus();
   }
   KvSender* Sender() const { return kv_port_ == nullptr ? nullptr : kv_port_->sender(); }
   // Keeps the port, which the member's stage pushes to.
@@ -493,9 +517,7 @@ class Setup {
       *configured_.ready.add_kv_shares() = peer.kv_share();
     }
     if (request_.peers_size() > 0) return;
-    v1::KvShare* own = configured_.ready.add_kv_shares();
-    *own->mutable_layers() = request_.share().layers();
-    *own->mutable_kv_heads() = KvHeads(request_.share());
+    *configured_.ready.add_kv_shares() = KvShareOf(request_.share());
   }
 
   absl::Status StartEngine(std::unique_ptr<Formation> formation,
@@ -513,7 +535,8 @@ class Setup {
     if (kv_port_ != nullptr) {
       KvPort::Replica replica;
       for (const v1::KvShare& share : configured_.ready.kv_shares()) {
-        replica.shares.push_back({ToIndexRange(share.layers()), ToIndexRange(share.kv_heads())});
+        replica.shares.push_back({ToIndexRange(share.layers()), ToIndexRange(share.kv_heads()),
+                                  ToIndexRange(share.key_groups())});
       }
       replica.notes = notes;
       parts.mover = kv_port_->Lead(std::move(replica));
@@ -535,7 +558,8 @@ class Setup {
   EngineOptions options_;
   ModelOptions model_options_;
   std::shared_ptr<LoadedShare> share_;
-  std::shared_ptr<KvPort> kv_port_;  // null: there is none
+  std::shared_ptr<StateExchange> exchange_;  // null: no states go to other replicas
+  std::shared_ptr<KvPort> kv_port_;          // null: there is none
   int64_t staging_bytes_ = 0;
 };
 

@@ -23,6 +23,7 @@ struct EngineStep {
     int64_t rows;
     int32_t first_row;
     kvcache::SnapshotHold save = {};  // where its states behind these rows are kept
+    kvcache::Seat exchange{nullptr};  // from which they are restored
   };
   struct Draw {
     Sequence* sequence;

@@ -16,7 +16,7 @@ kvcache::KvShare ToKvShare(const v1::KvShare& share) {
   const auto range = [](const v1::Range& r) {
     return kvcache::IndexRange{static_cast<int32_t>(r.begin()), static_cast<int32_t>(r.end())};
   };
-  return {range(share.layers()), range(share.kv_heads())};
+  return {range(share.layers()), range(share.kv_heads()), range(share.key_groups())};
 }
 
 v1::Reserved RefusalOf(const v1::Reserve& reserve, const absl::Status& status) {
@@ -48,7 +48,7 @@ void HandOver::Reserve(v1::Reserve reserve) {
     reserved_.push_back(RefusalOf(reserve, status));
     return;
   }
-  Room room(memory_.pools());
+  Room room(memory_.pools().blocks, memory_.has_seats() ? &memory_.exchanges() : nullptr);
   room.tokens.assign(reserve.prompt_token_ids().begin(), reserve.prompt_token_ids().end());
   room.turn = {turns_.Enter(0, reserve.request_group()), ++arrivals_};
   room.request = std::move(reserve);
@@ -67,13 +67,13 @@ void HandOver::GiveRooms() {
     const Sharing sharing =
         SharingOf(options_, tokens, room.request.cache_salt(), room.request.codec());
     const int64_t indexed = std::min(tokens - 1, sharing.indexed_tokens);
-    const kvcache::PrefixMatch match =
-        memory_.Match(sharing.salt, std::span(room.tokens).first(std::max<int64_t>(0, indexed)));
+    const kvcache::PrefixMatch match = memory_.MatchBlocks(
+        sharing.salt, std::span(room.tokens).first(std::max<int64_t>(0, indexed)));
     const auto found = static_cast<int64_t>(match.blocks.size());
     const int64_t blocks =
         scheduler::BlocksFor(tokens + 1, memory_.block_tokens()) - found + match.idle_blocks;
     if (memory_.free_blocks() < blocks + table_.running_count()) return;
-    if (!memory_.HasRoomForWindow(tokens, table_.running_count())) return;
+    if (!room.exchange.Take()) return;
     StopWaiting(room, /*given=*/true);
     memory_.Adopt(match, &room.blocks);
     room.cached_blocks = found;
@@ -84,9 +84,8 @@ void HandOver::GiveRooms() {
     std::vector<kvcache::KvShare> senders;
     for (const v1::KvShare& sender : room.request.senders()) senders.push_back(ToKvShare(sender));
     const double lease = room.request.lease_seconds();
-    const int64_t first = found * memory_.block_tokens();
-    mover_->Expect({key, room.blocks.blocks(), first, tokens, room.request.codec(),
-                    room.window_blocks.blocks(), std::max(first, memory_.FirstInWindow(tokens))},
+    mover_->Expect({key, room.blocks.blocks(), found * memory_.block_tokens(), tokens,
+                    room.request.codec(), room.exchange.number()},
                    senders, lease > 0 ? lease : kUsualLeaseSeconds);
   }
 }
@@ -147,7 +146,8 @@ void HandOver::Join(const KvKey& key) {
   Room& room = rooms_.at(key);
   Sequence* sequence = room.sequence;
   sequence->blocks = std::move(room.blocks);
-  sequence->window_blocks = std::move(room.window_blocks);
+  sequence->states.arrived = room.exchange.number() >= 0;
+  sequence->states.exchange = std::move(room.exchange);
   sequence->computed_tokens = static_cast<int64_t>(room.tokens.size());
   sequence->indexed_blocks = room.cached_blocks;
   sequence->node = room.node;
@@ -165,7 +165,7 @@ void HandOver::TakeJoining(int lane) {
                                              static_cast<int64_t>(table_.lanes()));
   for (int64_t i = 0; i < quota; ++i) {
     Sequence* next = table_.NextJoining();
-    if (next == nullptr) return;
+    if (next == nullptr || !next->seat.Take()) return;
     table_.Move(next, SequenceState::kRunning, lane);
   }
 }
@@ -216,6 +216,11 @@ void HandOver::CollectPushes(EngineStep* step) {
     sequence.pushed_tokens = end;
     step->pushes.push_back({key.first, key.second, static_cast<int32_t>(i), first, end,
                             submission.prompt_tokens, &request.kv_target()});
+    const int32_t exchange = sequence.states.exchange.number();
+    if (end < submission.prompt_tokens || exchange < 0) continue;
+    step->pushes.back().exchange = exchange;
+    step->saves.push_back(
+        {static_cast<int32_t>(i), StateCopy::Exchange(exchange), 0, static_cast<int32_t>(end)});
   }
 }
 

@@ -7,7 +7,7 @@
 namespace tessera::worker {
 
 KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window, int64_t seats,
-                   int64_t snapshots)
+                   int64_t snapshots, int64_t exchanges)
     : window_tokens_(window.tokens),
       pool_(static_cast<int32_t>(limits.total_blocks), static_cast<int32_t>(limits.block_tokens)),
       window_pool_(static_cast<int32_t>(window.total_blocks),
@@ -15,6 +15,7 @@ KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& win
       has_seats_(seats > 0),
       seat_pool_(static_cast<int32_t>(seats)),
       snapshots_(static_cast<int32_t>(snapshots)),
+      exchanges_(static_cast<int32_t>(exchanges)),
       index_(&pool_, has_windows() ? &window_pool_ : nullptr, window_tokens_) {
   index_.set_on_erase([this](kvcache::PrefixNode node) { snapshots_.Erase(node); });
 }
@@ -22,6 +23,12 @@ KvMemory::KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& win
 kvcache::PrefixMatch KvMemory::Match(std::string_view salt, std::span<const int32_t> tokens) const {
   if (static_cast<int64_t>(tokens.size()) < block_tokens()) return {};
   return index_.Find(salt, tokens, has_seats_ ? &snapshots_ : nullptr);
+}
+
+kvcache::PrefixMatch KvMemory::MatchBlocks(std::string_view salt,
+                                           std::span<const int32_t> tokens) const {
+  if (static_cast<int64_t>(tokens.size()) < block_tokens()) return {};
+  return index_.Find(salt, tokens);
 }
 
 kvcache::PrefixMatch KvMemory::Match(const Sequence& sequence) const {

@@ -25,7 +25,7 @@ class KvMemory {
   // apart, those of `window`. `seats`: 0: layers keep no states. `snapshots`: states that are kept
   // for later prompts.
   explicit KvMemory(const scheduler::BatchLimits& limits, const WindowLimits& window = {},
-                    int64_t seats = 0, int64_t snapshots = 0);
+                    int64_t seats = 0, int64_t snapshots = 0, int64_t exchanges = 0);
 
   KvPools pools() {
     return {&pool_, has_windows() ? &window_pool_ : nullptr, has_seats_ ? &seat_pool_ : nullptr};
@@ -33,6 +33,8 @@ class KvMemory {
   bool has_windows() const { return window_tokens_ > 0; }
   bool has_seats() const { return has_seats_; }
   kvcache::SnapshotIndex& snapshots() { return snapshots_; }
+  // Places for states on their way between replicas, each held as a seat is.
+  kvcache::SeatPool& exchanges() { return exchanges_; }
   int64_t block_tokens() const { return pool_.block_tokens(); }
   int64_t total_blocks() const { return pool_.total_blocks(); }
   int64_t free_blocks() const { return pool_.free_blocks(); }
@@ -47,6 +49,8 @@ class KvMemory {
   // The full blocks of `tokens` that stand in the index under `salt`; where layers keep states, as
   // far as there is a snapshot of them. They are the caller's to take before anything is allocated.
   kvcache::PrefixMatch Match(std::string_view salt, std::span<const int32_t> tokens) const;
+  // Those that are there whatever is kept of states, for a prompt whose states come from elsewhere.
+  kvcache::PrefixMatch MatchBlocks(std::string_view salt, std::span<const int32_t> tokens) const;
   // As many of a waiting sequence as it may start from: the last known token is always computed,
   // because its logits are wanted.
   kvcache::PrefixMatch Match(const Sequence& sequence) const;
@@ -54,6 +58,10 @@ class KvMemory {
   void Adopt(const kvcache::PrefixMatch& match, kvcache::BlockTable* blocks);
   // The same, with the window blocks.
   void Adopt(const kvcache::PrefixMatch& match, Sequence* sequence);
+  // Whether a waiting sequence's states will go to another replica.
+  bool HandsStatesOver(const Sequence& sequence) const {
+    return has_seats_ && sequence.submission->request.has_kv_target();
+  }
   // Makes the window table of `sequence` as long as its other one. False, with nothing taken: the
   // window pool has too few blocks.
   bool GrowWindow(Sequence* sequence) const;
@@ -83,6 +91,7 @@ class KvMemory {
   const bool has_seats_;
   kvcache::SeatPool seat_pool_;
   kvcache::SnapshotIndex snapshots_;
+  kvcache::SeatPool exchanges_;
   kvcache::PrefixIndex index_;
 };
 

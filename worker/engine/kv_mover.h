@@ -4,6 +4,7 @@
 // Submissions are named by their id and attempt (KvKey).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,10 +28,9 @@ struct KvPlace {
   int64_t first = 0;
   int64_t end = 0;
   v1::KvCodec codec = v1::KV_CODEC_RAW;  // in which it comes
-  // Of layers with a window, where these have blocks of their own: as many as `blocks`, and the
-  // first token of which they are sent, at least `first`.
-  std::vector<int32_t> window_blocks = {};
-  int64_t window_first = 0;
+  // Where its states behind `end` come to, in exchanges that every worker with states has
+  // (worker/step/state_exchange.h); -1: layers keep none.
+  int32_t exchange = -1;
 };
 
 // Thread rule: any thread, also from inside a call of the mover: it only takes notes.
@@ -69,6 +69,30 @@ class KvMover {
   virtual void Drop(const KvKey& key) = 0;
 };
 
+// What a worker moves. Where some layers keep states, the layers of `kv` are those with keys and
+// values alone, and those of `states` the others, each counted from the model's first one
+// (kvcache/state_layout.h).
+struct KvPortPools {
+  KvPortPools(const kvcache::KvPool& kv) : kv(kv), first_layer(kv.share.layers.begin) {}
+
+  bool has_states() const { return !state_layers.empty(); }
+  // Of layers of the model, those that one of the pools counts, as it counts them.
+  static kvcache::IndexRange Count(const std::vector<int32_t>& layers,
+                                   const kvcache::IndexRange& of_model) {
+    const auto count = [&](int32_t layer) {
+      return static_cast<int32_t>(std::lower_bound(layers.begin(), layers.end(), layer) -
+                                  layers.begin());
+    };
+    return {count(of_model.begin), count(of_model.end)};
+  }
+
+  kvcache::KvPool kv;
+  kvcache::KvPool states = {};
+  // Layers of the model, ascending; both empty: `kv` has them all.
+  std::vector<int32_t> kv_layers = {}, state_layers = {};
+  int32_t first_layer;  // of the model, that the worker holds
+};
+
 // One worker's pool as other replicas see it: where its KV comes from and goes to, as long as the
 // worker is configured. Whoever is made by it shares it.
 class KvPort {
@@ -89,7 +113,7 @@ class KvPort {
 };
 
 // `self`: the worker's index in its replica's peers; `owner` keeps the pool's memory.
-using KvPortOpener = std::function<std::shared_ptr<KvPort>(const kvcache::KvPool& pool, int self,
+using KvPortOpener = std::function<std::shared_ptr<KvPort>(const KvPortPools& pools, int self,
                                                            std::shared_ptr<const void> owner)>;
 
 }  // namespace tessera::worker

@@ -21,16 +21,6 @@ bool KeepsWindowsApart(const v1::Model& model, const EngineOptions& options) {
   return MaySaveWindows(KvLimitsOf(model, options));
 }
 
-absl::Status CheckStatesStay(const v1::ConfigureRequest& request) {
-  const bool apart =
-      request.role() == v1::REPLICA_ROLE_PREFILL || request.role() == v1::REPLICA_ROLE_DECODE;
-  if (!apart || !KeepsStates(request.model())) return absl::OkStatus();
-  return absl::UnimplementedError(StrCat(
-      "replica ", request.replica(), " is to work with others on a prompt and its answer, ",
-      "but model ", request.model().name(), " keeps states of sequences (gated delta nets), ",
-      "which are not handed over yet: plan replicas that do both"));
-}
-
 KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,
                             const EngineOptions& options) {
   const int64_t block_tokens = options.limits.block_tokens;

@@ -18,9 +18,6 @@ KvLimits KvLimitsOf(const v1::Model& model, const EngineOptions& options);
 // Whether replicas of a model keep windows apart: sequences may be longer than a window.
 bool KeepsWindowsApart(const v1::Model& model, const EngineOptions& options);
 
-// Unimplemented where layers keep states and the replica's role needs them handed over.
-absl::Status CheckStatesStay(const v1::ConfigureRequest& request);
-
 // Bytes of a block of `loaded`, which was loaded with `model`; windows are apart where
 // options.window says so.
 KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,

@@ -125,6 +125,10 @@ struct SequenceStates {
   std::vector<int64_t> stops;    // tokens of the prompt behind which its states are kept, ascending
   kvcache::PrefixNode kept = 0;  // the last node on its way that they were kept of
   kvcache::PrefixNode of_answer = 0;  // likewise, behind the prompt
+  // Where they are on their way: to another replica, or, where `arrived`, from there, so that its
+  // next step restores them.
+  kvcache::Seat exchange{nullptr};
+  bool arrived = false;
 };
 
 struct Sequence {

@@ -89,6 +89,11 @@ void StateKeeper::AddCopies(EngineStep* step) const {
           {index, states.source.place(), states.source.name(), static_cast<int32_t>(first)});
       states.source.Clear();
     }
+    if (std::exchange(states.arrived, false)) {
+      step->restores.push_back(
+          {index, StateCopy::Exchange(states.exchange.number()), 0, static_cast<int32_t>(first)});
+      s.exchange = std::move(states.exchange);
+    }
     if (!keeps() || !KeepsBehind(*s.sequence, end)) continue;
     // An older one of the same answer is of no use beside this one.
     if (end > s.sequence->submission->prompt_tokens) {
@@ -101,6 +106,7 @@ void StateKeeper::AddCopies(EngineStep* step) const {
 }
 
 void StateKeeper::Keep(EngineStep::Scheduled* scheduled) const {
+  scheduled->exchange.Clear();
   kvcache::SnapshotHold save = std::move(scheduled->save);
   if (!save) return;
   Sequence& sequence = *scheduled->sequence;

@@ -77,13 +77,14 @@ void StepBuilder::TakeSnapshots(int lane) {
   const auto slots = static_cast<size_t>(
       std::min({int64_t{scheduler::kMaxAdmitted}, memory_.free_seats(),
                 lane_limits_.max_sequences - static_cast<int64_t>(running.size())}));
-  int64_t window_room = WindowRoom();
+  int64_t window_room = WindowRoom(), exchanges = memory_.exchanges().free_seats();
   for (const auto& [rank, sequence] : table_.waiting()) {
     if (waiting_.size() >= slots) break;
     if (memory_.has_windows()) {
       window_room -= memory_.WindowBlocksOf(ExpectedTokens(*sequence));
       if (window_room < 0 && (!waiting_.empty() || table_.running_count() > 0)) break;
     }
+    if (memory_.HandsStatesOver(*sequence) && --exchanges < 0) break;
     matches_.push_back(memory_.Match(*sequence));
     const kvcache::PrefixMatch& match = matches_.back();
     const int64_t found = static_cast<int64_t>(match.blocks.size()) * memory_.block_tokens();
@@ -198,6 +199,10 @@ void StepBuilder::Admit(int lane, Sequence* sequence, size_t waiting, double now
   memory_.Adopt(match, sequence);
   states_.Start(sequence, match, std::move(stops_[waiting]));
   sequence->seat.Take();  // as many as there are seats were shown to the batcher
+  if (memory_.HandsStatesOver(*sequence)) {
+    sequence->states.exchange = kvcache::Seat(&memory_.exchanges());
+    sequence->states.exchange.Take();
+  }
   const auto found = static_cast<int64_t>(match.blocks.size());
   const int64_t cached = found * memory_.block_tokens();
   sequence->computed_tokens = cached;

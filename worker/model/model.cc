@@ -114,8 +114,11 @@ class Transformer : public Model {
     kv_.clear();
     states_.clear();
     blocks_ = blocks;
+    // Before all keys and values, which are alike then in all layers that have any.
     for (int64_t layer = 0; layer < Layers(); ++layer) {
       states_.push_back(TakeStates(layer, &memory));
+    }
+    for (int64_t layer = 0; layer < Layers(); ++layer) {
       const int64_t first = options_.share.layers().begin();
       const int64_t lender = KvLayerOf(options_.model, first + layer) - first;
       if (lender != layer) {

@@ -25,6 +25,7 @@ struct KvPush {
   int64_t end = 0;
   int64_t prompt_tokens = 0;
   const v1::KvTarget* target = nullptr;
+  int32_t exchange = -1;  // place of its states behind the last row (state_exchange.h); -1: none
 };
 
 // Takes one worker's part of the pushes of its steps, one step at a time.
@@ -36,6 +37,8 @@ class KvSender : public KvWriteListener {
  public:
   // A step whose pushes are these begins; not called for a step without any.
   virtual void Begin(std::span<const KvPush> pushes, const StepArrays& arrays) = 0;
+  // Behind the last layer of such a step: states are where its pushes say.
+  virtual void OnStatesSaved() {}
 };
 
 // A worker's part in what its leader says of KV (v1::KvNote).

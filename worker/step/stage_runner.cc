@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
     runner->sampler_ = *std::move(sampler);
   }
   if (model->seats() > 0) {
-    auto states = StateStore::Create(options.snapshots, model, device);
+    auto states = StateStore::Create(options.snapshots, model, device, options.exchange);
     if (!states.ok()) return states.status();
     runner->states_ = *std::move(states);
   }
@@ -137,8 +137,21 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
     if (!fed.ok()) return fed;
   }
   absl::Status status = model_->Forward(*inputs, *stream_);
-  if (!status.ok() || states_ == nullptr) return status;
-  return states_->Save(*work.arrays, work.saves, *stream_);
+  return status.ok() && states_ != nullptr ? SaveStates(work) : status;
+}
+
+absl::Status StageRunner::SaveStates(const StepWork& work) {
+  absl::Status status = states_->Save(*work.arrays, work.saves, *stream_);
+  const bool hands_over = std::any_of(work.pushes.begin(), work.pushes.end(),
+                                      [](const KvPush& push) { return push.exchange >= 0; });
+  if (!status.ok() || !hands_over || options_.kv_sender == nullptr) return status;
+  return kernels::EnqueueHost<KvSender*>(
+      *stream_,
+      [](KvSender* const& sender) {
+        sender->OnStatesSaved();
+        return absl::OkStatus();
+      },
+      options_.kv_sender);
 }
 
 absl::Status StageRunner::PrepareSeats(const StepWork& work) {

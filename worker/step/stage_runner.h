@@ -67,7 +67,8 @@ struct StageOptions {
   bool samples = false;  // rank 0 of the last stage
   // Longest wait for rows to come or to be taken; a peer that is lost ends it earlier.
   double wait_seconds = 600;
-  int64_t snapshots = 0;  // states of prompts to keep, where the model has seats
+  int64_t snapshots = 0;                    // states of prompts to keep, where the model has seats
+  std::shared_ptr<StateExchange> exchange;  // as of StateStore::Create
   // Takes this worker's part of the steps' pushes. Borrowed; null: there are none.
   KvSender* kv_sender = nullptr;
   // What steps compute, without waits for other workers and without their transfers, is added here.
@@ -113,6 +114,7 @@ class StageRunner {
   absl::Status HandOn(int64_t rows);
   absl::Status RunModel(const StepWork& work);
   absl::Status PrepareSeats(const StepWork& work);
+  absl::Status SaveStates(const StepWork& work);
   absl::Status Sample(const StepWork& work, StepOutcome* outcome);
   // Final rows of the samples that want theirs, after the stream is done.
   absl::Status ReadFinalRows(const StepWork& work, StepOutcome* outcome);

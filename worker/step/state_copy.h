@@ -7,12 +7,14 @@
 namespace tessera::worker {
 
 struct StateCopy {
-  // A seat that another replica's worker has filled, as a snapshot to restore from.
-  static constexpr int32_t kInSeat = -1;
+  // Stands for a place in which states are on their way between replicas (state_exchange.h).
+  static constexpr int32_t Exchange(int32_t place) { return -1 - place; }
+  bool of_exchange() const { return snapshot < 0; }
+  int32_t exchange() const { return -1 - snapshot; }
 
   int32_t sequence = 0;  // index in the step
-  int32_t snapshot = 0;  // place in the store, or, of restores, kInSeat
-  uint64_t name = 0;     // of the state in that place
+  int32_t snapshot = 0;  // place in the store, or Exchange
+  uint64_t name = 0;     // of the state in that place; of an exchange, 0
   int32_t position = 0;  // tokens that it stands behind
 };
 

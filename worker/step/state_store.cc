@@ -21,14 +21,19 @@ int32_t EndOf(const StepArrays& step, int32_t sequence) {
   return step.context_lengths()[static_cast<size_t>(sequence)];
 }
 
+int32_t SeatOf(const StepArrays& step, const StateCopy& copy) {
+  return step.seats()[static_cast<size_t>(copy.sequence)];
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Create(int64_t snapshots,
-                                                               const Model* model,
-                                                               kernels::Device* device) {
+absl::StatusOr<std::unique_ptr<StateStore>> StateStore::Create(
+    int64_t snapshots, const Model* model, kernels::Device* device,
+    std::shared_ptr<StateExchange> exchange) {
   auto memory = device->AllocateHost(snapshots * model->SeatBytes());
   if (!memory.ok()) return memory.status();
-  return std::unique_ptr<StateStore>(new StateStore(snapshots, model, *std::move(memory)));
+  return std::unique_ptr<StateStore>(
+      new StateStore(snapshots, model, *std::move(memory), std::move(exchange)));
 }
 
 absl::Status StateStore::Check(const StepArrays& step, std::span<const StateCopy> restores,
@@ -37,17 +42,20 @@ absl::Status StateStore::Check(const StepArrays& step, std::span<const StateCopy
     return absl::FailedPreconditionError(StrCat("step: sequence ", copy.sequence, ", state ",
                                                 copy.snapshot, " to ", what, ": ", reason));
   };
-  const auto check = [&](const char* what, const StateCopy& copy, int32_t least) -> absl::Status {
+  const auto check = [&](const char* what, const StateCopy& copy) -> absl::Status {
     if (copy.sequence < 0 || copy.sequence >= step.sequences() ||
         step.seats()[static_cast<size_t>(copy.sequence)] < 0) {
       return fail(what, copy, "the step has no such sequence, or it has no seat");
     }
     const auto places = static_cast<int64_t>(places_.size());
-    if (copy.snapshot >= least && copy.snapshot < places) return absl::OkStatus();
-    return fail(what, copy, StrCat("there is no such place; this worker has ", places));
+    const int64_t exchanges = exchange_ == nullptr ? 0 : exchange_->places();
+    if (copy.snapshot < places && copy.exchange() < exchanges) return absl::OkStatus();
+    return fail(what, copy,
+                StrCat("there is no such place; this worker has ", places, ", and ", exchanges,
+                       " (below 0) for states on their way"));
   };
   for (const StateCopy& copy : restores) {
-    absl::Status status = check("restore", copy, StateCopy::kInSeat);
+    absl::Status status = check("restore", copy);
     if (!status.ok()) return status;
     const int32_t first = FirstOf(step, copy.sequence);
     if (copy.position != first) {
@@ -55,7 +63,7 @@ absl::Status StateStore::Check(const StepArrays& step, std::span<const StateCopy
           "restore", copy,
           StrCat("it is of position ", copy.position, ", the sequence's first row is at ", first));
     }
-    if (copy.snapshot == StateCopy::kInSeat) continue;
+    if (copy.of_exchange()) continue;
     const Place& place = places_[static_cast<size_t>(copy.snapshot)];
     if (place.name == copy.name && place.position == copy.position) continue;
     return fail("restore", copy,
@@ -63,9 +71,10 @@ absl::Status StateStore::Check(const StepArrays& step, std::span<const StateCopy
                        ", there is number ", place.name, " of position ", place.position));
   }
   for (const StateCopy& copy : saves) {
-    absl::Status status = check("save", copy, 0);
+    absl::Status status = check("save", copy);
     if (!status.ok()) return status;
-    if (copy.position == EndOf(step, copy.sequence) && copy.name != 0) continue;
+    const bool has_name = (copy.name != 0) != copy.of_exchange();
+    if (copy.position == EndOf(step, copy.sequence) && has_name) continue;
     return fail("save", copy,
                 StrCat("it is to be number ", copy.name, " of position ", copy.position,
                        ", the sequence ends at ", EndOf(step, copy.sequence)));
@@ -76,7 +85,7 @@ absl::Status StateStore::Check(const StepArrays& step, std::span<const StateCopy
 template <typename Copy>
 absl::Status StateStore::ForParts(const StepArrays& step, const StateCopy& state,
                                   const Copy& copy) const {
-  const int32_t seat = step.seats()[static_cast<size_t>(state.sequence)];
+  const int32_t seat = SeatOf(step, state);
   std::byte* host = memory_.data() + state.snapshot * model_->SeatBytes();
   for (const kernels::TensorView& states : model_->states()) {
     const int64_t bytes = RowBytes(states);
@@ -90,11 +99,12 @@ absl::Status StateStore::ForParts(const StepArrays& step, const StateCopy& state
 absl::Status StateStore::Restore(const StepArrays& step, std::span<const StateCopy> restores,
                                  kernels::Stream& stream) const {
   for (const StateCopy& restore : restores) {
-    if (restore.snapshot == StateCopy::kInSeat) continue;
     absl::Status status =
-        ForParts(step, restore, [&](const std::byte* host, float* device, int64_t bytes) {
-          return stream.CopyToDevice(device, host, bytes);
-        });
+        restore.of_exchange()
+            ? exchange_->Restore(restore.exchange(), SeatOf(step, restore), stream)
+            : ForParts(step, restore, [&](const std::byte* host, float* device, int64_t bytes) {
+                return stream.CopyToDevice(device, host, bytes);
+              });
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -103,11 +113,14 @@ absl::Status StateStore::Restore(const StepArrays& step, std::span<const StateCo
 absl::Status StateStore::Save(const StepArrays& step, std::span<const StateCopy> saves,
                               kernels::Stream& stream) {
   for (const StateCopy& save : saves) {
-    places_[static_cast<size_t>(save.snapshot)] = {save.name, save.position};
+    if (!save.of_exchange())
+      places_[static_cast<size_t>(save.snapshot)] = {save.name, save.position};
     absl::Status status =
-        ForParts(step, save, [&](std::byte* host, const float* device, int64_t bytes) {
-          return stream.CopyToHost(host, device, bytes);
-        });
+        save.of_exchange()
+            ? exchange_->Fill(SeatOf(step, save), save.exchange(), stream)
+            : ForParts(step, save, [&](std::byte* host, const float* device, int64_t bytes) {
+                return stream.CopyToHost(host, device, bytes);
+              });
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

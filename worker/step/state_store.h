@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,22 +19,25 @@
 #include "kernels/device.h"
 #include "worker/model/model.h"
 #include "worker/step/state_copy.h"
+#include "worker/step/state_exchange.h"
 #include "worker/step/step_arrays.h"
 
 namespace tessera::worker {
 
 class StateStore {
  public:
-  // Room for `snapshots` states of a model with seats. ResourceExhausted where the system does not
+  // Room for `snapshots` states of a model with seats. `exchange`: of the same model; null: no
+  // states come from other replicas, or go there. ResourceExhausted where the system does not
   // give that memory.
-  static absl::StatusOr<std::unique_ptr<StateStore>> Create(int64_t snapshots, const Model* model,
-                                                            kernels::Device* device);
+  static absl::StatusOr<std::unique_ptr<StateStore>> Create(
+      int64_t snapshots, const Model* model, kernels::Device* device,
+      std::shared_ptr<StateExchange> exchange = nullptr);
 
   // FailedPrecondition, naming the place, where a step restores or saves what is not or cannot be
   // there.
   absl::Status Check(const StepArrays& step, std::span<const StateCopy> restores,
                      std::span<const StateCopy> saves) const;
-  // Before the step's layers; of copies that Check accepted. From the seat itself: nothing.
+  // Before the step's layers; of copies that Check accepted.
   absl::Status Restore(const StepArrays& step, std::span<const StateCopy> restores,
                        kernels::Stream& stream) const;
   // Behind them.
@@ -46,8 +50,12 @@ class StateStore {
     int32_t position = 0;
   };
 
-  StateStore(int64_t snapshots, const Model* model, kernels::HostBuffer memory)
-      : places_(static_cast<size_t>(snapshots)), model_(model), memory_(std::move(memory)) {}
+  StateStore(int64_t snapshots, const Model* model, kernels::HostBuffer memory,
+             std::shared_ptr<StateExchange> exchange)
+      : places_(static_cast<size_t>(snapshots)),
+        model_(model),
+        memory_(std::move(memory)),
+        exchange_(std::move(exchange)) {}
 
   // Calls copy(host, device, bytes) for each part of a seat and its place in the store.
   template <typename Copy>
@@ -56,6 +64,7 @@ class StateStore {
   std::vector<Place> places_;
   const Model* const model_;
   kernels::HostBuffer memory_;  // by place, then as Model::states()
+  const std::shared_ptr<StateExchange> exchange_;
 };
 
 }  // namespace tessera::worker

@@ -167,6 +167,11 @@ absl::Status ReceivedStep::CheckPushes() {
     }
     pushes_.push_back({push.submission_id(), push.attempt(), push.sequence(), push.first_token(),
                        push.end_token(), push.prompt_tokens(), &push.target()});
+    for (const StateCopy& save : saves_) {
+      const bool is_its = save.of_exchange() && save.sequence == push.sequence();
+      if (is_its && push.end_token() == push.prompt_tokens())
+        pushes_.back().exchange = save.exchange();
+    }
   }
   return absl::OkStatus();
 }

@@ -40,4 +40,8 @@ KvCoder& HostKvCoder() {
   return host;
 }
 
+KvCoder& CoderOf(const kvcache::KvPool& pool, KvCoder* coder) {
+  return pool.in_host_memory ? HostKvCoder() : *coder;
+}
+
 }  // namespace tessera::worker

@@ -43,5 +43,7 @@ class KvCoder {
 
 // One for all; it never fails.
 KvCoder& HostKvCoder();
+// Who reads and writes this pool: `coder`, unless it is in the host's memory.
+KvCoder& CoderOf(const kvcache::KvPool& pool, KvCoder* coder);
 
 }  // namespace tessera::worker

@@ -7,6 +7,9 @@
 
 namespace tessera::worker {
 
+// How long a prompt's states may come behind its room, at both ends.
+inline constexpr double kStatesSeconds = 86400;
+
 enum class KvFrame : uint16_t {
   // uint32 length of a v1::KvPiece, it, then the elements
   kPiece = kernels::kFirstOwnerFrame,

@@ -74,7 +74,7 @@ class KvInbox {
 
   struct Expected {
     Expected(KvPartRoom room, KvCoder* coder)
-        : writer(std::move(room.place), coder),
+        : writer(room.place, &CoderOf(room.place.pool, coder)),
           lease(std::chrono::duration_cast<Clock::duration>(
               std::chrono::duration<double>(room.lease_seconds))),
           done(std::move(room.done)) {}

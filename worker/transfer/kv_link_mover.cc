@@ -43,24 +43,29 @@ KvLinkMover::~KvLinkMover() {
 
 void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShare>& senders,
                          double lease_seconds) {
-  const auto routes = kvcache::RouteKv(senders, replica_.shares);
+  const auto routes = Routes(senders, /*states=*/false);
   if (!routes.ok()) return listener_->OnKvExpected(place.key, routes.status());
+  absl::StatusOr<std::vector<kvcache::KvRoute>> states = std::vector<kvcache::KvRoute>();
+  if (place.exchange >= 0) states = Routes(senders, /*states=*/true);
+  if (!states.ok()) return listener_->OnKvExpected(place.key, states.status());
   std::map<int, v1::KvRoom> rooms;  // by receiver
   {
     Coming coming;
     coming.target.set_first_token(static_cast<int32_t>(place.first));
     coming.target.set_codec(place.codec);
-    coming.target.set_window_first_token(static_cast<int32_t>(place.window_first));
-    for (const kvcache::KvRoute& route : *routes) {
+    const auto add = [&](const kvcache::KvRoute& route, bool of_states) {
       coming.routes[route.receiver].push_back(coming.target.routes_size());
       v1::KvRoute* added = coming.target.add_routes();
       added->set_sender(route.sender);
-      ToProto(route.layers, added->mutable_part()->mutable_layers());
-      ToProto(route.kv_heads, added->mutable_part()->mutable_kv_heads());
-      *rooms[route.receiver].add_parts() = added->part();
+      v1::KvShare& part = *added->mutable_part();
+      ToProto(route.layers, part.mutable_layers());
+      ToProto(route.kv_heads, of_states ? part.mutable_key_groups() : part.mutable_kv_heads());
+      *rooms[route.receiver].add_parts() = part;
       coming.unready.insert(route.receiver);
       coming.missing.insert(route.receiver);
-    }
+    };
+    for (const kvcache::KvRoute& route : *routes) add(route, false);
+    for (const kvcache::KvRoute& route : *states) add(route, true);
     std::lock_guard lock(mutex_);
     coming_[place.key] = std::move(coming);
   }
@@ -70,8 +75,7 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
     room.set_end_token(static_cast<int32_t>(place.end));
     room.set_lease_seconds(lease_seconds);
     room.set_codec(place.codec);
-    room.mutable_window_blocks()->Add(place.window_blocks.begin(), place.window_blocks.end());
-    room.set_window_first_token(static_cast<int32_t>(place.window_first));
+    room.set_seat(place.exchange);
     if (receiver == port_->self()) {
       OnReady(receiver, place.key, port_->OpenRoom(place.key, room));
     } else {
@@ -80,6 +84,34 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
       replica_.notes->Send(receiver, note);
     }
   }
+}
+
+absl::StatusOr<std::vector<kvcache::KvRoute>> KvLinkMover::Routes(
+    const std::vector<kvcache::KvShare>& senders, bool states) const {
+  const KvPortPools& pools = port_->pools();
+  if (!pools.has_states()) return kvcache::RouteKv(senders, replica_.shares);
+  // Of workers that hold any, and which they are.
+  const auto holders = [&](const std::vector<kvcache::KvShare>& shares, std::vector<int>* who) {
+    std::vector<kvcache::KvShare> held;
+    for (size_t i = 0; i < shares.size(); ++i) {
+      const kvcache::IndexRange layers =
+          KvPortPools::Count(states ? pools.state_layers : pools.kv_layers, shares[i].layers);
+      const kvcache::IndexRange& heads = states ? shares[i].key_groups : shares[i].kv_heads;
+      if (layers.size() == 0 || heads.size() == 0) continue;
+      held.push_back({layers, heads});
+      who->push_back(static_cast<int>(i));
+    }
+    return held;
+  };
+  std::vector<int> sender, receiver;
+  const auto from = holders(senders, &sender), to = holders(replica_.shares, &receiver);
+  auto routes = kvcache::RouteKv(from, to);
+  if (!routes.ok()) return routes;
+  for (kvcache::KvRoute& route : *routes) {
+    route.sender = sender[static_cast<size_t>(route.sender)];
+    route.receiver = receiver[static_cast<size_t>(route.receiver)];
+  }
+  return routes;
 }
 
 void KvLinkMover::OnReady(int receiver, const KvKey& key,

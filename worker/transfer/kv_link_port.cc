@@ -6,6 +6,7 @@
 
 #include "third_party/absl/str_cat.h"
 #include "worker/transfer/kv_codec.h"
+#include "worker/transfer/kv_frame.h"
 #include "worker/transfer/kv_link_follower.h"
 #include "worker/transfer/kv_link_mover.h"
 #include "worker/transfer/kv_transport.h"
@@ -21,34 +22,46 @@ bool IsInside(const kvcache::IndexRange& part, const kvcache::IndexRange& whole)
   return whole.begin <= part.begin && part.begin < part.end && part.end <= whole.end;
 }
 
-absl::Status CheckPart(const v1::KvShare& part, const kvcache::KvShare& held) {
-  const kvcache::KvShare share = ToKvShare(part);
-  if (IsInside(share.layers, held.layers) && IsInside(share.kv_heads, held.kv_heads)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      StrCat("KV of layers ", share.layers.begin, " to ", share.layers.end, ", heads ",
-             share.kv_heads.begin, " to ", share.kv_heads.end, "; this worker holds layers ",
-             held.layers.begin, " to ", held.layers.end, ", heads ", held.kv_heads.begin, " to ",
-             held.kv_heads.end));
+bool IsOfStates(const v1::KvShare& part) { return part.key_groups().end() > 0; }
+
+// A part as the pool that it is of has it.
+kvcache::KvShare PartOfPool(const v1::KvShare& part) {
+  return {ToIndexRange(part.layers()),
+          ToIndexRange(IsOfStates(part) ? part.key_groups() : part.kv_heads())};
 }
 
 }  // namespace
 
+absl::Status KvLinkPort::CheckPart(const v1::KvShare& part) const {
+  const bool states = IsOfStates(part);
+  const kvcache::KvShare share = PartOfPool(part);
+  const kvcache::KvShare& held = states ? pools_.states.share : pools_.kv.share;
+  if (IsInside(share.layers, held.layers) && IsInside(share.kv_heads, held.kv_heads)) {
+    return absl::OkStatus();
+  }
+  const char* heads = states ? ", key groups " : ", heads ";
+  return absl::InvalidArgumentError(
+      StrCat(states ? "states" : "KV", " of layers ", share.layers.begin, " to ", share.layers.end,
+             heads, share.kv_heads.begin, " to ", share.kv_heads.end, "; this worker holds layers ",
+             held.layers.begin, " to ", held.layers.end, heads, held.kv_heads.begin, " to ",
+             held.kv_heads.end));
+}
+
 kvcache::KvShare ToKvShare(const v1::KvShare& share) {
-  return {ToIndexRange(share.layers()), ToIndexRange(share.kv_heads())};
+  return {ToIndexRange(share.layers()), ToIndexRange(share.kv_heads()),
+          ToIndexRange(share.key_groups())};
 }
 
 KvPortOpener OpenKvLinkPorts(KvLinkOptions options) {
-  return [options = std::move(options)](const kvcache::KvPool& pool, int self,
+  return [options = std::move(options)](const KvPortPools& pools, int self,
                                         std::shared_ptr<const void> owner) {
-    return std::make_shared<KvLinkPort>(options, pool, self, std::move(owner));
+    return std::make_shared<KvLinkPort>(options, pools, self, std::move(owner));
   };
 }
 
-KvLinkPort::KvLinkPort(KvLinkOptions options, const kvcache::KvPool& pool, int self,
+KvLinkPort::KvLinkPort(KvLinkOptions options, const KvPortPools& pools, int self,
                        std::shared_ptr<const void> owner)
-    : options_(std::move(options)), pool_(pool), self_(self), owner_(std::move(owner)) {}
+    : options_(std::move(options)), pools_(pools), self_(self), owner_(std::move(owner)) {}
 
 KvLinkPort::~KvLinkPort() {
   SetListener(nullptr);
@@ -76,15 +89,24 @@ void KvLinkPort::Tell(const std::function<void(Listener&)>& what) {
 
 absl::Status KvLinkPort::CheckRoom(const v1::KvRoom& room) const {
   absl::Status status;
-  for (const v1::KvShare& part : room.parts()) status.Update(CheckPart(part, pool_.share));
+  bool states = false;
+  for (const v1::KvShare& part : room.parts()) {
+    status.Update(CheckPart(part));
+    states = states || IsOfStates(part);
+  }
+  if (states && (room.seat() < 0 || room.seat() >= pools_.states.blocks)) {
+    status.Update(absl::InvalidArgumentError(StrCat("place ", room.seat(),
+                                                    " for states on their way; this worker has ",
+                                                    pools_.states.blocks)));
+  }
   for (const int32_t block : room.blocks()) {
-    if (block >= 0 && block < pool_.blocks) continue;
+    if (block >= 0 && block < pools_.kv.blocks) continue;
     status.Update(absl::InvalidArgumentError(
-        StrCat("KV block ", block, "; this worker's pool has ", pool_.blocks)));
+        StrCat("KV block ", block, "; this worker's pool has ", pools_.kv.blocks)));
   }
   status.Update(CheckWindow(room));
   if (room.parts().empty() || room.first_token() < 0 || room.first_token() >= room.end_token() ||
-      room.end_token() > room.blocks_size() * pool_.block_tokens) {
+      room.end_token() > room.blocks_size() * pools_.kv.block_tokens) {
     status.Update(absl::InvalidArgumentError(
         StrCat("room for the KV of tokens ", room.first_token(), " to ", room.end_token(), " in ",
                room.blocks_size(), " blocks and ", room.parts_size(), " parts")));
@@ -129,15 +151,21 @@ absl::StatusOr<v1::KvRoomReady> KvLinkPort::OpenRoom(const KvKey& key, const v1:
   ready.set_incarnation(options_.incarnation);
   for (const v1::KvShare& part : room.parts()) {
     KvPartRoom expected;
-    expected.place.pool = pool_;
-    expected.place.part = ToKvShare(part);
-    expected.place.codec = room.codec();
-    expected.place.table.assign(room.blocks().begin(), room.blocks().end());
-    expected.place.first = room.first_token();
-    expected.place.end = room.end_token();
-    expected.place.window_table.assign(room.window_blocks().begin(), room.window_blocks().end());
-    expected.place.window_first = room.window_first_token();
     expected.lease_seconds = room.lease_seconds();
+    expected.place.part = PartOfPool(part);
+    if (IsOfStates(part)) {
+      expected.place.states = true;
+      expected.lease_seconds = kStatesSeconds;  // keys and values come beside them
+      expected.place.pool = pools_.states;
+      expected.place.table = {room.seat()};
+      expected.place.end = pools_.states.block_tokens;
+    } else {
+      expected.place.pool = pools_.kv;
+      expected.place.codec = room.codec();
+      expected.place.table.assign(room.blocks().begin(), room.blocks().end());
+      expected.place.first = room.first_token();
+      expected.place.end = room.end_token();
+    }
     expected.done = [this, key](const absl::Status& status) { OnPart(key, status); };
     ready.add_tickets(options_.inbox->Expect(std::move(expected)));
   }
@@ -203,6 +231,7 @@ void KvLinkPort::Begin(std::span<const KvPush> pushes, const StepArrays& arrays)
     mine.table = table_of(arrays.tables());
     if (arrays.windows_apart()) mine.window_table = table_of(arrays.window_tables());
     mine.end = push.end;
+    mine.exchange = push.exchange;
   }
 }
 
@@ -213,7 +242,7 @@ std::vector<KvLinkPort::ParcelOfLayers> KvLinkPort::OpenShipment(const KvKey& ke
   for (const v1::KvRoute& route : push.target->routes()) {
     if (route.sender() != self_) continue;
     mine.push_back(&route);
-    status.Update(CheckPart(route.part(), pool_.share));
+    status.Update(CheckPart(route.part()));
   }
   if (!status.ok()) {
     Tell([&](Listener& listener) { listener.OnPartSent(key, status, {}); });
@@ -231,13 +260,14 @@ std::vector<KvLinkPort::ParcelOfLayers> KvLinkPort::OpenShipment(const KvKey& ke
   for (const v1::KvRoute* route : mine) {
     KvParcel parcel;
     parcel.route = *route;
-    parcel.pool = pool_;
-    parcel.codec = push.target->codec();
-    parcel.first = push.target->first_token();
-    parcel.end = push.prompt_tokens;
-    parcel.window_first = std::max(push.target->first_token(), push.target->window_first_token());
+    const bool states = IsOfStates(route->part());
+    parcel.pool = states ? pools_.states : pools_.kv;
+    if (!states) parcel.codec = push.target->codec();
+    parcel.first = states ? 0 : push.target->first_token();
+    parcel.end = states ? pools_.states.block_tokens : push.prompt_tokens;
     parcel.done = [this, key](const KvParcelOutcome& outcome) { OnParcel(key, outcome); };
-    parcels.push_back({options_.outbox->Open(std::move(parcel)), ToKvShare(route->part()).layers});
+    parcels.push_back(
+        {options_.outbox->Open(std::move(parcel)), PartOfPool(route->part()).layers, states});
   }
   std::lock_guard lock(mutex_);
   if (const auto open = shipments_.find(key); open != shipments_.end()) {
@@ -247,12 +277,30 @@ std::vector<KvLinkPort::ParcelOfLayers> KvLinkPort::OpenShipment(const KvKey& ke
 }
 
 void KvLinkPort::OnLayerWritten(int64_t index) {
-  const auto layer = static_cast<int32_t>(pool_.share.layers.begin + index);
+  auto layer = static_cast<int32_t>(pools_.first_layer + index);
+  if (pools_.has_states()) {
+    const std::vector<int32_t>& with_kv = pools_.kv_layers;
+    const auto found = std::lower_bound(with_kv.begin(), with_kv.end(), layer);
+    if (found == with_kv.end() || *found != layer) return;
+    layer = static_cast<int32_t>(found - with_kv.begin());
+  }
   for (const StepPush& push : pushes_) {
     for (const ParcelOfLayers& parcel : push.parcels) {
-      if (layer < parcel.layers.begin || layer >= parcel.layers.end) continue;
-      options_.outbox->Add(parcel.id, layer,
-                           pool_.IsWindowed(layer) ? push.window_table : push.table, push.end);
+      if (parcel.states || layer < parcel.layers.begin || layer >= parcel.layers.end) continue;
+      options_.outbox->Add(parcel.id, layer, push.table, push.end);
+    }
+  }
+}
+
+void KvLinkPort::OnStatesSaved() {
+  for (const StepPush& push : pushes_) {
+    if (push.exchange < 0) continue;
+    const auto table =
+        std::make_shared<const std::vector<int32_t>>(std::vector<int32_t>{push.exchange});
+    for (const ParcelOfLayers& parcel : push.parcels) {
+      if (!parcel.states) continue;
+      for (int32_t layer = parcel.layers.begin; layer < parcel.layers.end; ++layer)
+        options_.outbox->Add(parcel.id, layer, table, pools_.states.block_tokens);
     }
   }
 }

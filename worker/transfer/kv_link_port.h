@@ -45,7 +45,7 @@ class KvLinkPort final : public KvPort,
                             const v1::KvTransfer& transfer) = 0;
   };
 
-  KvLinkPort(KvLinkOptions options, const kvcache::KvPool& pool, int self,
+  KvLinkPort(KvLinkOptions options, const KvPortPools& pools, int self,
              std::shared_ptr<const void> owner);
   ~KvLinkPort() override;
 
@@ -57,8 +57,10 @@ class KvLinkPort final : public KvPort,
   // KvSender.
   void Begin(std::span<const KvPush> pushes, const StepArrays& arrays) override;
   void OnLayerWritten(int64_t index) override;
+  void OnStatesSaved() override;
 
   int self() const { return self_; }
+  const KvPortPools& pools() const { return pools_; }
   // Nobody hears anything any more when null has been set.
   void SetListener(Listener* listener);
   // Lets KV come; the answer has a ticket for each part. InvalidArgument: a part or block that this
@@ -73,6 +75,7 @@ class KvLinkPort final : public KvPort,
   struct ParcelOfLayers {
     KvOutbox::ParcelId id = 0;
     kvcache::IndexRange layers;
+    bool states = false;
   };
   struct Room {
     std::vector<std::string> tickets;
@@ -88,8 +91,10 @@ class KvLinkPort final : public KvPort,
     std::vector<ParcelOfLayers> parcels;
     std::shared_ptr<const std::vector<int32_t>> table, window_table;
     int64_t end = 0;
+    int32_t exchange = -1;
   };
 
+  absl::Status CheckPart(const v1::KvShare& part) const;
   absl::Status CheckRoom(const v1::KvRoom& room) const;
   absl::Status CheckWindow(const v1::KvRoom& room) const;
   // What this worker sends of it; empty: nothing.
@@ -99,7 +104,7 @@ class KvLinkPort final : public KvPort,
   void Tell(const std::function<void(Listener&)>& what);
 
   const KvLinkOptions options_;
-  const kvcache::KvPool pool_;
+  const KvPortPools pools_;
   const int self_;
   const std::shared_ptr<const void> owner_;
 

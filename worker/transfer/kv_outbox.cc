@@ -15,6 +15,7 @@
 #include "worker/transfer/device_offer.h"
 #include "worker/transfer/kv_channel.h"
 #include "worker/transfer/kv_codec.h"
+#include "worker/transfer/kv_frame.h"
 
 namespace tessera::worker {
 namespace {
@@ -38,6 +39,9 @@ bool Suits(std::optional<KvTransport> asked, const kernels::LinkAddress& address
   if (!asked.has_value() || *asked == KvTransport::kNccl) return true;
   return address.is_unix() == (*asked != KvTransport::kTcp);
 }
+
+// Of a part that goes one way.
+bool HoldsStates(const v1::KvShare& part) { return part.key_groups().end() > 0; }
 
 absl::Status Stopped() { return absl::CancelledError("the KV is not wanted any more"); }
 
@@ -170,8 +174,8 @@ KvParcelOutcome KvOutbox::Ship(Parcel& parcel) {
   KvParcelOutcome outcome;
   outcome.status = Dial(parcel);
   if (outcome.status.ok()) outcome.status = OpenChannel(parcel);
-  outcome.staged =
-      options_.coder->stages() && !(parcel.channel != nullptr && parcel.channel->on_device());
+  outcome.staged = CoderOf(parcel.order.pool, options_.coder).stages() &&
+                   !(parcel.channel != nullptr && parcel.channel->on_device());
   if (outcome.status.ok()) outcome.status = SendAll(parcel);
   if (outcome.status.ok()) {
     const absl::StatusOr<bool> staged = parcel.channel->AwaitComplete(options_.wait_seconds);
@@ -279,6 +283,7 @@ absl::StatusOr<std::shared_ptr<PairedDevice>> KvOutbox::FindDevice(Parcel& parce
 }
 
 absl::Status KvOutbox::OpenChannel(Parcel& parcel) {
+  if (parcel.order.pool.in_host_memory) return OpenHostChannel(parcel);
   const bool insists = options_.transport == KvTransport::kNccl;
   if (insists || (options_.pairs != nullptr && !options_.transport.has_value())) {
     auto device = FindDevice(parcel);
@@ -309,12 +314,15 @@ absl::Status KvOutbox::OpenHostChannel(Parcel& parcel) const {
 
 absl::StatusOr<KvOutbox::Ready> KvOutbox::Next(Parcel& parcel) {
   std::unique_lock lock(mutex_);
+  // States come behind all keys and values, which are sent beside them and say if nothing comes.
+  const double idle_seconds =
+      HoldsStates(parcel.order.route.part()) ? kStatesSeconds : options_.idle_seconds;
   const bool comes =
-      parcel.changed.wait_for(lock, std::chrono::duration<double>(options_.idle_seconds),
+      parcel.changed.wait_for(lock, std::chrono::duration<double>(idle_seconds),
                               [&] { return stopping_ || parcel.stopped || !parcel.ready.empty(); });
   if (!comes) {
     return absl::DeadlineExceededError(
-        StrCat("no more KV to send was computed within ", options_.idle_seconds, " s"));
+        StrCat("no more KV to send was computed within ", idle_seconds, " s"));
   }
   if (stopping_ || parcel.stopped) return Stopped();
   Ready ready = std::move(parcel.ready.front());
@@ -339,12 +347,14 @@ absl::Status KvOutbox::SendAll(Parcel& parcel) {
 absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
   const kvcache::KvPool& pool = parcel.order.pool;
   const v1::KvCodec codec = parcel.order.codec;
-  const kvcache::KvShare part = {{ready.layer, ready.layer + 1},
-                                 ToIndexRange(parcel.order.route.part().kv_heads())};
+  const v1::KvShare& route = parcel.order.route.part();
+  const bool states = HoldsStates(route);
+  const v1::Range& heads = states ? route.key_groups() : route.kv_heads();
+  const kvcache::KvShare part = {{ready.layer, ready.layer + 1}, ToIndexRange(heads)};
   v1::KvPiece piece;
   piece.set_dtype(ToProto(pool.type));
   piece.set_codec(codec);
-  *piece.mutable_kv_heads() = parcel.order.route.part().kv_heads();
+  *(states ? piece.mutable_key_groups() : piece.mutable_kv_heads()) = heads;
   piece.mutable_layers()->set_begin(part.layers.begin);
   piece.mutable_layers()->set_end(part.layers.end);
   const int64_t group = TokensPerGroup(codec);
@@ -363,10 +373,10 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
       parcel.reading = true;
     }
     const auto slots = kvcache::SlotRuns(*ready.table, pool.block_tokens, begin, end);
-    const absl::Status encoded =
-        parcel.channel->on_device()
-            ? options_.coder->EncodeOnDevice(codec, pool, part, slots, *elements)
-            : options_.coder->Encode(codec, pool, part, slots, *elements);
+    KvCoder& coder = CoderOf(pool, options_.coder);
+    const absl::Status encoded = parcel.channel->on_device()
+                                     ? coder.EncodeOnDevice(codec, pool, part, slots, *elements)
+                                     : coder.Encode(codec, pool, part, slots, *elements);
     {
       std::lock_guard lock(mutex_);
       parcel.reading = false;

@@ -23,17 +23,12 @@ namespace tessera::worker {
 // Where a part of the KV of tokens [first, end) of a sequence goes.
 struct KvPlaceOfPart {
   kvcache::KvPool pool;
-  kvcache::KvShare part;  // of the pool's
+  kvcache::KvShare part;  // of the pool's; of states, its kv heads are key groups
   v1::KvCodec codec = v1::KV_CODEC_RAW;
   std::vector<int32_t> table;  // blocks of the sequence
   int64_t first = 0;
   int64_t end = 0;
-  // The same of layers with a window, where the pool has blocks for these: tokens before
-  // window_first are not sent.
-  std::vector<int32_t> window_table = {};
-  int64_t window_first = 0;
-
-  int64_t FirstOf(int32_t layer) const { return pool.IsWindowed(layer) ? window_first : first; }
+  bool states = false;
 };
 
 // A piece as it comes.
@@ -66,6 +61,8 @@ class KvPartWriter {
 
  private:
   absl::Status Check(const v1::KvPiece& piece, int64_t bytes) const;
+  // What the pool has as heads.
+  const v1::Range& HeadsOf(const v1::KvPiece& piece) const;
   // Index into next_.
   int64_t At(int64_t layer, int64_t head) const;
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "scheduler/cost/cost_model.h"
+#include "scheduler/cost/hand_over_bytes.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -127,8 +128,9 @@ class Traffic {
     AddHops(*from->second, rate * basis.uncached_prompt_tokens());
     AddHops(*to->second, rate * std::max(0.0, basis.output_tokens() - 1));
     if (from == to) return;
-    const double bytes = KvBytesPerToken(model_) / model_.layers * RatioOf(share.kv_codec());
-    AddKv(*from->second, *to->second, rate * basis.prompt_tokens() * bytes);
+    const double kv = basis.prompt_tokens() * KvBytesPerToken(model_) * RatioOf(share.kv_codec());
+    const double bytes = (kv + StateBytesHandedOver(model_)) / model_.layers;
+    AddKv(*from->second, *to->second, rate * bytes);
   }
 
   static void AddUplink(const std::string& name, const LinkSpec& link, const Crossing& crossing,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "proto/layers/layers.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/choice_text.h"
 #include "scheduler/planner/report/note_text.h"
@@ -75,8 +76,19 @@ void AppendStage(const v1::Stage& row, int stage, int stage_width, size_t width,
                         static_cast<double>(w.available_bytes()) / kGib);
 }
 
+// Where layers keep a state of each sequence: how many of the longest fit, and what limits them.
+std::string LongestText(const v1::Model& model, const v1::Replica& replica) {
+  const int64_t longest = model.max_positions(), seats = replica.max_sequences();
+  if (!KeepsStates(model) || longest <= 0 || seats <= 0) return "";
+  const int64_t by_kv = replica.prediction().kv_capacity_tokens() / longest;
+  const bool kv_limits = by_kv < seats;
+  return absl::StrFormat("  %d sequences of %d tokens fit at once: room for %s limits them\n",
+                         std::min(by_kv, seats), longest, kv_limits ? "KV" : "their states");
+}
+
 // Behind its name. routed: requests are sent to it, and their latencies were predicted.
-void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
+void AppendReplica(const v1::Model& model, const v1::Replica& replica, bool routed,
+                   std::string* out) {
   const v1::Prediction& p = replica.prediction();
   absl::StrAppendFormat(out, ": %s; up to %.3f requests/s", RoleText(replica.role()),
                         p.requests_per_second());
@@ -100,7 +112,7 @@ void AppendReplica(const v1::Replica& replica, bool routed, std::string* out) {
   if (replica.max_sequences() > 0)
     absl::StrAppendFormat(out, ", up to %d sequences at once (those in prefill included)",
                           replica.max_sequences());
-  *out += "\n";
+  *out += "\n" + LongestText(model, replica);
   size_t width = 24;
   for (const v1::Stage& stage : replica.stages()) {
     for (const v1::Stage& row : RowsOf(stage))
@@ -144,7 +156,7 @@ void AppendReplicas(const v1::DeploymentPlan& plan, std::string* out) {
       for (v1::PlannedWorker& worker : *stage.mutable_workers()) worker.clear_device();
     }
     std::string text;
-    AppendReplica(nameless, routed.contains(replica.name()), &text);
+    AppendReplica(plan.model(), nameless, routed.contains(replica.name()), &text);
     alike.Add(replica.name(), text);
   }
   for (const NamedLines::Line& line : alike.lines()) {
@@ -152,7 +164,7 @@ void AppendReplicas(const v1::DeploymentPlan& plan, std::string* out) {
     if (line.names.size() > 1)
       *out +=
           StrCat(" (", line.names.size(), " alike, shown with the devices of ", line.names[0], ")");
-    AppendReplica(*replicas[line.names[0]], routed.contains(line.names[0]), out);
+    AppendReplica(plan.model(), *replicas[line.names[0]], routed.contains(line.names[0]), out);
     AppendAlike(line.names, replicas, &lines_of_alike, out);
   }
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "scheduler/cost/hand_over_bytes.h"
 #include "scheduler/search/math/linear_program.h"
 
 namespace tessera::scheduler {
@@ -47,7 +48,7 @@ void GoodputProgram::MakePlaces() {
     if (fresh) machines_of.emplace_back();
     machines_of[at->second].insert(pools_[p].machine);
   }
-  const double bytes = MomentsOf(problem_.samples).prompt_tokens * KvBytesPerToken(*problem_.model);
+  const double bytes = HandOverBytes(*problem_.model, MomentsOf(problem_.samples).prompt_tokens);
   links_.assign(places.size(), std::vector<double>(places.size(), 0));
   for (size_t p = 0; p < pools_.size(); ++p) {
     for (size_t q = 0; q < pools_.size(); ++q) {

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "scheduler/cost/hand_over_bytes.h"
 #include "scheduler/search/layout/loaded_links.h"
 #include "scheduler/search/math/linear_program.h"
 
@@ -12,7 +13,7 @@ namespace tessera::scheduler {
 SplitLinkBound::SplitLinkBound(const PlacementProblem& problem)
     : problem_(problem),
       pools_(problem.graph->pools()),
-      kv_bytes_(MomentsOf(problem.samples).prompt_tokens * KvBytesPerToken(*problem.model)) {}
+      kv_bytes_(HandOverBytes(*problem.model, MomentsOf(problem.samples).prompt_tokens)) {}
 
 std::vector<SplitLinkBound::Machine> SplitLinkBound::MachinesOf(
     const std::vector<int>& counts) const {

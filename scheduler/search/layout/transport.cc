@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "scheduler/cost/hand_over_bytes.h"
+
 namespace tessera::scheduler {
 namespace {
 
@@ -80,7 +82,7 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
   Transport transport;
   for (const PlacedReplica* replica : replicas)
     transport.capacity.push_back(replica->rate.requests_per_second);
-  const double bytes = lengths.prompt_tokens * KvBytesPerToken(*problem.model);
+  const double bytes = HandOverBytes(*problem.model, lengths.prompt_tokens);
   LoadedLinks shared(*problem.graph);
   for (size_t i = 0; i < replicas.size(); ++i) {
     if (replicas[i]->role != Role::kPrefill || replicas[i]->stages.empty()) continue;

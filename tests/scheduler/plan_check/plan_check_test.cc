@@ -126,7 +126,7 @@ TEST_CASE("KV of unlike layers is not handed over, and layers that need each oth
     *share.add_kinds() = part;
   }
   CHECK(Reason(plan).starts_with("replica r-a/0 cannot hand KV over, or take it: "));
-  // Neither are states of layers that do not attend.
+  // Neither are states of layers that do not attend, unless they are alike.
   v1::LayerKind delta = other;
   delta.clear_attention();
   delta.mutable_delta()->set_key_heads(2);
@@ -135,8 +135,13 @@ TEST_CASE("KV of unlike layers is not handed over, and layers that need each oth
   delta.mutable_delta()->set_value_dim(4);
   delta.mutable_delta()->set_conv_taps(4);
   *plan.mutable_model()->mutable_kinds(1) = delta;
+  CHECK_THAT(Reason(plan), !Catch::Contains("cannot hand KV over"));
+  const v1::LayerKind attends = plan.model().kinds(0);
+  *plan.mutable_model()->mutable_kinds(0) = delta;
+  plan.mutable_model()->mutable_kinds(0)->mutable_delta()->set_key_dim(8);
   CHECK_THAT(Reason(plan), Catch::StartsWith("replica r-a/0 cannot hand KV over") &&
-                               Catch::Contains("states of layers (gated delta nets)"));
+                               Catch::Contains("states of unlike layers (gated delta nets)"));
+  *plan.mutable_model()->mutable_kinds(0) = attends;
   *plan.mutable_model()->mutable_kinds(1) = other;
   plan.mutable_replicas(0)->set_role(v1::REPLICA_ROLE_BOTH);
   plan.mutable_replicas(1)->set_role(v1::REPLICA_ROLE_BOTH);

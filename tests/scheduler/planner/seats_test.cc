@@ -1,12 +1,15 @@
 // Plans for models whose layers keep a state of each sequence: states are counted, as many
-// sequences run as have room for theirs, and nobody computes prompts for others.
+// sequences run as have room for theirs, and they travel with the keys and values of prompts.
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
+#include "scheduler/cost/hand_over_bytes.h"
+#include "scheduler/cost/model_shape.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/preference.h"
+#include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
@@ -90,14 +93,39 @@ TEST_CASE("a replica runs as many sequences as its workers cut seats for") {
   }
 }
 
-TEST_CASE("no replica computes prompts for others, and who asks for that hears why") {
+TEST_CASE("a plan's text says how many of the longest sequences fit, and what limits them") {
+  PlannerInput input = Input("{kind: H100-SXM, count: 1}");
+  input.model.set_max_positions(131072);
+  auto plan = MakePlan(input, Options());
+  REQUIRE(plan.status().message() == "");
+  v1::Replica& replica = *plan->mutable_replicas(0);
+  const int64_t fit = replica.prediction().kv_capacity_tokens() / 131072;
+  REQUIRE(fit < replica.max_sequences());
+  const std::string by_kv = std::to_string(fit) + " sequences of 131072 tokens fit at once: ";
+  CHECK_THAT(PlanTable(*plan), Contains(by_kv + "room for KV limits them"));
+  replica.set_max_sequences(2);
+  replica.mutable_prediction()->set_kv_capacity_tokens(2 * 131072);
+  CHECK_THAT(PlanTable(*plan),
+             Contains("2 sequences of 131072 tokens fit at once: room for their states"));
+}
+
+TEST_CASE("a replica may compute prompts for another one, and states are counted on their way") {
   const PlannerInput input = Input("{kind: H100-SXM, count: 2}");
   PlannerOptions options = Options();
   options.require_split = true;
   const auto plan = MakePlan(input, options);
-  CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
-  CHECK_THAT(std::string(plan.status().message()),
-             Contains("Qwen3.6-27B") && Contains("keep states") && Contains("not handed over"));
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() == 2);
+  CHECK(plan->replicas(0).role() != plan->replicas(1).role());
+
+  const auto shape =
+      MakeModelShape(input.model, v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_UNSPECIFIED);
+  REQUIRE(shape.ok());
+  CHECK(HasOneKvShape(*shape));
+  // 48 layers of 48 matrices of 128 x 128 and three rows of the convolution, in float32.
+  constexpr double kStateBytes = 48 * (48 * 128 * 128 + 3 * 10240) * 4.0;
+  CHECK(StateBytesHandedOver(*shape) == kStateBytes);
+  CHECK(HandOverBytes(*shape, 1000) == 1000 * KvBytesPerToken(*shape) + kStateBytes);
 }
 
 }  // namespace tessera::scheduler

@@ -11,6 +11,7 @@
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/links/link.h"
+#include "proto/layers/kv_shares.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
@@ -74,8 +75,7 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
       peer->set_stage(static_cast<int>(stage));
       peer->set_rank(static_cast<int>(rank));
       peer->set_address("worker/" + std::to_string(requests.size()));
-      *peer->mutable_kv_share()->mutable_layers() = shares[rank].layers();
-      *peer->mutable_kv_share()->mutable_kv_heads() = KvHeads(shares[rank]);
+      *peer->mutable_kv_share() = KvShareOf(shares[rank]);
       v1::ConfigureRequest& mine = requests.emplace_back();
       mine.set_stage(static_cast<int>(stage));
       mine.set_rank(static_cast<int>(rank));

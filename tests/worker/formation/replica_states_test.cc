@@ -8,6 +8,7 @@
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/formation/hand_over.h"
 #include "tests/worker/formation/replica_comparison.h"
 #include "tests/worker/formation/replica_harness.h"
 #include "tests/worker/model/tiny_model.h"
@@ -179,6 +180,63 @@ TEST_CASE("a worker says how much memory it gives to states of prompts") {
   options.state_cache_bytes = StateBytes() - 1;
   PlannedReplica replica(GoldenFolder(kModel).string(), options);
   CHECK(replica.ready(0).state_cache_bytes() == 0);
+}
+
+std::vector<v1::Submit> RequestsToHandOver() {
+  std::vector<v1::Submit> requests;
+  for (const int64_t length : {1, 8, 33, 70}) {  // rooms for as many at once
+    const auto id = static_cast<uint64_t>(requests.size());
+    v1::Submit submit = MakeSubmit(id, Prompt(length, 9 + id, 96), 12);
+    submit.set_ignore_eos(true);
+    submit.set_top_logprobs(0);
+    requests.push_back(std::move(submit));
+  }
+  return requests;
+}
+
+// States go from the layout that computed them to another one, key group by key group.
+void CheckHandOver(const char* model, ReplicaOptions from, ReplicaOptions to, const char* way) {
+  const std::string folder = GoldenFolder(model).string();
+  from.moves_kv = to.moves_kv = true;
+  from.max_batched_tokens = 9;  // several steps a prompt
+  const std::vector<v1::Submit> requests = RequestsToHandOver();
+  Split split{{folder, from}, {folder, to}, way};
+  const Answers got = split.Run(requests);
+  CHECK(CheckWithin(kTolerance, got, Run(folder, {}, requests)) > 40);
+  CHECK(split.decode.load().prompt_tokens() == 0);
+  CHECK(HoldsNothing(split.prefill));
+  CHECK(HoldsNothing(split.decode));
+  // What was computed elsewhere, and what was found of it, goes on as well.
+  for (PlannedReplica* replica : {&split.prefill, &split.decode}) {
+    v1::Submit again = requests.back();
+    again.set_submission_id(100);
+    again.clear_kv_target();
+    replica->Submit(again);
+    CHECK(replica->WaitAll().at({100, 0}).tokens ==
+          got.at({requests.back().submission_id(), 0}).tokens);
+  }
+}
+
+TEST_CASE("a prompt's states go on in a replica of another layout") {
+  for (const char* model : {"qwen3_5", "qwen3_next"}) {
+    for (const Layout& from : Layouts()) {
+      for (const Layout& to : Layouts()) {
+        INFO(model << ": " << from.name << " to " << to.name);
+        CheckHandOver(model, OptionsOf(from), OptionsOf(to), "tcp");
+      }
+    }
+  }
+}
+
+TEST_CASE("states go from a GPU to a CPU, and back") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan makes the emulator's fibers too slow");
+#else
+  ReplicaOptions gpu;
+  gpu.gpus = {0};
+  CheckHandOver(kModel, gpu, {}, "tcp, staged");
+  CheckHandOver(kModel, {}, gpu, "tcp, staged");
+#endif
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ struct TestStep {
   std::vector<int32_t> ids = {4, 9}, counts = {0, 2}, mask = {-1, 1 << 30};
   std::vector<SampleRequest> samples = std::vector<SampleRequest>(2);
   std::vector<ScoreRequest> scores = {{6, 1}};
-  std::vector<StateCopy> restores = {{1, StateCopy::kInSeat, 0, 0}};
+  std::vector<StateCopy> restores = {{1, StateCopy::Exchange(2), 0, 0}};
   std::vector<StateCopy> saves = {{1, 7, uint64_t{1} << 41, 9}};
 };
 
@@ -108,7 +108,8 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(work.scores[0].token_id == 6);
   REQUIRE(work.restores.size() == 1);
   CHECK(work.restores[0].sequence == 1);
-  CHECK(work.restores[0].snapshot == StateCopy::kInSeat);
+  CHECK(work.restores[0].of_exchange());
+  CHECK(work.restores[0].exchange() == 2);
   REQUIRE(work.saves.size() == 1);
   CHECK(work.saves[0].snapshot == 7);
   CHECK(work.saves[0].name == uint64_t{1} << 41);

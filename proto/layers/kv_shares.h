@@ -1,0 +1,12 @@
+// What a worker holds of a model's keys, values and states, as other replicas are told it.
+// Thread rule: pure functions.
+#pragma once
+
+#include "proto/plan.pb.h"
+#include "proto/worker.pb.h"
+
+namespace tessera {
+
+v1::KvShare KvShareOf(const v1::WorkerShare& share);
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+// What a prompt leaves behind that goes from the replica that computed it to the one that answers.
+// Thread rule: pure functions.
+#pragma once
+
+#include "scheduler/cost/model_shape.h"
+
+namespace tessera::scheduler {
+
+// Of a sequence's states in all layers, once, on its way. They leave behind the last layer of the
+// last step, so nothing hides them.
+double StateBytesHandedOver(const ModelShape& model);
+
+// Of its keys, values and states, on average for prompts of so many tokens.
+double HandOverBytes(const ModelShape& model, double prompt_tokens);
+
+}  // namespace tessera::scheduler
