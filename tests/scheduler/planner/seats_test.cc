@@ -109,15 +109,18 @@ TEST_CASE("a plan's text says how many of the longest sequences fit, and what li
              Contains("2 sequences of 131072 tokens fit at once: room for their states"));
 }
 
-TEST_CASE("a replica may compute prompts for another one, and states are counted on their way") {
+TEST_CASE("a split is not planned, and who asks for one hears why") {
   const PlannerInput input = Input("{kind: H100-SXM, count: 2}");
   PlannerOptions options = Options();
   options.require_split = true;
   const auto plan = MakePlan(input, options);
-  REQUIRE(plan.status().message() == "");
-  REQUIRE(plan->replicas_size() == 2);
-  CHECK(plan->replicas(0).role() != plan->replicas(1).role());
+  CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK_THAT(std::string(plan.status().message()),
+             Contains("Qwen3.6-27B") && Contains("keep states") && Contains("not planned"));
+}
 
+TEST_CASE("states are counted on their way between replicas") {
+  const PlannerInput input = Input("{kind: H100-SXM, count: 2}");
   const auto shape =
       MakeModelShape(input.model, v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_UNSPECIFIED);
   REQUIRE(shape.ok());
