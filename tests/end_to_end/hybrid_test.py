@@ -92,7 +92,7 @@ def test_one_worker_and_two_stages_give_the_same_tokens(tmp):
         converse(c)
     with running(*FLOAT32, workers=0, model=folder) as c:
         c.start_worker("w0", "--state-cache-memory-bytes", "0")
-        wait_for("the replica", lambda: c.replicas() == ["r0"])
+        c.wait_until_ready(1)
         assert tokens(c) == alone
         assert cached(ask(c, PROMPTS[1])) == 0
         assert "prefix cache: off" in c.log("w0"), c.log("w0")
