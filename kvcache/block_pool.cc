@@ -95,7 +95,16 @@ bool BlockTable::Grow(int64_t tokens) {
   return true;
 }
 
-void BlockTable::FreeBefore(int64_t first, BlockPool::Evicted evicted) {
+void BlockTable::ShrinkTo(int64_t tokens) {
+  const int64_t kept =
+      std::max(freed_, (tokens + pool_->block_tokens() - 1) / pool_->block_tokens());
+  while (std::ssize(blocks_) > kept) {
+    pool_->Release(blocks_.back());
+    blocks_.pop_back();
+  }
+}
+
+void BlockTable::FreeBefore(int64_t first) {
   const int64_t end = std::min(first / pool_->block_tokens(), static_cast<int64_t>(blocks_.size()));
   for (; freed_ < end; ++freed_) {
     pool_->Release(std::exchange(blocks_[freed_], kNoBlock), evicted);

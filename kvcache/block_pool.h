@@ -77,6 +77,8 @@ class BlockTable {
   // Takes blocks until `tokens` tokens have room. False, with nothing taken, when the pool is
   // exhausted.
   bool Grow(int64_t tokens);
+  // Gives back the blocks behind those of the first `tokens` tokens, last first.
+  void ShrinkTo(int64_t tokens);
   // Gives back the blocks whose tokens all come before token `first`; of the cached ones in the
   // pool, those are evicted before others, or as they were released.
   void FreeBefore(int64_t first, BlockPool::Evicted evicted = BlockPool::Evicted::kFirst);

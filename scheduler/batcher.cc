@@ -80,6 +80,7 @@ class StepFiller {
         free_blocks_(snapshot.free_blocks),
         victims_end_(static_cast<int64_t>(snapshot.running.size())) {
     plan_.running_rows.assign(snapshot.running.size(), 0);
+    plan_.draft_rows.assign(snapshot.running.size(), 0);
     plan_.admitted_rows.clear();
     plan_.waits_for_growth = false;
   }
@@ -92,7 +93,10 @@ class StepFiller {
     for (size_t i = 0; i < snapshot_.running.size(); ++i) {
       if (Remaining(i) > 1) RunRows(i);
     }
-    if (!preempted_) Admit();
+    if (!preempted_) {
+      Admit();
+      AddDrafts();
+    }
     plan_.rows = limits_.max_batched_tokens - rows_left_;
   }
 
@@ -217,10 +221,34 @@ class StepFiller {
         return;
       }
       available -= blocks;
+      free_blocks_ -= blocks;
       rows_left_ -= rows;
       logits_left_ -= LogitRows(rows, remaining, sequence.needs_all_logits);
       plan_.admitted_rows.push_back(static_cast<int32_t>(rows));
       ++running;
+    }
+  }
+
+  // What nobody else takes: drafts never cost a sequence a row, or a block for tokens that it
+  // knows.
+  void AddDrafts() {
+    int64_t free_blocks = free_blocks_;
+    if (std::any_of(snapshot_.running.begin(), snapshot_.running.end(),
+                    [](const RunningSequence& s) { return s.drafts > 0; })) {
+      free_blocks -= OutstandingBlocks();
+    }
+    for (size_t i = 0; i < snapshot_.running.size(); ++i) {
+      const RunningSequence& sequence = snapshot_.running[i];
+      if (plan_.running_rows[i] != 1 || Remaining(i) != 1) continue;
+      const int64_t held = Lacks(i, sequence.known_tokens) + sequence.held_blocks;
+      const int64_t room =
+          (held + std::max<int64_t>(0, free_blocks)) * limits_.block_tokens - sequence.known_tokens;
+      const int64_t rows = std::min({sequence.drafts, rows_left_, logits_left_, room});
+      if (rows <= 0) continue;
+      free_blocks -= std::max<int64_t>(0, Blocks(sequence.known_tokens + rows) - held);
+      rows_left_ -= rows;
+      logits_left_ -= rows;
+      plan_.draft_rows[i] = static_cast<int32_t>(rows);
     }
   }
 

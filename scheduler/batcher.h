@@ -19,6 +19,8 @@
 //      length that is expected of them, need more blocks together than are free or given back until
 //      then. With nobody running its growth is no reason to wait. The first that does not fit stops
 //      admission: later ones never overtake it, which is why it cannot starve.
+//   4. Drafts, best rank first, only when nothing was preempted: rows, logit rows and blocks that
+//      1 to 3 leave over. They are given back with the step where they do not stand.
 //   Blocks: a running sequence that finds no free block takes the blocks of the last-ranked
 //   sequence behind it, which is preempted (it goes back to waiting and is recomputed); with nobody
 //   behind it, it stalls for this step. The best-ranked running sequence can always take, so every
@@ -65,8 +67,10 @@ struct RunningSequence {
   int64_t exclusive_blocks = 0;  // of these, held by nobody else: what preempting it gives back
   bool needs_all_logits =
       false;  // each row costs a logit row (prompt logprobs), not just the last one
-  int64_t expected_tokens = 0;    // known ones in the end (answer_lengths.h); 0: no more than now
-  int64_t chunk_rows = kAnyRows;  // that it has in one step at most
+  int64_t expected_tokens = 0;  // known ones in the end (answer_lengths.h); 0: no more than now
+  // Tokens to try behind its last one, where that is all it has to compute. Each is a row and a
+  // logit row.
+  int64_t drafts = 0;
 };
 
 // A sequence that has not been admitted, or was preempted.
@@ -107,7 +111,8 @@ struct StepPlan {
       running_rows;  // one per running sequence: rows to compute, 0 stalls, or a value above
   std::vector<int32_t>
       admitted_rows;  // one per waiting sequence looked at and decided: rows >= 1, or kNeverFits
-  int64_t rows = 0;   // of the step, all sequences together
+  std::vector<int32_t> draft_rows;  // one per running sequence: of its drafts, beside running_rows
+  int64_t rows = 0;                 // of the step, all sequences together
   // The first that was not admitted waits for others to come nearer to their end, which they do
   // step by step: the next step may admit it though nothing else happens.
   bool waits_for_growth = false;

@@ -110,6 +110,27 @@ TEST_CASE("a table gives back whole blocks before a token, and the others with i
   CHECK(moved.blocks()[2] == BlockTable::kNoBlock);
 }
 
+TEST_CASE("a table shrinks to the blocks of its first tokens, but not below what it freed") {
+  BlockPool pool(6, 4);
+  BlockTable table(&pool);
+  REQUIRE(table.Grow(17));
+  const std::vector<int32_t> blocks = table.blocks();
+  table.ShrinkTo(17);
+  CHECK(table.blocks() == blocks);
+  table.ShrinkTo(16);
+  CHECK(table.blocks() == std::vector(blocks.begin(), blocks.begin() + 4));
+  CHECK(pool.free_blocks() == 2);
+  table.ShrinkTo(9);
+  CHECK(table.blocks().size() == 3);
+  CHECK(pool.free_blocks() == 3);
+  REQUIRE(table.Grow(13));
+  CHECK(table.blocks().size() == 4);
+  table.FreeBefore(8);
+  table.ShrinkTo(1);
+  CHECK(table.blocks() == std::vector{BlockTable::kNoBlock, BlockTable::kNoBlock});
+  CHECK(pool.free_blocks() == 6);
+}
+
 TEST_CASE("a table grows all or nothing and gives everything back") {
   BlockPool pool(4, 4);
   {

@@ -10,6 +10,12 @@
 namespace tessera::scheduler {
 namespace {
 
+// One that decodes, with `drafts` to try, all of whose blocks of 4 are full but for one token.
+RunningSequence Decodes(int64_t known, int64_t drafts) {
+  const int64_t blocks = BlocksFor(known, 4);
+  return {known, known - 1, blocks, blocks, false, 0, drafts};
+}
+
 struct Job {
   int priority = 0;
   int arrival = 0;
@@ -153,6 +159,57 @@ class Replica {
 
 BatchLimits Limits(int64_t rows, int64_t sequences, int64_t blocks) {
   return {rows, sequences, sequences, 4, blocks};
+}
+
+TEST_CASE("drafts take rows, logit rows and blocks that nobody else takes") {
+  const auto plan = [](const BatchLimits& limits, const std::vector<RunningSequence>& running,
+                       const std::vector<WaitingSequence>& waiting, int64_t free_blocks) {
+    StepPlan plan;
+    PlanStep(limits, {running, waiting, free_blocks}, &plan);
+    return plan;
+  };
+  const std::vector<RunningSequence> two = {Decodes(10, 6), Decodes(6, 3)};
+  using Rows = std::vector<int32_t>;
+  BatchLimits limits = {.max_batched_tokens = 32,
+                        .max_sequences = 8,
+                        .max_logit_rows = 16,
+                        .block_tokens = 4,
+                        .total_blocks = 100};
+  StepPlan all = plan(limits, two, {}, 50);
+  CHECK(all.running_rows == Rows{1, 1});
+  CHECK(all.draft_rows == Rows{6, 3});
+  CHECK(all.rows == 11);
+
+  limits.max_logit_rows = 10;  // two are of the decodes
+  CHECK(plan(limits, two, {}, 50).draft_rows == Rows{6, 2});
+  limits.max_logit_rows = 16;
+
+  // A prompt in chunks goes before them, and so does one that is admitted.
+  std::vector<RunningSequence> three = two;
+  three.push_back({100, 10, 3, 3});
+  CHECK(plan(limits, three, {}, 50).draft_rows == Rows{0, 0, 0});
+  const std::vector<WaitingSequence> waiting = {{25}};
+  const StepPlan admits = plan(limits, two, waiting, 50);
+  CHECK(admits.admitted_rows == Rows{25});
+  CHECK(admits.draft_rows == Rows{5, 0});
+  CHECK(admits.rows == 32);
+
+  // Tokens 11 and 12 fit into the third block of the first, the others want one more each.
+  CHECK(plan(limits, two, {}, 0).draft_rows == Rows{2, 2});
+  CHECK(plan(limits, two, {}, 1).draft_rows == Rows{6, 2});
+  // What a running prompt still needs is not theirs.
+  three[2] = {40, 10, 3, 3};
+  limits.max_batched_tokens = 20;
+  CHECK(plan(limits, three, {}, 7).draft_rows == Rows{0, 0, 0});
+  limits.max_batched_tokens = 40;
+  CHECK(plan(limits, three, {}, 7).draft_rows == Rows{2, 2, 0});
+  // Nobody is preempted for drafts, and none are tried where somebody is.
+  const std::vector<RunningSequence> full = {Decodes(9, 6), Decodes(6, 3)};
+  const std::vector<RunningSequence> grows = {{13, 12, 3, 3, false, 0, 6}, Decodes(6, 3)};
+  const StepPlan preempts = plan(limits, grows, {}, 0);
+  CHECK(preempts.running_rows == Rows{1, kPreempted});
+  CHECK(preempts.draft_rows == Rows{0, 0});
+  CHECK(plan(limits, full, {}, 0).draft_rows == Rows{3, 2});
 }
 
 TEST_CASE("random loads stay within every budget, progress in each step and all end") {

@@ -53,12 +53,20 @@ class Vocabulary final : public TokenVocabulary {
 
 class Matcher final : public TokenMatcher {
  public:
-  Matcher(xgrammar::GrammarMatcher matcher, int64_t size)
-      : matcher_(std::move(matcher)), size_(size) {}
+  Matcher(xgrammar::GrammarMatcher matcher, xgrammar::TokenizerInfo info,
+          std::span<const int32_t> stop_ids)
+      : matcher_(std::move(matcher)),
+        info_(std::move(info)),
+        stop_ids_(stop_ids.begin(), stop_ids.end()),
+        size_(info_.GetVocabSize()) {}
 
   bool Accept(int32_t id) override {
-    if (matcher_.IsTerminated()) return false;
+    if (matcher_.IsTerminated() || IsWordless(id)) return false;
     return Guarded([&] { return matcher_.AcceptToken(id); }).value_or(false);
+  }
+
+  void Undo(int32_t ids) override {
+    if (ids > 0) matcher_.Rollback(ids);
   }
 
   void FillMask(std::span<int32_t> mask) override {
@@ -78,7 +86,16 @@ class Matcher final : public TokenMatcher {
   }
 
  private:
+  // xgrammar refuses such an id as well, and warns each time.
+  bool IsWordless(int32_t id) const {
+    const std::vector<int32_t>& special = info_.GetSpecialTokenIds();  // sorted
+    return std::binary_search(special.begin(), special.end(), id) &&
+           std::find(stop_ids_.begin(), stop_ids_.end(), id) == stop_ids_.end();
+  }
+
   xgrammar::GrammarMatcher matcher_;
+  const xgrammar::TokenizerInfo info_;
+  const std::vector<int32_t> stop_ids_;
   const int64_t size_;  // ids
 };
 
@@ -88,8 +105,7 @@ class Grammar final : public TokenGrammar {
 
   std::unique_ptr<TokenMatcher> NewMatcher(std::span<const int32_t> stop_ids) const override {
     xgrammar::GrammarMatcher matcher(compiled_, std::vector<int>(stop_ids.begin(), stop_ids.end()));
-    return std::make_unique<Matcher>(std::move(matcher),
-                                     compiled_.GetTokenizerInfo().GetVocabSize());
+    return std::make_unique<Matcher>(std::move(matcher), compiled_.GetTokenizerInfo(), stop_ids);
   }
   int64_t size_bytes() const override { return static_cast<int64_t>(compiled_.MemorySizeBytes()); }
 

@@ -41,6 +41,8 @@ class TokenMatcher {
   virtual ~TokenMatcher() = default;
   // The next id of the answer. False: the grammar has no such answer; then nothing changed.
   virtual bool Accept(int32_t id) = 0;
+  // Undoes the last `ids` calls that were accepted.
+  virtual void Undo(int32_t ids) = 0;
   // Which ids may be next: bit id % 32 of mask[id / 32]. [ceil(size / 32)]. None where a stop id
   // was accepted.
   virtual void FillMask(std::span<int32_t> mask) = 0;

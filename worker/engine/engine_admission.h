@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "proto/worker.pb.h"
 #include "scheduler/batcher.h"
+#include "worker/drafts/draft_source.h"
 #include "worker/engine/sequence.h"
 
 namespace tessera::worker {
@@ -44,6 +45,9 @@ struct EngineOptions {
   // length of its sequence, so that blocks may be shared; 0: the model has no such scaling.
   int64_t dynamic_rope_original_tokens = 0;
   std::vector<int32_t> eos_token_ids;
+  // Of drafts, max_drafts (kMaxDrafts at most) of a sequence in one step. Null: nothing is drafted.
+  DraftSourceFactory draft_source;
+  int64_t max_drafts = kMaxDrafts;
 };
 
 // Longest sequence that can be held: the context or the whole pool, whichever is shorter.

@@ -21,6 +21,12 @@
 // or would be preempted, and behind a step that the executor does not run ahead (logprobs). What is
 // submitted is first planned behind both.
 //
+// Drafts (worker/drafts): a step may try tokens behind a sequence's last one; those that equal the
+// tokens drawn at their places stand, and the step ends with one event for each of them and one
+// more. So the tokens are those without drafts. Only what stands is in computed_tokens and in the
+// index; blocks of the others are given back with the step. No step runs ahead of one with drafts,
+// nor where the next may have some.
+//
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
 // workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
 // engine goes on; so do the submissions for whose rows a step gives no token (logits that are not
@@ -141,10 +147,12 @@ class EngineCore {
   bool BeginStep(int lane, double now_seconds, Events* events);
   template <typename Predicate>
   void DropFromStep(EngineStep& step, const Predicate& drops);
+  void DropRefusedDrafts(EngineStep& step);
+  void GiveBackDrafts(int lane);
   void EndWithoutToken(EngineStep& step, Events* events);
   void Distribute(EngineStep& step, double now_seconds, Events* events);
   void CloseEchoes(const EngineStep& step, double now_seconds, Events* events);
-  void TakeToken(Sequence* sequence, const SampleResult& result, double now_seconds,
+  bool TakeToken(const EngineStep::Draw& draw, const SampleResult& result, double now_seconds,
                  Events* events);
   void FailStep(int lane, const EngineStep& step, const absl::Status& status, Events* events);
   void CountStep(const EngineStep& step, bool prefill, double now_seconds);

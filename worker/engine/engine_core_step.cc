@@ -35,6 +35,12 @@ absl::Status NothingToPick(const Submission& submission, int64_t position, int64
              vocabulary));
 }
 
+// Whether the step in flight has drafts of it, or the next one may have.
+bool WaitsForDrafts(const Sequence& sequence) {
+  if (sequence.drafter == nullptr || sequence.draws_in_flight == 0) return false;
+  return sequence.draws_in_flight > 1 || sequence.drafter->MayProposeNext(sequence.tokens);
+}
+
 }  // namespace
 
 // What scheduler::StartLanes asks for, at one moment.
@@ -90,7 +96,7 @@ bool EngineCore::MayRunAhead(int lane) const {
     return sequence->steps_in_flight > 0 &&
            (sequence->history != nullptr || sequence->matcher != nullptr ||
             submission.bans.follow_output() || submission.NeedsScores() ||
-            submission.request.has_kv_target());
+            submission.request.has_kv_target() || WaitsForDrafts(*sequence));
   });
 }
 
@@ -142,13 +148,15 @@ void EngineCore::EndStep(const std::function<double()>& clock, Events* events) {
     s.sequence->rows_in_flight -= s.rows;
   }
   const auto has_ended = [](const Sequence& s) { return s.state == SequenceState::kEnded; };
-  if (status.ok()) DropFromStep(step, has_ended);
+  if (status.ok()) DropFromStep(step, [&](const auto& row) { return has_ended(*row.sequence); });
   std::erase_if(step.scheduled, [&](const Scheduled& s) { return has_ended(*s.sequence); });
   table_.DestroyEnded(index);
   const uint64_t prompt_tokens_before = load_.prompt_tokens();
   if (status.ok()) {
+    DropRefusedDrafts(step);
     EndWithoutToken(step, events);
     Distribute(step, now_seconds, events);
+    GiveBackDrafts(index);
   } else if (executor_->Broken().ok()) {
     FailStep(index, step, status, events);
   }
@@ -170,13 +178,56 @@ void EngineCore::CountStep(const EngineStep& step, bool prefill, double now_seco
   }
 }
 
-// Takes what a step computes of some sequences out of it, with its outcome.
+// Leaves of each list of drafts those that stand, and of the draws the one behind each of them.
+void EngineCore::DropRefusedDrafts(EngineStep& step) {
+  Draw* first = nullptr;  // of the list in hand
+  bool stands = true;
+  for (size_t i = 0; i < step.draws.size(); ++i) {
+    Draw& draw = step.draws[i];
+    if (draw.drafts_before == 0) {
+      first = &draw;
+      stands = true;
+      continue;
+    }
+    // The token that a draft is tried for is drawn by the row before it.
+    stands = stands && outcome_.samples[i - 1].token_id == step.draws[i - 1].drafts.front() &&
+             outcome_.samples[i].token_id >= 0;
+    draw.refused = !stands;
+    first->accepted += stands ? 1 : 0;
+  }
+  for (const Draw& draw : step.draws) {
+    if (draw.drafts_before > 0 || draw.drafts.empty()) continue;
+    draw.sequence->drafter->Note(draw.accepted);
+    load_.set_drafts(load_.drafts() + 1);
+    load_.set_draft_tokens(load_.draft_tokens() + draw.drafts.size());
+    while (load_.accepted_draft_tokens_size() < std::ssize(draw.drafts)) {
+      load_.add_accepted_draft_tokens(0);
+    }
+    for (int i = 0; i < draw.accepted; ++i) {
+      load_.set_accepted_draft_tokens(i, load_.accepted_draft_tokens(i) + 1);
+    }
+  }
+  DropFromStep(step, [](const auto& row) {
+    if constexpr (requires { row.refused; }) return row.refused;
+    return false;
+  });
+}
+
+// The blocks of drafts that did not stand. No step of the lane is in flight behind one with drafts.
+void EngineCore::GiveBackDrafts(int lane) {
+  for (const auto& sequence : table_.running(lane)) {
+    if (sequence->drafter != nullptr && sequence->steps_in_flight == 0)
+      memory_.GiveBackDrafts(sequence.get());
+  }
+}
+
+// Takes rows that `drops` names out of a step, with their outcome.
 template <typename Predicate>
 void EngineCore::DropFromStep(EngineStep& step, const Predicate& drops) {
   const auto drop = [&](auto& rows, auto& outcomes) {
     size_t kept = 0;
     for (size_t i = 0; i < rows.size(); ++i) {
-      if (drops(*rows[i].sequence)) continue;
+      if (drops(rows[i])) continue;
       if (kept != i) {
         rows[kept] = rows[i];
         std::swap(outcomes[kept], outcomes[i]);
@@ -195,7 +246,7 @@ void EngineCore::EndWithoutToken(EngineStep& step, Events* events) {
   for (size_t i = 0; i < step.draws.size(); ++i) {
     if (outcome_.samples[i].token_id >= 0) continue;
     const Sequence& sequence = *step.draws[i].sequence;
-    const int64_t position = sequence.known_tokens();
+    const int64_t position = sequence.known_tokens() + step.draws[i].drafts_before;
     broken.try_emplace(sequence.submission->arrival,
                        outcome_.samples[i].token_id == kernels::kNothingToPick
                            ? NothingToPick(*sequence.submission, position, options_.vocabulary)
@@ -209,7 +260,7 @@ void EngineCore::EndWithoutToken(EngineStep& step, Events* events) {
   if (broken.empty()) return;
 
   const auto is_broken = [&](const Sequence& s) { return broken.contains(s.submission->arrival); };
-  DropFromStep(step, is_broken);
+  DropFromStep(step, [&](const auto& row) { return is_broken(*row.sequence); });
   std::vector<std::shared_ptr<Submission>> ended;
   for (const Scheduled& s : step.scheduled) {
     if (is_broken(*s.sequence)) ended.push_back(s.sequence->submission);
@@ -234,7 +285,7 @@ void EngineCore::Distribute(EngineStep& step, double now_seconds, Events* events
     Sequence* sequence = s.sequence;
     Submission* submission = sequence->submission.get();
     const int64_t before = sequence->computed_tokens;
-    sequence->computed_tokens += s.rows;
+    sequence->computed_tokens += s.rows - std::ssize(s.drafts);
     const int64_t end = std::min(sequence->computed_tokens, submission->prompt_tokens);
     prompt_tokens += std::max<int64_t>(0, end - before);
     memory_.Index(sequence);
@@ -245,8 +296,11 @@ void EngineCore::Distribute(EngineStep& step, double now_seconds, Events* events
   load_.set_prompt_tokens(load_.prompt_tokens() + prompt_tokens);
   load_.set_generation_tokens(load_.generation_tokens() + step.draws.size());
   CloseEchoes(step, now_seconds, events);
+  const Sequence* ended = nullptr;  // may be gone
   for (size_t i = 0; i < step.draws.size(); ++i) {
-    TakeToken(step.draws[i].sequence, outcome_.samples[i], now_seconds, events);
+    const Draw& draw = step.draws[i];
+    if (draw.sequence == ended) continue;
+    if (!TakeToken(draw, outcome_.samples[i], now_seconds, events)) ended = draw.sequence;
   }
 }
 
@@ -261,16 +315,27 @@ void EngineCore::CloseEchoes(const EngineStep& step, double now_seconds, Events*
   }
 }
 
-void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, double now_seconds,
+// False: the sequence ended.
+bool EngineCore::TakeToken(const Draw& draw, const SampleResult& result, double now_seconds,
                            Events* events) {
+  Sequence* const sequence = draw.sequence;
   const Submission& submission = *sequence->submission;
+  if (draw.drafts_before > 0) {  // the row of the token before was a draft's, which stands
+    ++sequence->computed_tokens;
+    memory_.Index(sequence);
+  }
   if (sequence->matcher != nullptr && !sequence->matcher->Accept(result.token_id)) {
-    return table_.End(
+    table_.End(
         sequence,
         absl::InternalError(StrCat("token ", result.token_id, " was drawn against the grammar")),
         events);
+    return false;
   }
   v1::TokenEvent* event = AddEvent(sequence, now_seconds, events);
+  if (draw.drafts_before == 0) {
+    event->set_draft_tokens(static_cast<int32_t>(draw.drafts.size()));
+    event->set_accepted_draft_tokens(draw.accepted);
+  }
   event->set_has_token(true);
   event->set_token_id(result.token_id);
   event->set_position(sequence->known_tokens());
@@ -289,9 +354,12 @@ void EngineCore::TakeToken(Sequence* sequence, const SampleResult& result, doubl
   if (event->finish() != v1::FINISH_REASON_UNSPECIFIED) {
     builder_.NoteAnswer(sequence->output_tokens());
     table_.Move(sequence, SequenceState::kEnded);
-  } else if (submission.request.has_kv_target()) {
+    return false;
+  }
+  if (submission.request.has_kv_target()) {
     hand_over_.Send(sequence, now_seconds, events);
   }
+  return true;
 }
 
 void EngineCore::FailStep(int lane, const EngineStep& step, const absl::Status& status,

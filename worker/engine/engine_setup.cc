@@ -10,6 +10,7 @@
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/engine/draft_setup.h"
 #include "worker/engine/kv_pool.h"
 #include "worker/engine/kv_port_pools.h"
 #include "worker/engine/ready_report.h"
@@ -208,6 +209,7 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
                                              "; the vocabulary has ids 0 to ",
                                              options.vocabulary - 1));
   }
+  if (absl::Status drafts = ReadDrafts(request, &options); !drafts.ok()) return drafts;
   return options;
 }
 
@@ -278,7 +280,8 @@ class Setup {
     auto options = ReadEngineOptions(request_);
     if (!options.ok()) return options.status();
     options_ = *std::move(options);
-    if (KeepsWindowsApart(request_.model(), options_)) {
+    if (setup_.draft_source) options_.draft_source = setup_.draft_source;
+    if (KeepsWindowsApart(request_, options_)) {
       options_.window.tokens = LongestWindow(request_.model());
     }
     if (request_.peers_size() > 1 && !setup_.join) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kvcache/snapshot_index.h"
@@ -17,17 +18,26 @@
 
 namespace tessera::worker {
 
+// What a penalty needs of a sequence and drafts behind it (TokenHistory).
+struct DraftHistory {
+  std::vector<int32_t> ids, counts;
+};
+
 struct EngineStep {
   struct Scheduled {
     Sequence* sequence;
-    int64_t rows;
+    int64_t rows;  // drafts included, which are the last ones
     int32_t first_row;
-    kvcache::SnapshotHold save = {};  // where its states behind these rows are kept
-    kvcache::Seat exchange{nullptr};  // from which they are restored
+    std::span<const int32_t> drafts = {};  // of draft_ids
   };
+  // Of a sequence with drafts: one behind its last token, then one behind each draft.
   struct Draw {
     Sequence* sequence;
     int32_t row;
+    int32_t drafts_before = 0;             // rows of drafts that it depends on
+    std::span<const int32_t> drafts = {};  // that follow; it tells whether the first stands
+    int32_t accepted = 0;                  // of `drafts`, once the step is back; of the first draw
+    bool refused = false;                  // once it is back: a draft before it does not stand
   };
   struct ScoreRow {
     Sequence* sequence;
@@ -35,7 +45,9 @@ struct EngineStep {
     int64_t position;  // of the token to score
   };
 
-  explicit EngineStep(const StepLimits& limits) : arrays(limits) {}
+  explicit EngineStep(const StepLimits& limits) : arrays(limits) {
+    draft_ids.reserve(static_cast<size_t>(limits.max_tokens));
+  }
 
   StepWork work() const {
     return {&arrays, sample_requests, score_requests, pushes, restores, saves};
@@ -45,9 +57,11 @@ struct EngineStep {
   std::vector<Scheduled> scheduled;
   std::vector<Draw> draws;
   std::vector<ScoreRow> score_rows;
+  std::vector<int32_t> draft_ids;  // of all sequences; has room for those of any step
   StepArrays arrays;
   // By draw; sample_requests borrow them.
   std::vector<std::vector<int32_t>> bans, masks;
+  std::vector<DraftHistory> histories;  // of draws behind drafts
   std::vector<SampleRequest> sample_requests;
   std::vector<ScoreRequest> score_requests;
   std::vector<KvPush> pushes;

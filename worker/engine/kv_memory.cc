@@ -113,6 +113,13 @@ void KvMemory::FreeBehindWindow(Sequence* sequence) const {
   blocks.FreeBefore(std::max<int64_t>(0, first));
 }
 
+void KvMemory::GiveBackDrafts(Sequence* sequence) const {
+  sequence->blocks.ShrinkTo(sequence->known_tokens());
+  if (!has_windows()) return;
+  sequence->window_blocks.ShrinkTo(sequence->known_tokens());
+  FreeBehindWindow(sequence);
+}
+
 void KvMemory::Index(Sequence* sequence) {
   const Submission& submission = *sequence->submission;
   const int64_t size = block_tokens();

@@ -79,6 +79,9 @@ class KvMemory {
   // sequences leave when they end: there another answer begins, or the next turn, where thinking is
   // dropped.
   void FreeBehindWindow(Sequence* sequence) const;
+  // Gives back what lies behind the known tokens, and what their window has left. No step is in
+  // flight that has rows of `sequence`.
+  void GiveBackDrafts(Sequence* sequence) const;
   // Puts the full blocks that `sequence` computed, as far as they may be shared, into the index.
   void Index(Sequence* sequence);
 

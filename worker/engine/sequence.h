@@ -28,6 +28,7 @@
 #include "kvcache/snapshot_index.h"
 #include "proto/worker.pb.h"
 #include "third_party/xgrammar/token_grammar.h"
+#include "worker/drafts/drafter.h"
 #include "worker/engine/kv_mover.h"
 #include "worker/engine/token_bans.h"
 #include "worker/step/sampler.h"
@@ -155,6 +156,7 @@ struct Sequence {
   int64_t indexed_blocks = 0;
   std::unique_ptr<TokenHistory> history;  // null: no penalty is on
   std::unique_ptr<TokenMatcher> matcher;  // behind the output; null: it has no grammar
+  std::unique_ptr<Drafter> drafter;       // null: nothing was drafted yet
   bool started = false;                   // was admitted before
   double started_seconds = 0;
   bool told = false;  // its first event was sent

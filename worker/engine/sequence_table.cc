@@ -136,7 +136,9 @@ std::shared_ptr<Submission> SequenceTable::Open(v1::Submit submit, const EngineO
   ++queued_submissions_;
   next_deadline_seconds_ = std::min(next_deadline_seconds_, submission->deadline_seconds);
   for (int32_t i = request.choice_count() - 1; i >= 0; --i) {
-    submission->held.push_back(MakeSequence(submission, request.first_choice() + i, pools));
+    auto sequence = MakeSequence(submission, request.first_choice() + i, pools);
+    if (options.draft_source) sequence->drafter = std::make_unique<Drafter>(options.draft_source());
+    submission->held.push_back(std::move(sequence));
   }
   changed_ = true;
   return submission;

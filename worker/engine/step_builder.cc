@@ -17,6 +17,11 @@ absl::Status OutgrewPool() {
   return absl::ResourceExhaustedError("the sequence has outgrown the KV pool");
 }
 
+// Those on which `draw` depends: `drafts` is the rest of their list.
+std::span<const int32_t> DraftsBefore(const Draw& draw) {
+  return {draw.drafts.data() - draw.drafts_before, static_cast<size_t>(draw.drafts_before)};
+}
+
 }  // namespace
 
 StepBuilder::StepBuilder(const EngineOptions& options, SequenceTable* table, KvMemory* memory,
@@ -50,7 +55,10 @@ void StepBuilder::TakeSnapshots(int lane) {
       scheduler::BlocksFor(options_.limits.max_batched_tokens, options_.limits.block_tokens);
   const bool scarce = memory_.free_blocks() < most_wanted;
   running_.clear();
+  drafts_.resize(std::max(drafts_.size(), running.size()));
   for (const auto& sequence : running) {
+    std::vector<int32_t>& drafts = drafts_[running_.size()];
+    Draft(sequence.get(), &drafts);
     // One that ends with the step in flight, whichever token that draws, computes nothing more.
     const int64_t then = sequence->tokens_then();
     const bool ends = sequence->draws_in_flight > 0 &&
@@ -60,7 +68,7 @@ void StepBuilder::TakeSnapshots(int lane) {
                         static_cast<int64_t>(sequence->blocks.blocks().size()),
                         scarce ? sequence->blocks.ExclusiveBlocks() : 0,
                         sequence->submission->NeedsScores(), ExpectedTokens(*sequence),
-                        StateKeeper::ChunkRows(sequence->states.stops, sequence->computed_then())});
+                        std::ssize(drafts)});
   }
   beside_.clear();
   for (int other = 0; other < table_.lanes(); ++other) {
@@ -95,6 +103,34 @@ void StepBuilder::TakeSnapshots(int lane) {
   }
 }
 
+void StepBuilder::Draft(Sequence* sequence, std::vector<int32_t>* drafts) const {
+  drafts->clear();
+  const Submission& submission = *sequence->submission;
+  const int64_t known = sequence->known_tokens();
+  if (sequence->drafter == nullptr || sequence->steps_in_flight > 0 ||
+      sequence->computed_tokens + 1 != known || submission.NeedsScores()) {
+    return;
+  }
+  // The last token of an answer is drawn behind the last draft at most.
+  const int64_t most = std::min({options_.max_drafts,
+                                 submission.request.max_tokens() - sequence->output_tokens() - 1,
+                                 LongestSequence(options_) - known - 1});
+  if (most <= 0) return;
+  sequence->drafter->Propose(sequence->tokens, most, drafts);
+  // A row behind a token that cannot stand, or that ends the answer, is for nobody.
+  size_t kept = 0;
+  for (; kept < std::min(drafts->size(), static_cast<size_t>(most)); ++kept) {
+    const int32_t id = (*drafts)[kept];
+    if (id < 0 || id >= options_.vocabulary ||
+        std::binary_search(submission.stop_ids.begin(), submission.stop_ids.end(), id) ||
+        (sequence->matcher != nullptr && !sequence->matcher->Accept(id))) {
+      break;
+    }
+  }
+  if (sequence->matcher != nullptr) sequence->matcher->Undo(static_cast<int32_t>(kept));
+  drafts->resize(kept);
+}
+
 // Window blocks are not the batcher's: no more sequences are shown to it than have room for their
 // windows, beside what running ones still need for theirs and the rows of a step for themselves.
 int64_t StepBuilder::WindowRoom() const {
@@ -118,6 +154,7 @@ bool StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
   bool waits = false;
   for (size_t i = 0; i < step->scheduled.size();) {
     Sequence* sequence = step->scheduled[i].sequence;
+    if (!memory_.GrowWindow(sequence)) DropDrafts(&step->scheduled[i]);
     if (memory_.GrowWindow(sequence)) {
       ++i;
       continue;
@@ -151,6 +188,7 @@ bool StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
 // evict.
 bool StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, TokenEvents* events) {
   step->scheduled.clear();
+  step->draft_ids.clear();
   // Chosen before anything moves: a sequence that is preempted joins the queue.
   std::vector<Sequence*> admitted;
   for (const auto& [rank, sequence] : table_.waiting()) {
@@ -178,6 +216,12 @@ bool StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, Token
   return memory_.has_windows() && GrowWindows(lane, step, events);
 }
 
+void StepBuilder::DropDrafts(Scheduled* scheduled) const {
+  scheduled->rows -= std::ssize(scheduled->drafts);
+  scheduled->drafts = {};
+  scheduled->sequence->blocks.ShrinkTo(scheduled->sequence->computed_then() + scheduled->rows);
+}
+
 void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {
   decided_.clear();
   for (const auto& sequence : table_.running(lane)) decided_.push_back(sequence.get());
@@ -189,7 +233,11 @@ void StepBuilder::GiveBack(int lane, EngineStep* step, TokenEvents* events) {
     } else if (rows == scheduler::kNeverFits) {
       table_.End(decided_[i], OutgrewPool(), events);
     } else if (rows > 0) {
-      step->scheduled.push_back({decided_[i], rows, 0});
+      const auto drafts = std::span(drafts_[i]).first(static_cast<size_t>(plan_.draft_rows[i]));
+      const size_t before = step->draft_ids.size();
+      step->draft_ids.insert(step->draft_ids.end(), drafts.begin(), drafts.end());
+      step->scheduled.push_back(
+          {decided_[i], rows + std::ssize(drafts), 0, std::span(step->draft_ids).subspan(before)});
     }
   }
 }
@@ -230,7 +278,7 @@ void StepBuilder::Fill(EngineStep* step) const {
     const Sequence& sequence = *s.sequence;
     s.first_row = step->arrays.AddSequence(
         {sequence.tokens, sequence.submission->prompt_tokens, sequence.computed_then(), s.rows,
-         &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr,
+         &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr, s.drafts,
          sequence.last_draw, sequence.seat.number(), sequence.seat.owner()});
   }
   states_.AddCopies(step);
@@ -254,9 +302,13 @@ void StepBuilder::AddLogitRows(EngineStep* step) {
         step->score_rows.push_back({sequence, row, position});
       }
     }
-    if (end == sequence->tokens_then() &&
+    const auto drafts = static_cast<int32_t>(s.drafts.size());
+    if (end == sequence->tokens_then() + drafts &&
         submission.request.max_tokens() > sequence->output_then()) {
-      step->draws.push_back({sequence, s.first_row + static_cast<int32_t>(s.rows) - 1});
+      const int32_t last_row = s.first_row + static_cast<int32_t>(s.rows) - 1;
+      for (int32_t i = 0; i <= drafts; ++i) {
+        step->draws.push_back({sequence, last_row - drafts + i, i, s.drafts.subspan(i)});
+      }
     }
   }
   std::stable_partition(step->draws.begin(), step->draws.end(), [](const Draw& draw) {
@@ -267,10 +319,13 @@ void StepBuilder::AddLogitRows(EngineStep* step) {
 }
 
 // The grammar wins over bans that leave nothing of it.
-void StepBuilder::AddMask(Sequence* sequence, std::vector<int32_t>* mask,
+void StepBuilder::AddMask(const Draw& draw, std::vector<int32_t>* mask,
                           SampleRequest* sample) const {
+  TokenMatcher& matcher = *draw.sequence->matcher;
   mask->resize((options_.vocabulary + 31) / 32);
-  sequence->matcher->FillMask(*mask);
+  for (const int32_t id : DraftsBefore(draw)) matcher.Accept(id);
+  matcher.FillMask(*mask);
+  matcher.Undo(draw.drafts_before);
   sample->mask = *mask;
   const auto masked = [mask](int32_t id) { return ((*mask)[id / 32] >> (id % 32) & 1) == 0; };
   const auto allowed = std::accumulate(
@@ -281,10 +336,53 @@ void StepBuilder::AddMask(Sequence* sequence, std::vector<int32_t>* mask,
   if (banned == allowed) sample->banned = {};
 }
 
+// Behind drafts the sequence's own does not have them.
+void StepBuilder::AddHistory(const Draw& draw, EngineStep* step, SampleRequest* sample) const {
+  const TokenHistory& history = *draw.sequence->history;
+  sample->history_ids = history.ids();
+  sample->history_counts = history.counts();
+  if (draw.drafts_before == 0) return;
+  DraftHistory& longer = step->histories[step->sample_requests.size() - 1];
+  longer.ids = history.ids();
+  longer.counts = history.counts();
+  for (const int32_t id : DraftsBefore(draw)) {
+    const auto at = std::find(longer.ids.begin(), longer.ids.end(), id);
+    if (at == longer.ids.end()) {
+      longer.ids.push_back(id);
+      longer.counts.push_back(1);
+    } else {
+      ++longer.counts[at - longer.ids.begin()];
+    }
+  }
+  sample->history_ids = longer.ids;
+  sample->history_counts = longer.counts;
+}
+
+void StepBuilder::AddBans(const Draw& draw, EngineStep* step, SampleRequest* sample) const {
+  const Sequence& sequence = *draw.sequence;
+  const Submission& submission = *sequence.submission;
+  std::span<const int32_t> stop_ids;
+  if (sequence.output_then() + draw.drafts_before < submission.request.min_tokens()) {
+    stop_ids = submission.stop_ids;
+  }
+  auto output = std::span(sequence.tokens).subspan(submission.prompt_tokens);
+  std::vector<int32_t> longer;
+  if (draw.drafts_before > 0 && submission.bans.follow_output()) {
+    const std::span<const int32_t> drafts = DraftsBefore(draw);
+    longer.assign(output.begin(), output.end());
+    longer.insert(longer.end(), drafts.begin(), drafts.end());
+    output = longer;
+  }
+  // What it returns borrows nothing of the output.
+  sample->banned =
+      submission.bans.After(output, stop_ids, &step->bans[step->sample_requests.size() - 1]);
+}
+
 void StepBuilder::AddRequests(EngineStep* step) const {
   step->sample_requests.clear();
   step->bans.resize(std::max(step->bans.size(), step->draws.size()));
   step->masks.resize(step->bans.size());
+  step->histories.resize(step->bans.size());
   for (const Draw& draw : step->draws) {
     Sequence& sequence = *draw.sequence;
     const Submission& submission = *sequence.submission;
@@ -292,22 +390,13 @@ void StepBuilder::AddRequests(EngineStep* step) const {
     SampleRequest& sample = step->sample_requests.emplace_back();
     sample.params = &request.sampling();
     sample.choice = sequence.rank.choice;
-    sample.position = sequence.tokens_then();
-    if (sequence.history != nullptr) {
-      sample.history_ids = sequence.history->ids();
-      sample.history_counts = sequence.history->counts();
-    }
+    sample.position = sequence.tokens_then() + draw.drafts_before;
+    if (sequence.history != nullptr) AddHistory(draw, step, &sample);
     sample.top_logprobs = std::max(-1, request.top_logprobs());
     sample.final_row = request.final_rows();
-    sample.logprob_ids = {request.logprob_ids().data(),
-                          static_cast<size_t>(request.logprob_ids_size())};
-    std::span<const int32_t> stop_ids;
-    if (sequence.output_then() < request.min_tokens()) stop_ids = submission.stop_ids;
-    sample.banned =
-        submission.bans.After(std::span(sequence.tokens).subspan(submission.prompt_tokens),
-                              stop_ids, &step->bans[step->sample_requests.size() - 1]);
+    AddBans(draw, step, &sample);
     if (sequence.matcher != nullptr) {
-      AddMask(&sequence, &step->masks[step->sample_requests.size() - 1], &sample);
+      AddMask(draw, &step->masks[step->sample_requests.size() - 1], &sample);
     }
   }
   step->score_requests.clear();

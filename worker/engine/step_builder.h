@@ -45,13 +45,19 @@ class StepBuilder {
  private:
   int64_t ExpectedTokens(const Sequence& sequence) const;
   void TakeSnapshots(int lane);
+  // The tokens to try behind those of `sequence`, none of whose rows is in flight.
+  void Draft(Sequence* sequence, std::vector<int32_t>* drafts) const;
   int64_t WindowRoom() const;
   bool GrowWindows(int lane, EngineStep* step, TokenEvents* events);
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
-  void Admit(int lane, Sequence* sequence, size_t waiting, double now_seconds);
+  void DropDrafts(EngineStep::Scheduled* scheduled) const;
+  void Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match, double now_seconds);
   static void AddLogitRows(EngineStep* step);
   void AddRequests(EngineStep* step) const;
-  void AddMask(Sequence* sequence, std::vector<int32_t>* mask, SampleRequest* sample) const;
+  void AddHistory(const EngineStep::Draw& draw, EngineStep* step, SampleRequest* sample) const;
+  void AddBans(const EngineStep::Draw& draw, EngineStep* step, SampleRequest* sample) const;
+  void AddMask(const EngineStep::Draw& draw, std::vector<int32_t>* mask,
+               SampleRequest* sample) const;
 
   const EngineOptions options_;
   const scheduler::BatchLimits lane_limits_;
@@ -63,6 +69,7 @@ class StepBuilder {
 
   // Of the plan in hand; members so that their memory is reused.
   std::vector<scheduler::RunningSequence> running_;
+  std::vector<std::vector<int32_t>> drafts_;  // of running_
   std::vector<scheduler::GrowingSequence> beside_;
   std::vector<scheduler::WaitingSequence> waiting_;
   std::vector<kvcache::PrefixMatch> matches_;  // of waiting_

@@ -87,8 +87,11 @@ int32_t StepArrays::AddSequence(const SequenceRows& sequence) {
   assert(!windows_apart_ || limits_.windows_apart);
   for (int64_t i = 0; i < sequence.rows; ++i, ++rows_) {
     const int64_t position = sequence.first + i;
-    const bool fed = position >= std::ssize(sequence.tokens);
-    token_ids_[rows_] = fed ? kernels::kFedToken - sequence.fed_draw : sequence.tokens[position];
+    const int64_t drafted = i - (sequence.rows - std::ssize(sequence.drafts));
+    const bool fed = drafted < 0 && position >= std::ssize(sequence.tokens);
+    token_ids_[rows_] = drafted >= 0 ? sequence.drafts[drafted]
+                        : fed        ? kernels::kFedToken - sequence.fed_draw
+                                     : sequence.tokens[position];
     fed_rows_ += fed ? 1 : 0;
     positions_[rows_] = static_cast<int32_t>(position);
     rope_lengths_[rows_] =

@@ -31,6 +31,8 @@ struct SequenceRows {
   // The same of layers with a window, where these have blocks of their own; then all sequences have
   // it. What the rows do not see may be freed.
   const kvcache::BlockTable* window_blocks = nullptr;
+  // Tokens that are tried behind `tokens`: the last of its rows.
+  std::span<const int32_t> drafts = {};
   // Which draw of the step before this one gives the token behind `tokens`, if it has a row here:
   // the device takes it from there (kernels::FeedTokensArgs).
   int32_t fed_draw = 0;

@@ -1,0 +1,187 @@
+// Drafts change no token of a replica either, in any layout: stages and lanes, ranks even and not,
+// prompts handed over, and after a member was lost.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/temporary_folder.h"
+#include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/engine/scripted_drafts.h"
+#include "tests/worker/formation/hand_over.h"
+#include "tests/worker/formation/made_checkpoint.h"
+#include "tests/worker/formation/replica_comparison.h"
+#include "tests/worker/formation/replica_harness.h"
+
+namespace tessera::worker {
+namespace {
+
+v1::Submit Request(uint64_t id, int32_t max_tokens, float temperature) {
+  v1::Submit submit = MakeSubmit(
+      id, Prompt(9 + 5 * static_cast<int64_t>(id), static_cast<uint32_t>(id), kMadeVocabulary),
+      max_tokens);
+  submit.set_ignore_eos(true);
+  submit.set_top_logprobs(2);
+  submit.mutable_sampling()->set_temperature(temperature);
+  submit.mutable_sampling()->set_seed(id);
+  return submit;
+}
+
+std::vector<v1::Submit> EveryRequest() {
+  std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 0.6F), Request(3, 30, 1)};
+  requests.push_back(Request(4, 16, 1));
+  requests.back().set_choice_count(3);
+  requests.push_back(Request(5, 24, 1));
+  requests.back().mutable_sampling()->set_repetition_penalty(1.3F);
+  requests.back().mutable_sampling()->set_presence_penalty(0.6F);
+  requests.back().mutable_sampling()->set_frequency_penalty(0.8F);
+  requests.push_back(Request(6, 30, 1));
+  for (int32_t id = 0; id < 40; ++id) requests.back().add_stop_token_ids(id);
+  requests.back().set_min_tokens(4);
+  requests.push_back(Request(7, 12, 0));
+  requests.back().set_prompt_logprobs(1);
+  return requests;
+}
+
+KnownStreams StreamsOf(const std::vector<v1::Submit>& requests, const Answers& answers) {
+  KnownStreams streams;
+  for (const v1::Submit& request : requests) {
+    std::vector<int32_t>& stream =
+        streams.emplace_back(request.prompt_token_ids().begin(), request.prompt_token_ids().end());
+    const std::vector<int32_t>& tokens = answers.at({request.submission_id(), 0}).tokens;
+    stream.insert(stream.end(), tokens.begin(), tokens.end());
+  }
+  return streams;
+}
+
+ReplicaOptions WithDrafts(ReplicaOptions options, const KnownStreams& streams, DraftScript script) {
+  options.draft_source = ScriptedDraftsOf(streams, script, kMadeVocabulary);
+  return options;
+}
+
+// Drafts that keep the leader waiting, once, where a sequence has reached a length.
+class WaitingDrafts final : public DraftSource {
+ public:
+  struct Gate {
+    std::atomic<bool> closed = true;
+    std::promise<void> reached, opened;
+  };
+
+  WaitingDrafts(std::unique_ptr<DraftSource> drafts, int64_t length, std::shared_ptr<Gate> gate)
+      : drafts_(std::move(drafts)), length_(length), gate_(std::move(gate)) {}
+
+  void Propose(std::span<const int32_t> tokens, int64_t most,
+               std::vector<int32_t>* drafts) override {
+    if (std::ssize(tokens) >= length_ && gate_->closed.exchange(false)) {
+      gate_->reached.set_value();
+      gate_->opened.get_future().wait();
+    }
+    drafts_->Propose(tokens, most, drafts);
+  }
+  bool MayProposeNext(std::span<const int32_t> tokens) override {
+    return drafts_->MayProposeNext(tokens);
+  }
+
+ private:
+  const std::unique_ptr<DraftSource> drafts_;
+  const int64_t length_;
+  const std::shared_ptr<Gate> gate_;
+};
+
+TEST_CASE("every layout answers with drafts what it answers without, bit for bit") {
+  const tests::TemporaryFolder made;
+  WriteMadeCheckpoint(made.path(), MadeModel::kDense);
+  const std::string folder = made.path().string();
+  const std::vector<v1::Submit> requests = EveryRequest();
+  const std::vector<std::vector<StageLayout>> layouts = {
+      {},                         // one worker
+      {{2, 1}, {3, 1}},           // two stages, so two lanes
+      {{5, 2}},                   // two ranks
+      {{5, 3, {0.5, 0.3, 0.2}}},  // three, unequal
+      {{2, 2}, {1, 1}, {2, 3}},   // both
+  };
+  for (const std::vector<StageLayout>& stages : layouts) {
+    ReplicaOptions options;
+    options.stages = stages;
+    const Answers without = Run(folder, options, requests);
+    const KnownStreams streams = StreamsOf(requests, without);
+    for (const DraftScript script :
+         {DraftScript::kRight, DraftScript::kSome, DraftScript::kHalf, DraftScript::kWrong}) {
+      CAPTURE(stages.size(), static_cast<int>(script));
+      PlannedReplica replica(folder, WithDrafts(options, streams, script));
+      for (const v1::Submit& request : requests) replica.Submit(request);
+      CheckSameBits(replica.WaitAll(), without);
+      CHECK(HoldsNothing(replica));
+      const v1::EngineLoad load = replica.load();
+      CHECK(load.drafts() > 10);
+      if (script == DraftScript::kRight) CHECK(load.accepted_draft_tokens(5) > 5);
+    }
+  }
+}
+
+TEST_CASE("what a prefill replica hands over goes on with drafts") {
+  const tests::TemporaryFolder made;
+  WriteMadeCheckpoint(made.path(), MadeModel::kTiedWithBias);
+  const std::string folder = made.path().string();
+  std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 0.6F), Request(3, 30, 1)};
+  ReplicaOptions from, to;
+  from.moves_kv = to.moves_kv = true;
+  to.stages = {{2, 1}, {3, 1}};
+  Split without{{folder, from}, {folder, to}};
+  const Answers expected = without.Run(requests);
+  const KnownStreams streams = StreamsOf(requests, expected);
+  for (const DraftScript script : {DraftScript::kRight, DraftScript::kSome}) {
+    CAPTURE(static_cast<int>(script));
+    Split split{{folder, WithDrafts(from, streams, script)},
+                {folder, WithDrafts(to, streams, script)}};
+    CheckSameBits(split.Run(requests), expected);
+    CHECK(split.prefill.load().drafts() == 0);  // it draws one token of each
+    CHECK(split.decode.load().drafts() > 5);
+    CHECK(split.decode.load().prompt_tokens() == 0);
+    CHECK(HoldsNothing(split.prefill));
+    CHECK(HoldsNothing(split.decode));
+  }
+}
+
+TEST_CASE("a member is lost among drafts: the answer goes on from what was told") {
+  const tests::TemporaryFolder made;
+  WriteMadeCheckpoint(made.path(), MadeModel::kDense);
+  const std::string folder = made.path().string();
+  v1::Submit request = Request(2, 90, 1);
+  ReplicaOptions options;
+  options.stages = {{2, 1}, {3, 1}};
+  const Answers without = Run(folder, options, {request});
+  const std::vector<int32_t>& expected = without.at({2, 0}).tokens;
+  REQUIRE(expected.size() == 90);
+  const auto gate = std::make_shared<WaitingDrafts::Gate>();
+  const DraftSourceFactory drafts =
+      ScriptedDraftsOf(StreamsOf({request}, without), DraftScript::kSome, kMadeVocabulary);
+  options.draft_source = [drafts, gate, length = request.prompt_token_ids_size() + 20] {
+    return std::make_unique<WaitingDrafts>(drafts(), length, gate);
+  };
+  PlannedReplica replica(folder, options);
+  replica.Submit(request);
+  gate->reached.get_future().wait();
+  replica.Kill(1);
+  gate->opened.set_value();
+  CHECK(absl::IsUnavailable(replica.WaitClosed()));
+  const std::vector<int32_t> told = replica.WaitAll().at({2, 0}).tokens;
+  REQUIRE(told.size() >= 20);
+  REQUIRE(told.size() < 30);
+  replica.Reform();
+  request.set_attempt(2);
+  request.mutable_output_token_ids()->Add(told.begin(), told.end());
+  replica.Submit(request);
+  std::vector<int32_t> all = told;
+  const std::vector<int32_t> rest = replica.WaitAll().at({2, 0}).tokens;
+  all.insert(all.end(), rest.begin(), rest.end());
+  CHECK(all == expected);
+  CHECK(replica.load().drafts() > 0);
+}
+
+}  // namespace
+}  // namespace tessera::worker
