@@ -165,6 +165,15 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       .Size();
   app.AddSwitch("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
                 "Reuse the KV of prompt prefixes that requests share");
+  app.AddOption("--speculate", o.speculate,
+                "Tokens that a step tries ahead; no answer depends on them: off, or ngram: what "
+                "followed the last 8 tokens earlier in prompt or answer")
+      .OneOf({"off", "ngram"})
+      .ShowDefault();
+  app.AddOption("--speculate-tokens", o.speculate_tokens,
+                "Max tokens that --speculate tries ahead of one sequence in a step")
+      .Range(1, 6)
+      .ShowDefault();
   app.AddOption("--max-body-memory-bytes", o.max_body_memory_bytes,
                 "Memory for the bodies of all HTTP requests together, in bytes or as 256MiB; a "
                 "request beyond it gets status 503")

@@ -45,6 +45,8 @@ void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
   c.set_max_batched_tokens(options.max_batched_tokens);
   c.set_max_waiting(options.max_waiting);
   c.set_prefix_cache(options.prefix_cache);
+  c.set_speculation(options.speculate == "ngram" ? v1::SPECULATION_NGRAM : v1::SPECULATION_OFF);
+  c.set_max_draft_tokens(options.speculate_tokens);
   *c.mutable_eos_token_ids() = c.model().eos_token_ids();
   const std::set<std::string> marks = MarksOf(served);
   const Tokenizer& tokenizer = *served.tokenizer;

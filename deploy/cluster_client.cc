@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -113,6 +114,21 @@ std::string ShowLinks(const v1::GetClusterReply& cluster) {
     }
   }
   return links.size() == 1 ? "" : "\n" + Show(links);
+}
+
+std::string ShowDrafts(const v1::GetClusterReply& cluster) {
+  Table drafts = {{"REPLICA", "DRAFTS", "TOKENS EACH", "ACCEPTED"}};
+  for (const v1::WorkerStatus& w : cluster.workers()) {
+    const v1::EngineLoad& load = w.load();
+    if (load.drafts() == 0) continue;
+    const auto accepted = std::accumulate(load.accepted_draft_tokens().begin(),
+                                          load.accepted_draft_tokens().end(), uint64_t{0});
+    drafts.push_back({w.replica(), absl::StrCat(load.drafts()),
+                      absl::StrFormat("%.1f", static_cast<double>(load.draft_tokens()) /
+                                                  static_cast<double>(load.drafts())),
+                      Percent(accepted, load.draft_tokens())});
+  }
+  return drafts.size() == 1 ? "" : "\n" + Show(drafts);
 }
 
 // With one of the two left, it does the other's work too.
@@ -327,7 +343,7 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
                             : "-",
                         names});
   }
-  text += "\n" + Show(replicas) + ShowHandOvers(cluster);
+  text += "\n" + Show(replicas) + ShowDrafts(cluster) + ShowHandOvers(cluster);
   for (const v1::ReplicaStatus& r : cluster.replicas()) {
     if (!r.detail().empty()) absl::StrAppend(&text, "  ", r.name(), ": ", r.detail(), "\n");
   }

@@ -58,6 +58,12 @@ v1::Timings ToProto(const GenerationTimings& timings) {
   out.set_decode_replica(timings.decode_replica);
   out.set_decode_seconds(timings.decode_seconds);
   out.set_decode_tokens(timings.decode_tokens);
+  if (timings.drafts.steps > 0) {
+    v1::Drafts* drafts = out.mutable_drafts();
+    drafts->set_steps(timings.drafts.steps);
+    drafts->set_tokens(timings.drafts.tokens);
+    drafts->set_accepted_tokens(timings.drafts.accepted_tokens);
+  }
   return out;
 }
 

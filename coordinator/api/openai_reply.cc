@@ -182,6 +182,14 @@ Json TimingsJson(const GenerationUsage& usage) {
              {"transport", timings.kv_transfer->transport},
              {"codec", timings.kv_transfer->codec}};
   }
+  Json drafts = nullptr;
+  if (timings.drafts.steps > 0) {
+    drafts = {{"steps", timings.drafts.steps},
+              {"tokens", timings.drafts.tokens},
+              {"accepted_tokens", timings.drafts.accepted_tokens},
+              {"tokens_per_step", static_cast<double>(timings.drafts.tokens) /
+                                      static_cast<double>(timings.drafts.steps)}};
+  }
   Json rate = nullptr;
   if (timings.decode_seconds > 0) {
     rate = static_cast<double>(timings.decode_tokens) / timings.decode_seconds;
@@ -197,7 +205,8 @@ Json TimingsJson(const GenerationUsage& usage) {
            {{"replica", timings.decode_replica},
             {"seconds", timings.decode_seconds},
             {"tokens", timings.decode_tokens},
-            {"tokens_per_second", std::move(rate)}}}};
+            {"tokens_per_second", std::move(rate)},
+            {"drafts", std::move(drafts)}}}};
 }
 
 Json StopReason(const std::string& reason, const std::vector<int32_t>& stop_ids) {

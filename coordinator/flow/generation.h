@@ -126,6 +126,13 @@ struct KvTransferTimings {
   std::string codec = "raw";  // "raw", "int8", "int4"
 };
 
+// Tokens that steps tried ahead (v1::Speculation); none of an answer depends on them.
+struct DraftTimings {
+  int64_t steps = 0;            // that tried some for a choice
+  int64_t tokens = 0;           // that were tried
+  int64_t accepted_tokens = 0;  // of these, that stood: each saved a step
+};
+
 // Who did what part of a generation, and how long it took. Of a generation that went on elsewhere
 // after a loss: the first prefill, the last decode.
 struct GenerationTimings {
@@ -136,6 +143,7 @@ struct GenerationTimings {
   std::string decode_replica;                    // the same as prefill_replica where there is none
   int64_t decode_tokens = 0;                     // of all choices, behind the first of each
   double decode_seconds = 0;                     // from the first token to the last
+  DraftTimings drafts = {};
 };
 
 struct GenerationUsage {

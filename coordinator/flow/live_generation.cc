@@ -89,6 +89,11 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
         sink.OnPromptLogprobs(std::move(positions));
       });
     }
+    if (event.draft_tokens() > 0) {
+      ++usage_.timings.drafts.steps;
+      usage_.timings.drafts.tokens += event.draft_tokens();
+      usage_.timings.drafts.accepted_tokens += event.accepted_draft_tokens();
+    }
     ChoiceEvent out;
     out.choice = event.choice();
     out.final_row.assign(event.final_row().begin(), event.final_row().end());

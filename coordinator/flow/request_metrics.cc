@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 namespace tessera::coordinator {
 namespace {
@@ -46,19 +47,34 @@ struct EngineCounter {
   const char* name;
   const char* total_name;
   const char* help;
-  uint64_t (v1::EngineLoad::*value)() const;
+  uint64_t (*value)(const v1::EngineLoad& load);
 };
+template <uint64_t (v1::EngineLoad::*kValue)() const>
+uint64_t ValueOf(const v1::EngineLoad& load) {
+  return (load.*kValue)();
+}
+uint64_t AcceptedTokens(const v1::EngineLoad& load) {
+  return std::accumulate(load.accepted_draft_tokens().begin(), load.accepted_draft_tokens().end(),
+                         uint64_t{0});
+}
 constexpr EngineCounter kEngineCounters[] = {
     {"vllm:prompt_tokens_total", "tessera_prompt_tokens_total", "Prompt tokens computed.",
-     &v1::EngineLoad::prompt_tokens},
+     ValueOf<&v1::EngineLoad::prompt_tokens>},
     {"vllm:generation_tokens_total", "tessera_generation_tokens_total", "Tokens generated.",
-     &v1::EngineLoad::generation_tokens},
+     ValueOf<&v1::EngineLoad::generation_tokens>},
     {"vllm:num_preemptions_total", "tessera_preemptions_total",
-     "Sequences preempted because KV blocks ran out.", &v1::EngineLoad::preemptions},
+     "Sequences preempted because KV blocks ran out.", ValueOf<&v1::EngineLoad::preemptions>},
     {"vllm:prefix_cache_queries_total", "tessera_prefix_cache_queries_total",
-     "Prompt tokens looked up in the prefix cache.", &v1::EngineLoad::prefix_queries_tokens},
+     "Prompt tokens looked up in the prefix cache.",
+     ValueOf<&v1::EngineLoad::prefix_queries_tokens>},
     {"vllm:prefix_cache_hits_total", "tessera_prefix_cache_hits_total",
-     "Prompt tokens found in the prefix cache.", &v1::EngineLoad::prefix_hits_tokens},
+     "Prompt tokens found in the prefix cache.", ValueOf<&v1::EngineLoad::prefix_hits_tokens>},
+    {"vllm:spec_decode_num_drafts_total", "tessera_drafts_total",
+     "Lists of draft tokens that steps tried.", ValueOf<&v1::EngineLoad::drafts>},
+    {"vllm:spec_decode_num_draft_tokens_total", "tessera_draft_tokens_total",
+     "Tokens in these lists.", ValueOf<&v1::EngineLoad::draft_tokens>},
+    {"vllm:spec_decode_num_accepted_tokens_total", "tessera_accepted_draft_tokens_total",
+     "Draft tokens that were accepted: each saved a step.", AcceptedTokens},
 };
 
 const char* ReasonOf(absl::StatusCode code) {
@@ -111,6 +127,11 @@ struct RequestMetrics::Families {
     return Histogram("vllm:iteration_tokens_total",
                      "Tokens of one step: prompt tokens computed and tokens generated.",
                      kIterationBounds, {{"engine", engine}});
+  }
+  prometheus::Counter& AcceptedAt(const std::string& engine, int position) {
+    return Counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
+                   "Draft tokens that were accepted, by their place in the list.",
+                   {{"engine", engine}, {"position", std::to_string(position)}});
   }
   prometheus::Gauge& Up(const std::string& engine) {
     return Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}});
@@ -272,9 +293,15 @@ void RequestMetrics::OnEngineLoad(const std::string& engine, const v1::EngineLoa
   v1::EngineLoad& seen = families_->engines[engine].seen;
   if (load.steps() < seen.steps()) seen.Clear();
   for (const EngineCounter& counter : kEngineCounters) {
-    const auto more = static_cast<double>((load.*counter.value)() - (seen.*counter.value)());
+    const auto more = static_cast<double>(counter.value(load) - counter.value(seen));
     families_->Counter(counter.name, counter.help, {{"engine", engine}}).Increment(more);
     families_->Counter(counter.total_name, counter.help).Increment(more);
+  }
+  for (int i = 0; i < load.accepted_draft_tokens_size(); ++i) {
+    const uint64_t before =
+        i < seen.accepted_draft_tokens_size() ? seen.accepted_draft_tokens(i) : 0;
+    families_->AcceptedAt(engine, i).Increment(
+        static_cast<double>(load.accepted_draft_tokens(i) - before));
   }
   const uint64_t steps = load.steps() - seen.steps();
   const uint64_t prefill_steps = load.prefill_steps() - seen.prefill_steps();

@@ -103,7 +103,8 @@ void AnswerInTwoPlaces(const GenerationRequest& request, GenerationSink& sink, c
                    .kv_transfer = KvTransferTimings{4096, 0.125, 0.75, "tcp", "int8"},
                    .decode_replica = "d",
                    .decode_tokens = 8,
-                   .decode_seconds = 2};
+                   .decode_seconds = 2,
+                   .drafts = {.steps = 4, .tokens = 10, .accepted_tokens = 5}};
   sink.OnEnd(absl::OkStatus(), usage, "d");
 }
 
@@ -124,6 +125,8 @@ TEST_CASE("timings say who did what, where they are asked for") {
                                         {"codec", "int8"}}));
   CHECK(timings["decode"]["replica"] == "d");
   CHECK(timings["decode"]["tokens_per_second"] == 4);
+  CHECK(timings["decode"]["drafts"] ==
+        Json({{"steps", 4}, {"tokens", 10}, {"accepted_tokens", 5}, {"tokens_per_step", 2.5}}));
   const auto chunks = door.Stream(kChat, Chat({{"timings", true}}));
   CHECK(chunks.back()["timings"]["kv_transfer"] == timings["kv_transfer"]);
   CHECK(chunks.back()["timings"]["decode"] == timings["decode"]);

@@ -50,7 +50,9 @@ TEST_CASE("an engine's series are there, with zeros, before it has done anything
        {"vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:num_preemptions_total",
         "vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total",
         "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
-        "tessera_worker_up", "vllm:iteration_tokens_total_count"}) {
+        "tessera_worker_up", "vllm:iteration_tokens_total_count",
+        "vllm:spec_decode_num_drafts_total", "vllm:spec_decode_num_draft_tokens_total",
+        "vllm:spec_decode_num_accepted_tokens_total"}) {
     INFO(name);
     CHECK(metrics.Of(std::string(name) + "{engine=\"r0\",model_name=\"m\"}") == 0);
   }
@@ -61,6 +63,39 @@ TEST_CASE("an engine's series are there, with zeros, before it has done anything
   metrics->OnReplicaReady("r0", 16, 10);
   metrics->OnReplicaKnown("r0");
   CHECK(metrics.Of("tessera_worker_up{engine=\"r0\",model_name=\"m\"}") == 1);
+}
+
+TEST_CASE("drafts are counted under vLLM's names, those that stood by their place, too") {
+  Metrics metrics;
+  v1::EngineLoad load = Load(5, 10, 9);
+  load.set_drafts(3);
+  load.set_draft_tokens(7);
+  for (const uint64_t accepted : {3, 1}) load.add_accepted_draft_tokens(accepted);
+  metrics->OnEngineLoad("r0", load);
+  load.set_steps(9);
+  load.set_drafts(4);
+  load.set_draft_tokens(11);
+  load.set_accepted_draft_tokens(0, 4);
+  load.add_accepted_draft_tokens(1);
+  metrics->OnEngineLoad("r0", load);
+  const std::string engine = "{engine=\"r0\",model_name=\"m\"";
+  CHECK(metrics.Of("vllm:spec_decode_num_drafts_total" + engine + "}") == 4);
+  CHECK(metrics.Of("vllm:spec_decode_num_draft_tokens_total" + engine + "}") == 11);
+  CHECK(metrics.Of("vllm:spec_decode_num_accepted_tokens_total" + engine + "}") == 6);
+  CHECK(metrics.Of("tessera_accepted_draft_tokens_total{model_name=\"m\"}") == 6);
+  const std::string at = "vllm:spec_decode_num_accepted_tokens_per_pos_total" + engine;
+  CHECK(metrics.Of(at + ",position=\"0\"}") == 4);
+  CHECK(metrics.Of(at + ",position=\"1\"}") == 1);
+  CHECK(metrics.Of(at + ",position=\"2\"}") == 1);
+  // The worker starts again, and counts from zero.
+  load.set_steps(1);
+  load.set_drafts(1);
+  load.set_draft_tokens(2);
+  load.clear_accepted_draft_tokens();
+  load.add_accepted_draft_tokens(1);
+  metrics->OnEngineLoad("r0", load);
+  CHECK(metrics.Of("vllm:spec_decode_num_drafts_total" + engine + "}") == 5);
+  CHECK(metrics.Of(at + ",position=\"0\"}") == 5);
 }
 
 TEST_CASE("engines add up in series of their own, also when one starts over or is lost") {

@@ -120,6 +120,18 @@ TEST_CASE("replicas' output is shown beside the planned one") {
   CHECK_THAT(ShowCluster(cluster), Contains("0.0           321.5    a/0\n"));
 }
 
+TEST_CASE("drafts are shown, where there were any: how many, how long, and what stood") {
+  v1::GetClusterReply cluster = Cluster();
+  CHECK_THAT(ShowCluster(cluster), !Contains("DRAFTS"));
+  v1::EngineLoad& load = *cluster.mutable_workers(0)->mutable_load();
+  load.set_drafts(10);
+  load.set_draft_tokens(42);
+  load.add_accepted_draft_tokens(9);
+  load.add_accepted_draft_tokens(5);
+  CHECK_THAT(ShowCluster(cluster), Contains("REPLICA  DRAFTS  TOKENS EACH  ACCEPTED\n"
+                                            "r-a/0    10      4.2          33.3 %\n"));
+}
+
 TEST_CASE("status says why there is no plan") {
   v1::GetClusterReply cluster = Cluster();
   CHECK_THAT(ShowCluster(cluster), !Contains("planning waits"));

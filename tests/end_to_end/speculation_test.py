@@ -1,0 +1,111 @@
+"""--speculate ngram: answers are those of `off`, whatever is asked, and say what was drafted; a worker killed meanwhile
+changes nothing. A model whose layers keep states drafts nothing, and the log says so."""
+
+import json
+import subprocess
+import sys
+import threading
+
+from cluster import KILL, MODEL, running, wait_for
+
+sys.path.insert(0, "tests/bench")
+import random_model  # noqa: E402
+
+FLOAT32 = ("--dtype", "float32", "--max-num-seqs", "8")
+REPEATS = "one two three four five six seven eight nine ten eleven twelve. " * 6
+REQUESTS = [
+    {"prompt": REPEATS, "max_tokens": 200, "ignore_eos": True, "temperature": 0},
+    {"prompt": REPEATS, "max_tokens": 120, "ignore_eos": True, "temperature": 0.6, "seed": 3},
+    {"prompt": REPEATS, "max_tokens": 80, "ignore_eos": True, "temperature": 1, "seed": 4, "n": 3},
+    {"prompt": "Count from 3 to 90.", "max_tokens": 150, "temperature": 0},
+    {"prompt": REPEATS, "max_tokens": 120, "ignore_eos": True, "temperature": 0.6, "seed": 5, "presence_penalty": 0.4,
+     "repetition_penalty": 1.1},
+    {"prompt": REPEATS, "max_tokens": 40, "temperature": 0, "logprobs": 3},
+]
+
+
+def ask(c, **request):
+    status, _, text = c.request("POST", "/v1/completions", {"return_token_ids": True, "timings": True, **request})
+    assert status == 200, text
+    return json.loads(text)
+
+
+def answers(c):
+    """What each request is told, and the drafts of all."""
+    told, tried, accepted = [], 0, 0
+    for request in REQUESTS:
+        answer = ask(c, **request)
+        told.append([(one["token_ids"], one["text"], one["finish_reason"], one["logprobs"]) for one in answer["choices"]])
+        drafts = answer["timings"]["decode"]["drafts"] or {"tokens": 0, "accepted_tokens": 0}
+        tried, accepted = tried + drafts["tokens"], accepted + drafts["accepted_tokens"]
+    return told, tried, accepted
+
+
+def stops_of(c, text):
+    """Ends at stop strings that begin anywhere in `text`, an answer to the second request, each asked alone."""
+    said = []
+    for at in range(0, len(text) - 4, max(1, len(text) // 10)):
+        answer = ask(c, **REQUESTS[1], stop=[text[at:at + 4]])["choices"][0]
+        said.append((answer["text"], answer["token_ids"], answer["finish_reason"]))
+    return said
+
+
+def test_answers_are_those_without_and_say_what_was_drafted():
+    with running(*FLOAT32, workers=1) as c:
+        expected, tried, _ = answers(c)
+        assert tried == 0
+        text = expected[1][0][1]
+        stops = stops_of(c, text)
+        assert sum(finish == "stop" for _, _, finish in stops) > 5, (text, stops)
+        assert "DRAFTS" not in c.status_text()
+    with running(*FLOAT32, "--speculate", "ngram", workers=1) as c:
+        told, tried, accepted = answers(c)
+        assert told == expected
+        assert 0 < accepted <= tried, (accepted, tried)
+        assert stops_of(c, text) == stops
+        metrics = c.metrics()
+        drafted = sum(v for k, v in metrics.items() if k.startswith("vllm:spec_decode_num_draft_tokens_total"))
+        stood = sum(v for k, v in metrics.items() if k.startswith("vllm:spec_decode_num_accepted_tokens_total"))
+        assert drafted >= tried and stood >= accepted, (drafted, tried, stood, accepted)
+        by_place = [v for k, v in metrics.items() if k.startswith("vllm:spec_decode_num_accepted_tokens_per_pos_total")]
+        assert sum(by_place) == stood, (by_place, stood)
+        assert "TOKENS EACH" in c.status_text(), c.status_text()
+
+
+def test_streams_survive_their_worker():
+    def collect(c, said, began):
+        for event in c.stream({**REQUESTS[1], "return_token_ids": True}):
+            assert "error" not in event, event
+            said += [token for choice in event["choices"] for token in choice["token_ids"]]
+            if len(said) > 10:
+                began.set()
+
+    with running(*FLOAT32, workers=1) as c:
+        expected = ask(c, **REQUESTS[1])["choices"][0]["token_ids"]
+    with running(*FLOAT32, "--speculate", "ngram") as c:
+        said, began = [], threading.Event()
+        thread = threading.Thread(target=collect, args=(c, said, began))
+        thread.start()
+        assert began.wait(60)
+        busy = [k.split('engine="r-')[1].split("/")[0] for k, v in c.metrics().items()
+                if k.startswith("vllm:num_requests_running") and v > 0]
+        for name in busy or ["w0"]:  # none: it is over already
+            c.signal(name, KILL)
+        thread.join()
+        assert said == expected
+
+
+def test_models_with_states_draft_nothing(tmp):
+    random_model.write(tmp / "model", layers=4, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=192, context=512,
+                       delta=(4, 8, 16))
+    with running(*FLOAT32, "--speculate", "ngram", workers=1, model=str(tmp / "model")) as c:
+        answer = ask(c, **REQUESTS[0])
+        assert answer["timings"]["decode"]["drafts"] is None
+        wait_for("the log's line", lambda: "speculation: off" in c.log("w0"))
+
+
+def test_what_is_no_kind_of_speculation_is_refused():
+    for flags in (["--speculate", "eagle"], ["--speculate", "ngram", "--speculate-tokens", "7"]):
+        done = subprocess.run(["coordinator/tessera-coordinator", MODEL, "--port", "0", *flags], capture_output=True, text=True,
+                              timeout=60)
+        assert done.returncode != 0 and flags[-2] in done.stderr, done.stderr
