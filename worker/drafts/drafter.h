@@ -1,4 +1,5 @@
-// The drafts of one sequence: what its source proposes, until too much of that is refused.
+// The drafts of one sequence: what its source proposes, as many of them as pay, until too many in
+// a row are refused.
 //
 // Thread rule: one thread (the engine's). Ownership: owns the source.
 #pragma once
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "worker/drafts/draft_lengths.h"
 #include "worker/drafts/draft_source.h"
 
 namespace tessera::worker {
@@ -20,16 +22,24 @@ class Drafter {
 
   explicit Drafter(std::unique_ptr<DraftSource> source) : source_(std::move(source)) {}
 
-  bool gave_up() const { return misses_ >= kMaxMisses; }
-  // As DraftSource has them; never any once it gave up.
+  // As DraftSource has them; none where it gave up, or for a while where none paid.
   void Propose(std::span<const int32_t> tokens, int64_t most, std::vector<int32_t>* drafts);
   bool MayProposeNext(std::span<const int32_t> tokens);
-  // A step tried a list of which the first `accepted` drafts stood.
-  void Note(int64_t accepted) { misses_ = accepted > 0 ? 0 : misses_ + 1; }
+  // How many of `proposed` drafts, at least one, to try in `step`, to which they are added. Now and
+  // then one where none pays, since that may have changed.
+  int64_t Choose(const DraftLengths& lengths, int64_t proposed, DraftedStep* step);
+  // A step tried a list, of which the first `accepted` drafts stood.
+  void Note(int64_t tried, int64_t accepted);
 
  private:
+  bool IsResting();
+
   const std::unique_ptr<DraftSource> source_;
-  int64_t misses_ = 0;  // in a row
+  Acceptance acceptance_;
+  int64_t misses_ = 0;           // in a row
+  int64_t length_ = kMaxDrafts;  // chosen last
+  int64_t unpaid_ = 0;           // choices of none
+  int64_t rest_ = 0;             // proposals to leave out
 };
 
 }  // namespace tessera::worker

@@ -11,7 +11,7 @@
 namespace tessera::worker {
 namespace {
 
-// Logits are wide: with more sequences than this drafts have the rows that those leave over.
+// Logits are wide: with more sequences than this, drafts have the rows that those leave over.
 constexpr int64_t kDraftedLogitRows = 64;
 
 }  // namespace
@@ -40,6 +40,7 @@ absl::Status ReadDrafts(const v1::ConfigureRequest& request, EngineOptions* opti
     return absl::OkStatus();
   }
   options->draft_source = [] { return std::make_unique<NgramSource>(); };
+  if (request.kv_cache_bytes_planned()) return absl::OkStatus();  // that leaves room for no more
   scheduler::BatchLimits& limits = options->limits;
   limits.max_logit_rows =
       std::max(limits.max_sequences,

@@ -48,6 +48,7 @@ struct EngineOptions {
   // Of drafts, max_drafts (kMaxDrafts at most) of a sequence in one step. Null: nothing is drafted.
   DraftSourceFactory draft_source;
   int64_t max_drafts = kMaxDrafts;
+  bool all_drafts = false;  // try as many as are proposed, not as many as pay (draft_lengths.h)
 };
 
 // Longest sequence that can be held: the context or the whole pool, whichever is shorter.

@@ -175,6 +175,7 @@ void EngineCore::CountStep(const EngineStep& step, bool prefill, double now_seco
     load_.set_prefill_step_seconds(load_.prefill_step_seconds() + seconds);
   } else {
     load_.set_decode_step_seconds(load_.decode_step_seconds() + seconds);
+    builder_.NoteStep(step.arrays.rows(), load_.step_seconds());
   }
 }
 
@@ -197,7 +198,8 @@ void EngineCore::DropRefusedDrafts(EngineStep& step) {
   }
   for (const Draw& draw : step.draws) {
     if (draw.drafts_before > 0 || draw.drafts.empty()) continue;
-    draw.sequence->drafter->Note(draw.accepted);
+    draw.sequence->drafter->Note(std::ssize(draw.drafts), draw.accepted);
+    builder_.NoteDrafts(std::ssize(draw.drafts), draw.accepted);
     load_.set_drafts(load_.drafts() + 1);
     load_.set_draft_tokens(load_.draft_tokens() + draw.drafts.size());
     while (load_.accepted_draft_tokens_size() < std::ssize(draw.drafts)) {

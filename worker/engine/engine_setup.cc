@@ -281,6 +281,7 @@ class Setup {
     if (!options.ok()) return options.status();
     options_ = *std::move(options);
     if (setup_.draft_source) options_.draft_source = setup_.draft_source;
+    options_.all_drafts = setup_.draft_source != nullptr;
     if (KeepsWindowsApart(request_, options_)) {
       options_.window.tokens = LongestWindow(request_.model());
     }

@@ -58,7 +58,7 @@ struct SetupOptions {
       join;
   FormationTimes formation_times;
   DraftSourceFactory draft_source;  // in place of the request's, which must name one; null: that
-  KvPortOpener open_kv_port;  // null: KV goes to no other replica, and comes from none
+  KvPortOpener open_kv_port;        // null: KV goes to no other replica, and comes from none
   // Of the device's memory, taken already for KV on its way.
   int64_t kv_staging_bytes = 0;
 };

@@ -55,10 +55,11 @@ void StepBuilder::TakeSnapshots(int lane) {
       scheduler::BlocksFor(options_.limits.max_batched_tokens, options_.limits.block_tokens);
   const bool scarce = memory_.free_blocks() < most_wanted;
   running_.clear();
+  DraftedStep drafted{static_cast<double>(running.size()), std::ssize(running)};
   drafts_.resize(std::max(drafts_.size(), running.size()));
   for (const auto& sequence : running) {
     std::vector<int32_t>& drafts = drafts_[running_.size()];
-    Draft(sequence.get(), &drafts);
+    Draft(sequence.get(), &drafted, &drafts);
     // One that ends with the step in flight, whichever token that draws, computes nothing more.
     const int64_t then = sequence->tokens_then();
     const bool ends = sequence->draws_in_flight > 0 &&
@@ -103,7 +104,8 @@ void StepBuilder::TakeSnapshots(int lane) {
   }
 }
 
-void StepBuilder::Draft(Sequence* sequence, std::vector<int32_t>* drafts) const {
+void StepBuilder::Draft(Sequence* sequence, DraftedStep* so_far,
+                        std::vector<int32_t>* drafts) const {
   drafts->clear();
   const Submission& submission = *sequence->submission;
   const int64_t known = sequence->known_tokens();
@@ -128,6 +130,9 @@ void StepBuilder::Draft(Sequence* sequence, std::vector<int32_t>* drafts) const 
     }
   }
   if (sequence->matcher != nullptr) sequence->matcher->Undo(static_cast<int32_t>(kept));
+  if (kept > 0 && !options_.all_drafts) {
+    kept = sequence->drafter->Choose(lengths_, static_cast<int64_t>(kept), so_far);
+  }
   drafts->resize(kept);
 }
 

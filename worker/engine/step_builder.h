@@ -15,6 +15,7 @@
 #include "proto/worker.pb.h"
 #include "scheduler/answer_lengths.h"
 #include "scheduler/batcher.h"
+#include "worker/drafts/draft_lengths.h"
 #include "worker/engine/engine_admission.h"
 #include "worker/engine/engine_step.h"
 #include "worker/engine/kv_memory.h"
@@ -41,12 +42,17 @@ class StepBuilder {
 
   // An answer ended by itself: later plans expect the others to be as long.
   void NoteAnswer(int64_t tokens) { answers_.Note(tokens); }
+  // A step came back: of a list of drafts in it, the first `accepted` of `tried` stood; or it had
+  // no prompts, and took so long. Later plans have as many drafts as pay.
+  void NoteDrafts(int64_t tried, int64_t accepted) { lengths_.NoteList(tried, accepted); }
+  void NoteStep(int64_t rows, double seconds) { lengths_.NoteStep(rows, seconds); }
 
  private:
   int64_t ExpectedTokens(const Sequence& sequence) const;
   void TakeSnapshots(int lane);
-  // The tokens to try behind those of `sequence`, none of whose rows is in flight.
-  void Draft(Sequence* sequence, std::vector<int32_t>* drafts) const;
+  // The tokens to try behind those of `sequence`, none of whose rows is in flight, in a step that
+  // has `so_far` and gets them.
+  void Draft(Sequence* sequence, DraftedStep* so_far, std::vector<int32_t>* drafts) const;
   int64_t WindowRoom() const;
   bool GrowWindows(int lane, EngineStep* step, TokenEvents* events);
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
@@ -66,6 +72,7 @@ class StepBuilder {
   const StateKeeper states_;
   v1::EngineLoad& load_;
   scheduler::AnswerLengths answers_;  // that ended by themselves
+  DraftLengths lengths_;
 
   // Of the plan in hand; members so that their memory is reused.
   std::vector<scheduler::RunningSequence> running_;

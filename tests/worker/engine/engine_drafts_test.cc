@@ -18,6 +18,7 @@ EngineOptions Options() {
   EngineOptions options = SmallOptions();
   options.limits = {64, 8, 64, 4, 100};
   options.eos_token_ids = {kStop};
+  options.all_drafts = true;
   return options;
 }
 
@@ -270,6 +271,27 @@ TEST_CASE("64 lists in a row of which nothing stands end the drafting of a seque
   CHECK(h.core->load().drafts() == Drafter::kMaxMisses);
 }
 
+TEST_CASE("where nothing stands, few are tried: no more than pay") {
+  EngineOptions options = Options();
+  v1::Submit submit = MakeSubmit(1, Prompt(9, 4), 150);
+  submit.set_ignore_eos(true);
+  Harness without(options);
+  without.Submit(submit);
+  without.RunAll();
+  options.all_drafts = false;
+  const KnownStreams streams = StreamsOf(without, {submit});
+  for (const DraftScript script : {DraftScript::kWrong, DraftScript::kHalf, DraftScript::kRight}) {
+    options.draft_source = ScriptedDraftsOf(streams, script, 50);
+    Harness h(options);
+    h.Submit(submit);
+    h.RunAll();
+    CHECK(h.Of(1).tokens == without.Of(1).tokens);
+    if (script == DraftScript::kWrong) CHECK(h.core->load().drafts() < 20);
+    if (script == DraftScript::kHalf) CHECK(h.core->load().steps() < 150 * 2 / 3);
+    if (script == DraftScript::kRight) CHECK(h.core->load().steps() < 150 / 4);
+  }
+}
+
 TEST_CASE("who is cancelled among drafts, or outlived by them, leaves nothing") {
   EngineOptions options = Options();
   v1::Submit submit = MakeSubmit(1, Prompt(9, 4), 60);
@@ -298,6 +320,7 @@ TEST_CASE("drafts in several lanes, and where steps run ahead") {
         CAPTURE(lanes, ahead, static_cast<int>(script));
         EngineOptions options = LaneOptions();
         options.limits.max_logit_rows = 40;
+        options.all_drafts = true;
         KnownStreams streams;
         const ScriptedEngine knows(options, 1);
         for (uint64_t id = 1; id <= 9; ++id) {

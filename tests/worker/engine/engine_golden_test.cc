@@ -12,6 +12,7 @@
 #include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
 #include "tests/worker/engine/engine_harness.h"
+#include "tests/worker/engine/scripted_drafts.h"
 #include "tests/worker/model/tiny_model.h"
 #include "worker/engine/engine_core.h"
 #include "worker/engine/engine_setup.h"
@@ -29,6 +30,7 @@ struct Circumstances {
   int64_t snapshots = 64;  // where layers keep states
   // Layers with a window keep blocks of their own, enough for so many sequences; 0: they do not.
   int64_t windows = 0;
+  DraftSourceFactory drafts = nullptr;
 };
 
 struct Answer {
@@ -43,6 +45,7 @@ struct Outcome {
   std::map<uint64_t, Answer> answers;
   int64_t preemptions = 0;
   int64_t hit_tokens = 0;
+  int64_t accepted_drafts = 0;  // at the first place
 };
 
 class RealEngine {
@@ -63,6 +66,11 @@ class RealEngine {
     auto options = ReadEngineOptions(request);
     REQUIRE(options.ok());
     options->limits.total_blocks = circumstances.total_blocks;
+    if (circumstances.drafts) {
+      options->limits.max_logit_rows = 40;
+      options->draft_source = circumstances.drafts;
+      options->all_drafts = true;
+    }
     KvBlocks blocks = circumstances.total_blocks;
     if (KeepsStates(*shape)) {
       blocks.seats = options->seats = options->limits.max_sequences;
@@ -112,6 +120,9 @@ class RealEngine {
     events_.clear();
     outcome->preemptions = core_->load().preemptions();
     outcome->hit_tokens = core_->load().prefix_hits_tokens();
+    if (core_->load().accepted_draft_tokens_size() > 0) {
+      outcome->accepted_drafts = core_->load().accepted_draft_tokens(0);
+    }
   }
 
  private:
@@ -164,6 +175,16 @@ void CheckSame(const Outcome& outcome, const Outcome& alone, const std::vector<G
   }
 }
 
+// Right ones and wrong ones, by turns.
+DraftSourceFactory DraftsFor(const std::vector<GoldenRun>& runs) {
+  KnownStreams streams;
+  for (const GoldenRun& run : runs) {
+    streams.push_back(run.prompt);
+    streams.back().insert(streams.back().end(), run.tokens.begin(), run.tokens.end());
+  }
+  return ScriptedDraftsOf(std::move(streams), DraftScript::kSome, 90);
+}
+
 // In all circumstances.
 void CheckGolden(kernels::Device& device, const std::string& name, int64_t windows = 0) {
   INFO(name << ", " << windows << " windows");
@@ -183,6 +204,14 @@ void CheckGolden(kernels::Device& device, const std::string& name, int64_t windo
   if (windows > 0) {
     circumstances.windows = 1;
     CheckSame(RunGolden(device, name, runs, circumstances), alone, runs, true);
+  }
+
+  if (!KeepsStates(*ReadModelFolder(GoldenFolder(name).string()))) {
+    circumstances.drafts = DraftsFor(runs);
+    circumstances.max_batched_tokens = 64;
+    const Outcome drafted = RunGolden(device, name, runs, circumstances);
+    CheckSame(drafted, alone, runs, true);
+    CHECK(drafted.accepted_drafts > 0);
   }
 
   circumstances = {};

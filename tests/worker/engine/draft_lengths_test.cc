@@ -1,0 +1,146 @@
+// As many drafts as give the most tokens a second.
+#include "worker/drafts/draft_lengths.h"
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "worker/drafts/drafter.h"
+
+namespace tessera::worker {
+namespace {
+
+Acceptance Of(int64_t tried, int64_t accepted) {
+  Acceptance acceptance;
+  for (int i = 0; i < 50; ++i) acceptance.Note(tried, accepted);
+  return acceptance;
+}
+
+// Steps that take `base` and `row` seconds for each row.
+DraftLengths Measured(double base, double row) {
+  DraftLengths lengths;
+  for (int64_t rows = 1; rows <= 200; ++rows) {
+    lengths.NoteStep(rows, base + row * static_cast<double>(rows));
+  }
+  return lengths;
+}
+
+int64_t Chosen(const DraftLengths& lengths, const Acceptance& own, int64_t most, int64_t before,
+               int64_t sequences = 1) {
+  DraftedStep step{static_cast<double>(sequences), sequences};
+  return lengths.Choose(own, most, before, &step);
+}
+
+TEST_CASE("acceptance is of those places that a draft reached, and follows the newest") {
+  const Acceptance two = Of(4, 2);
+  CHECK(two.At(0, 0) == Approx(1).margin(0.3));
+  CHECK(two.At(1, 0) > 0.7);
+  CHECK(two.At(2, 0) == 0);
+  CHECK(two.At(3, 0.6) == Approx(0.6));  // never reached: as it is elsewhere
+  Acceptance turned = Of(1, 1);
+  for (int i = 0; i < 30; ++i) turned.Note(1, 0);
+  CHECK(turned.At(0, 0) < 0.1);
+}
+
+TEST_CASE("times of rows in between are interpolated, beyond as the nearest") {
+  StepTimes times;
+  CHECK(times.At(3) == 0);
+  times.Note(2, 1.0);
+  CHECK(times.At(1) == 1.0);
+  CHECK(times.At(9) == 1.0);
+  times.Note(6, 2.0);
+  CHECK(times.At(3) == Approx(1.25));
+  CHECK(times.At(100'000) == 2.0);
+  times.Note(100'000, 5.0);
+  CHECK(times.At(StepTimes::kMaxRows) == 5.0);
+  for (int i = 0; i < 200; ++i) times.Note(2, 3.0);
+  CHECK(times.At(2) == Approx(3.0));
+}
+
+TEST_CASE("rows that hide cost nothing; dear rows end the drafts; nothing known: as proposed") {
+  const Acceptance good = Of(6, 6), bad = Of(6, 0), half = Of(6, 2);
+  CHECK(Chosen({}, bad, 6, 0) == 6);
+  CHECK(Chosen(Measured(1, 0.001), good, 6, 0) == 6);
+  CHECK(Chosen(Measured(1, 0.001), good, 5, 6) == 4);
+  CHECK(Chosen(Measured(0.001, 1), good, 6, 6) == 0);
+  CHECK(Chosen(Measured(1, 0.1), half, 6, 6) == 2);
+  DraftLengths refused = Measured(1, 0.001);
+  for (int i = 0; i < 50; ++i) refused.NoteList(6, 0);
+  CHECK(Chosen(refused, bad, 6, 6) == 0);
+  CHECK(Chosen(refused, {}, 6, 6) > 0);  // another sequence may have better luck
+}
+
+TEST_CASE("more drafts than before, or any at all, are worth 5 % at least") {
+  const Acceptance good = Of(6, 6);
+  const DraftLengths lengths = Measured(4, 1);  // six give 19 % more than two, 3 % more than four
+  CHECK(Chosen(lengths, good, 6, 2) == 6);
+  CHECK(Chosen(lengths, good, 6, 4) == 4);
+  CHECK(Chosen(lengths, good, 6, 6) == 6);
+  CHECK(Chosen(Measured(0.2, 1), good, 6, 6) == 0);
+}
+
+TEST_CASE("many sequences leave less for each: their rows are the next one's, too") {
+  const Acceptance good = Of(6, 4);
+  DraftLengths lengths;
+  for (int64_t rows = 1; rows <= 200; ++rows) {  // free up to 16 rows
+    lengths.NoteStep(rows, rows <= 16 ? 1.0 : static_cast<double>(rows) / 16);
+  }
+  CHECK(Chosen(lengths, good, 6, 6, 1) >= 4);
+  CHECK(Chosen(lengths, good, 6, 0, 32) == 0);
+  DraftedStep step{4, 4};
+  int64_t all = 0;
+  for (int i = 0; i < 4; ++i) all += lengths.Choose(good, 6, 0, &step);
+  CHECK(all <= 16);
+  CHECK(step.rows == 4 + all);
+  CHECK(step.tokens > 4 + static_cast<double>(all) / 2);
+}
+
+class Endless final : public DraftSource {
+ public:
+  void Propose(std::span<const int32_t>, int64_t most, std::vector<int32_t>* drafts) override {
+    drafts->assign(most, 1);
+  }
+  bool MayProposeNext(std::span<const int32_t>) override { return true; }
+};
+
+TEST_CASE("where no draft pays few are tried, and that ends where they pay again") {
+  Drafter drafter(std::make_unique<Endless>());
+  const DraftLengths dear = Measured(0.001, 1);
+  const auto tried = [&](DraftLengths lengths, int64_t accepted, int steps) {
+    int64_t sum = 0;
+    std::vector<int32_t> drafts;
+    for (int i = 0; i < steps; ++i) {
+      drafter.Propose({}, 6, &drafts);
+      if (drafts.empty()) continue;
+      DraftedStep step{1, 1};
+      const int64_t chosen = drafter.Choose(lengths, 6, &step);
+      if (chosen > 0) drafter.Note(chosen, std::min(chosen, accepted));
+      if (chosen > 0) lengths.NoteList(chosen, std::min(chosen, accepted));
+      sum += chosen;
+    }
+    return sum;
+  };
+  CHECK(tried(dear, 6, 1000) < 1000 / 50);
+  CHECK(tried(Measured(1, 0.001), 6, 1000) > 5000);
+  CHECK(tried(Measured(1, 0.001), 0, 2000) < 200);
+}
+
+TEST_CASE("64 lists in a row of which nothing stood are the last") {
+  Drafter drafter(std::make_unique<Endless>());
+  std::vector<int32_t> drafts;
+  for (int i = 0; i < 63; ++i) drafter.Note(6, 0);
+  drafter.Note(6, 1);
+  for (int i = 0; i < 64; ++i) {
+    drafter.Propose({}, 6, &drafts);
+    CHECK(drafts.size() == 6);
+    CHECK(drafter.MayProposeNext({}));
+    drafter.Note(6, 0);
+  }
+  drafter.Propose({}, 6, &drafts);
+  CHECK(drafts.empty());
+  CHECK_FALSE(drafter.MayProposeNext({}));
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,73 @@
+#include "worker/drafts/draft_lengths.h"
+
+#include <algorithm>
+
+namespace tessera::worker {
+namespace {
+
+constexpr double kKeptTries = 0.85;   // of those noted, at each later note
+constexpr double kKeptSeconds = 0.9;  // the same
+constexpr double kPriorTries = 2;     // that a prior counts for
+constexpr double kFirstGuess = 0.5;   // of acceptance, before anything was tried
+constexpr double kWorthIt = 1.05;
+constexpr int64_t kLengths[] = {0, 1, 2, 3, 4, 6};
+
+}  // namespace
+
+void Acceptance::Note(int64_t tried, int64_t accepted) {
+  for (int64_t place = 0; place < std::min(tried, accepted + 1); ++place) {
+    Place& at = places_[place];
+    at.tried = kKeptTries * at.tried + 1;
+    at.stood = kKeptTries * at.stood + (place < accepted ? 1 : 0);
+  }
+}
+
+double Acceptance::At(int64_t place, double prior) const {
+  const Place& at = places_[place];
+  return (at.stood + kPriorTries * prior) / (at.tried + kPriorTries);
+}
+
+void StepTimes::Note(int64_t rows, double seconds) {
+  double& mean = seconds_[std::clamp<int64_t>(rows, 0, kMaxRows)];
+  mean = mean == 0 ? seconds : kKeptSeconds * mean + (1 - kKeptSeconds) * seconds;
+}
+
+double StepTimes::At(int64_t rows) const {
+  rows = std::clamp<int64_t>(rows, 0, kMaxRows);
+  int64_t below = rows, above = rows;
+  while (below >= 0 && seconds_[below] == 0) --below;
+  while (above <= kMaxRows && seconds_[above] == 0) ++above;
+  if (below < 0) return above > kMaxRows ? 0 : seconds_[above];
+  if (above > kMaxRows || above == below) return seconds_[below];
+  const double share = static_cast<double>(rows - below) / static_cast<double>(above - below);
+  return seconds_[below] + share * (seconds_[above] - seconds_[below]);
+}
+
+int64_t DraftLengths::Choose(const Acceptance& own, int64_t most, int64_t before,
+                             DraftedStep* step) const {
+  std::array<double, kMaxDrafts + 1> gained =
+      {};             // tokens that so many drafts are expected to give
+  double stands = 1;  // the chance that all of them do
+  for (int64_t drafts = 1; drafts <= most; ++drafts) {
+    stands *= own.At(drafts - 1, all_.At(drafts - 1, kFirstGuess));
+    gained[drafts] = gained[drafts - 1] + stands;
+  }
+  const auto rate = [&](int64_t drafts) {
+    const double seconds = times_.At(step->rows + drafts);
+    return seconds > 0 ? (step->tokens + gained[drafts]) / seconds : gained[drafts];
+  };
+  int64_t best = 0;
+  for (const int64_t length : kLengths) {
+    if (length <= most && rate(length) > rate(best)) best = length;
+  }
+  if (rate(best) <= kWorthIt * rate(0)) {
+    best = 0;
+  } else if (best > before && rate(best) <= kWorthIt * rate(before)) {
+    best = before;
+  }
+  step->tokens += gained[best];
+  step->rows += best;
+  return best;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,72 @@
+// How many drafts are worth a step's time: as many as give the most tokens a second, by how often
+// drafts stood and by how long steps took.
+//
+// E(k) = 1 + a1 + a1 a2 + ... + a1...ak tokens come of a sequence with k drafts, where ai is how
+// often draft i stood behind those before it: of late, of the sequence, and of all of the engine
+// while it has had few. T(rows) is what steps of so many rows took that had no prompts. A step of
+// which `tokens` are expected without it and which has `rows` gives (tokens + E(k) - 1) / T(rows
+// + k) a second. So drafts are tried in rows that hide behind reading weights, and end by
+// themselves where many sequences fill those.
+//
+// Thread rule: one thread (the engine's). Deterministic. Memory is allocated by the constructors.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "worker/drafts/draft_source.h"
+
+namespace tessera::worker {
+
+// How often drafts stood, by their place in the list; the older, the less it counts.
+class Acceptance {
+ public:
+  // A list of `tried` drafts, of which the first `accepted` stood.
+  void Note(int64_t tried, int64_t accepted);
+  // The share of drafts at `place` (from 0) that stood behind those before it; `prior` counts like
+  // a few that were tried.
+  double At(int64_t place, double prior) const;
+
+ private:
+  struct Place {
+    double tried = 0, stood = 0;
+  };
+  std::array<Place, kMaxDrafts> places_;
+};
+
+// Seconds of steps by their rows; the older, the less it counts.
+class StepTimes {
+ public:
+  static constexpr int64_t kMaxRows = 512;  // more count as so many
+
+  StepTimes() : seconds_(kMaxRows + 1, 0.0) {}
+  void Note(int64_t rows, double seconds);
+  // Between measured ones by interpolation, beyond them as the nearest. 0: nothing was measured.
+  double At(int64_t rows) const;
+
+ private:
+  std::vector<double> seconds_;  // by rows; 0: not measured
+};
+
+// What a step has so far: expected tokens, and rows.
+struct DraftedStep {
+  double tokens = 0;
+  int64_t rows = 0;
+};
+
+class DraftLengths {
+ public:
+  // How many of `most` drafts (kMaxDrafts at most) of a sequence to try, for which `before` were
+  // tried last: none, or more than those, only for a gain of 5 %. Adds them to `step`.
+  int64_t Choose(const Acceptance& own, int64_t most, int64_t before, DraftedStep* step) const;
+  void NoteList(int64_t tried, int64_t accepted) { all_.Note(tried, accepted); }
+  // Of a step without prompts.
+  void NoteStep(int64_t rows, double seconds) { times_.Note(rows, seconds); }
+
+ private:
+  Acceptance all_;
+  StepTimes times_;
+};
+
+}  // namespace tessera::worker
