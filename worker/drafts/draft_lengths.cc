@@ -9,6 +9,7 @@ constexpr double kKeptTries = 0.85;   // of those noted, at each later note
 constexpr double kKeptSeconds = 0.9;  // the same
 constexpr double kPriorTries = 2;     // that a prior counts for
 constexpr double kFirstGuess = 0.5;   // of acceptance, before anything was tried
+constexpr double kLeastGuess = 0.15;  // of a sequence for which none was tried
 constexpr double kWorthIt = 1.05;
 constexpr int64_t kLengths[] = {0, 1, 2, 3, 4, 6};
 
@@ -17,6 +18,7 @@ constexpr int64_t kLengths[] = {0, 1, 2, 3, 4, 6};
 void Acceptance::Note(int64_t tried, int64_t accepted) {
   for (int64_t place = 0; place < std::min(tried, accepted + 1); ++place) {
     Place& at = places_[place];
+    at.prior_left *= kKeptTries;
     at.tried = kKeptTries * at.tried + 1;
     at.stood = kKeptTries * at.stood + (place < accepted ? 1 : 0);
   }
@@ -24,7 +26,8 @@ void Acceptance::Note(int64_t tried, int64_t accepted) {
 
 double Acceptance::At(int64_t place, double prior) const {
   const Place& at = places_[place];
-  return (at.stood + kPriorTries * prior) / (at.tried + kPriorTries);
+  const double prior_tries = kPriorTries * at.prior_left;
+  return (at.stood + prior_tries * prior) / (at.tried + prior_tries);
 }
 
 void StepTimes::Note(int64_t rows, double seconds) {
@@ -49,7 +52,8 @@ int64_t DraftLengths::Choose(const Acceptance& own, int64_t most, int64_t before
       {};             // tokens that so many drafts are expected to give
   double stands = 1;  // the chance that all of them do
   for (int64_t drafts = 1; drafts <= most; ++drafts) {
-    stands *= own.At(drafts - 1, all_.At(drafts - 1, kFirstGuess));
+    const double prior = std::max(kLeastGuess, all_.At(drafts - 1, kFirstGuess));
+    stands *= own.At(drafts - 1, prior);
     gained[drafts] = gained[drafts - 1] + stands;
   }
   const auto rate = [&](int64_t drafts) {

@@ -25,12 +25,13 @@ class Acceptance {
   // A list of `tried` drafts, of which the first `accepted` stood.
   void Note(int64_t tried, int64_t accepted);
   // The share of drafts at `place` (from 0) that stood behind those before it; `prior` counts like
-  // a few that were tried.
+  // a few that were tried first.
   double At(int64_t place, double prior) const;
 
  private:
   struct Place {
     double tried = 0, stood = 0;
+    double prior_left = 1;  // of its weight
   };
   std::array<Place, kMaxDrafts> places_;
 };

@@ -271,24 +271,24 @@ TEST_CASE("64 lists in a row of which nothing stands end the drafting of a seque
   CHECK(h.core->load().drafts() == Drafter::kMaxMisses);
 }
 
-TEST_CASE("where nothing stands, few are tried: no more than pay") {
-  EngineOptions options = Options();
-  v1::Submit submit = MakeSubmit(1, Prompt(9, 4), 150);
-  submit.set_ignore_eos(true);
-  Harness without(options);
-  without.Submit(submit);
-  without.RunAll();
-  options.all_drafts = false;
-  const KnownStreams streams = StreamsOf(without, {submit});
+TEST_CASE("no more drafts are tried than pay: few where none stands") {
+  EngineOptions options = LaneOptions();
+  options.limits.max_logit_rows = 40;
+  options.limits.total_blocks = 64;
+  const ScriptedEngine knows(options, 1);
+  KnownStreams streams = {Prompt(9, 1)};
+  const std::vector<int32_t> answer = knows.workers->Expected(streams[0], 0, 150);
+  streams[0].insert(streams[0].end(), answer.begin(), answer.end());
   for (const DraftScript script : {DraftScript::kWrong, DraftScript::kHalf, DraftScript::kRight}) {
-    options.draft_source = ScriptedDraftsOf(streams, script, 50);
-    Harness h(options);
-    h.Submit(submit);
-    h.RunAll();
-    CHECK(h.Of(1).tokens == without.Of(1).tokens);
-    if (script == DraftScript::kWrong) CHECK(h.core->load().drafts() < 20);
-    if (script == DraftScript::kHalf) CHECK(h.core->load().steps() < 150 * 2 / 3);
-    if (script == DraftScript::kRight) CHECK(h.core->load().steps() < 150 / 4);
+    options.draft_source = ScriptedDraftsOf(streams, script, options.vocabulary);
+    ScriptedEngine engine(options, 1);  // whose steps all take as long
+    engine.Submit(Wants(1, 9, 150));
+    engine.RunAll();
+    CHECK(engine.heard[{1, 0}].tokens == answer);
+    const v1::EngineLoad& load = engine.core->load();
+    if (script == DraftScript::kWrong) CHECK(load.drafts() < 20);
+    if (script == DraftScript::kHalf) CHECK(load.steps() < 150 * 2 / 3);
+    if (script == DraftScript::kRight) CHECK(load.steps() < 150 / 4);
   }
 }
 
