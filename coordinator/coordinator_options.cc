@@ -77,6 +77,15 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
   app.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
   app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
   app.AddOption("--port-file", o.port_file, "File to write the listening ports to");
+  app.AddOption("--tls-cert", o.tls.certificate,
+                "File with the certificate that both ports show (PEM, intermediates behind it): "
+                "they then speak TLS only; read again when it changes");
+  app.AddOption("--tls-key", o.tls.key, "File with the key of --tls-cert (PEM, no passphrase)")
+      .Needs(*app.FindFlag("--tls-cert"));
+  app.AddOption("--tls-client-ca", o.tls.client_ca,
+                "File with the authorities (PEM) one of which must have signed the certificate of "
+                "each client and worker; keys and tokens are asked for all the same")
+      .Needs(*app.FindFlag("--tls-cert"));
   app.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
   app.AddOption("--api-key-file", files.api_key_file,
                 "File with keys that clients must send, one a line; unlike --api-key it shows them "
@@ -257,6 +266,8 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
     return absl::InvalidArgumentError(
         "--max-body-memory-bytes must be at least 1 byte, and fewer than 2^63");
   }
+  if (parsed.options.tls.certificate.empty() != parsed.options.tls.key.empty())
+    return absl::InvalidArgumentError("--tls-cert needs --tls-key, the file with its key");
   if (absl::Status s = ReadApiKeys(files.api_key_file, parsed); !s.ok()) return s;
   if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;
   if (absl::Status s = CheckHosts(parsed.options.allowed_hosts); !s.ok()) return s;

@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/kv_blocks.h"
+#include "tls/certificates.h"
 
 namespace tessera::coordinator {
 
@@ -22,6 +23,7 @@ struct CoordinatorOptions {
   uint16_t port = 8000;       // 0: any
   uint16_t grpc_port = 8001;  // 0: any
   std::string port_file;
+  CertificateFiles tls;                      // of both ports; without a certificate: plain
   std::vector<std::string> api_keys;         // those of --api-key-file too
   std::vector<std::string> allowed_hosts;    // beside this machine's names, on loopback; "*": any
   std::vector<std::string> allowed_origins;  // of browsers' pages; "*": any

@@ -31,6 +31,7 @@
 #include "coordinator/api/planning_http.h"
 #include "coordinator/api/planning_service.h"
 #include "coordinator/api/server_reflection.h"
+#include "coordinator/certificate_metrics.h"
 #include "coordinator/cluster_keys.h"
 #include "coordinator/deployment/cluster_service.h"
 #include "coordinator/deployment/deployment.h"
@@ -55,6 +56,8 @@
 #include "scheduler/planner/report/plan_table.h"
 #include "third_party/grpc/callback_queue.h"
 #include "third_party/spdlog/log.h"
+#include "tls/certificates.h"
+#include "tls/grpc_credentials.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -127,11 +130,7 @@ class Coordinator {
     auto keys = ClusterKeys::Make(options);
     if (!keys.ok()) return keys.status();
     keys_ = *std::move(keys);
-    if (!IsLoopback(options.host) && options.api_keys.empty()) {
-      Logger("coordinator")
-          .warn("--host {} without --api-key: anyone who reaches it can send requests",
-                options.host);
-    }
+    if (absl::Status s = OpenDoors(); !s.ok()) return s;
     absl::StatusOr<LoadedModel> loaded = LoadModel(options, UnixSeconds());
     if (!loaded.ok()) return loaded.status();
     absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
@@ -154,8 +153,9 @@ class Coordinator {
             served_->name, served_->max_model_len_tokens, served_->tokenizer->vocabulary_size(),
             MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
     Logger("coordinator")
-        .info("HTTP on http://{}, gRPC on {}; waiting for workers",
-              HostAndPort(options.host, http_->port()), HostAndPort(options.host, grpc_port_));
+        .info("HTTP on {}://{}, gRPC on {}; waiting for workers",
+              certificates_ == nullptr ? "http" : "https", HostAndPort(options.host, http_->port()),
+              HostAndPort(options.host, grpc_port_));
     return WritePortFile();
   }
 
@@ -200,6 +200,28 @@ class Coordinator {
   }
 
  private:
+  absl::Status OpenDoors() {
+    if (!options_.tls.certificate.empty()) {
+      auto watch = CertificateWatch::Start(options_.tls);
+      if (!watch.ok()) return watch.status();
+      certificates_ = *std::move(watch);
+    }
+    if (IsLoopback(options_.host)) return absl::OkStatus();
+    if (options_.api_keys.empty()) {
+      Logger("coordinator")
+          .warn("--host {} without --api-key: anyone who reaches it can send requests",
+                options_.host);
+    }
+    if (certificates_ == nullptr) {
+      Logger("coordinator")
+          .warn(
+              "--host {} without --tls-cert: whoever sees the network reads prompts, answers, keys "
+              "and the cluster token, unless a proxy or a private network hides them",
+              options_.host);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Readiness() const {
     if (draining_) return absl::UnavailableError("draining: takes no new requests");
     const int ready = flow_->ready_replicas();
@@ -353,7 +375,13 @@ class Coordinator {
     // Else two coordinators would share a port, and the connections, without a word.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     const std::string address = HostAndPort(options_.host, options_.grpc_port);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &grpc_port_);
+    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+    if (certificates_ != nullptr) {
+      auto tls = ServerTls(*certificates_);
+      if (!tls.ok()) return tls.status();
+      credentials = *std::move(tls);
+    }
+    builder.AddListeningPort(address, credentials, &grpc_port_);
     builder.RegisterService(cluster_->service());
     builder.RegisterService(inference_.get());
     builder.RegisterService(planning_.get());
@@ -419,6 +447,7 @@ class Coordinator {
     HttpServerOptions http;
     http.host = options_.host;
     http.port = options_.port;
+    http.certificates = certificates_.get();
     http.io_threads = options_.io_threads;
     http.max_bodies_bytes = options_.max_body_memory_bytes;
     http.refused = [this](std::string_view path, int status) {
@@ -455,6 +484,10 @@ class Coordinator {
       families.push_back(std::move(family));
     for (prometheus::MetricFamily& family : ProcessMetrics().Collect())
       families.push_back(std::move(family));
+    if (certificates_ != nullptr) {
+      for (prometheus::MetricFamily& family : CertificateFamilies(*certificates_))
+        families.push_back(std::move(family));
+    }
     return prometheus::TextSerializer().Serialize(families);
   }
 
@@ -496,6 +529,7 @@ class Coordinator {
 
   CoordinatorOptions options_;
   std::unique_ptr<ClusterKeys> keys_;
+  std::unique_ptr<CertificateWatch> certificates_;  // null: the ports are plain
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<const ServedModel> served_;
   std::function<void(const v1::DeploymentPlan* in_force)> fingerprint_;  // sets the model's

@@ -22,6 +22,7 @@
 #include "proto/run_folder.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/host_name.h"
+#include "tls/client_flags.h"
 
 namespace tessera::deploy {
 namespace {
@@ -168,11 +169,14 @@ class Checks {
     request.set_build_version(std::string(BuildVersion()));
     request.set_protocol_version(kProtocolVersion);
     for (const Listened& one : listened_) request.add_addresses(one.address);
-    auto reply = AskToCheck(flags_.coordinator, token_, request, kAskSeconds);
+    absl::StatusOr<ClientTls> tls = ReadClientTls(flags_.tls);
+    if (!tls.ok()) return Say(Problem("TLS", std::string(StdView(tls.status().message()))));
+    const CoordinatorDoor door = {.address = flags_.coordinator, .admin_key = "", .tls = *tls};
+    auto reply = AskToCheck(door, token_, request, kAskSeconds);
     for (double waited = 0; absl::IsResourceExhausted(reply.status()) && waited < kAskAgainSeconds;
          ++waited) {
       std::this_thread::sleep_for(std::chrono::seconds(1));
-      reply = AskToCheck(flags_.coordinator, token_, request, kAskSeconds);
+      reply = AskToCheck(door, token_, request, kAskSeconds);
     }
     if (!reply.ok()) {
       const std::string text(StdView(reply.status().message()));
@@ -299,6 +303,7 @@ void AddCheck(const Command& app, CheckFlags& flags) {
                   "host:port at which other workers reach the KV port");
   check.AddOption("--model-folder", flags.model_folder,
                   "Folder of the checkpoint on this machine; default: the coordinator's path");
+  AddClientTlsFlags(check, flags.tls);
 }
 
 std::string ShowCheck(const std::vector<CheckLine>& lines) {

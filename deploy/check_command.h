@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "third_party/cli11/flags.h"
+#include "tls/client_tls.h"
 
 namespace tessera::deploy {
 
@@ -20,6 +21,7 @@ struct CheckFlags {
   std::string advertise, advertise_link, advertise_kv;
   int link_port = 0, kv_port = 0;
   std::string model_folder;
+  ClientTlsFiles tls;
 };
 
 // `flags` must outlive the parsing.

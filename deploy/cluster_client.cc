@@ -19,6 +19,8 @@
 #include "proto/run_folder.h"
 #include "proto/status_wire.h"
 #include "scheduler/planner/report/note_text.h"
+#include "tls/client_flags.h"
+#include "tls/grpc_credentials.h"
 
 namespace tessera::deploy {
 namespace {
@@ -170,6 +172,12 @@ std::string ShowHandOvers(const v1::GetClusterReply& cluster) {
   return "\n" + Show(pairs);
 }
 
+std::shared_ptr<grpc::Channel> Connect(const CoordinatorDoor& door,
+                                       grpc::ChannelArguments arguments = {}) {
+  const auto credentials = ChannelTls(door.tls, &arguments);
+  return grpc::CreateCustomChannel(door.address, credentials, arguments);
+}
+
 void Prepare(const std::string& admin_key, double timeout_seconds, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() +
                         std::chrono::milliseconds(static_cast<int64_t>(1e3 * timeout_seconds)));
@@ -187,48 +195,69 @@ std::string WhyNot(v1::Coordinator::Stub& stub) {
   if (absl::StrContains(text, "http1.x"))
     return ": what answers there speaks HTTP/1, as the coordinator's --port does";
   if (absl::StrContains(text, "Connection refused")) return ": connection refused";
+  if (absl::StrContains(text, "Socket closed"))
+    return ": it closes connections (if it has --tls-cert, give --tls-ca)";
+  if (absl::StrContains(text, "Hostname Verification"))
+    return ": its certificate is for other names (--tls-server-name)";
+  if (absl::StrContains(text, "wrong version number"))
+    return ": it speaks plain gRPC (leave --tls-ca out)";
+  if (absl::StrContains(text, "SSL_ERROR_SSL"))
+    return ": --tls-ca holds no authority of its certificate";
   return "";
 }
 
 }  // namespace
 
-absl::StatusOr<std::string> AdminKeyFor(const std::string& admin_key_file,
-                                        const std::string& address) {
-  if (!admin_key_file.empty()) return ReadTokenFile(admin_key_file);
-  const std::optional<int> port = LoopbackPort(address);
-  std::optional<RunSecrets> run = port.has_value() ? RunFolder::Find(*port) : std::nullopt;
-  return run.has_value() ? std::move(run->admin_key) : "";
+void AddCoordinatorFlags(const Command& command, CoordinatorFlags& flags) {
+  command.AddOption("--coordinator", flags.address, "The coordinator's gRPC address").ShowDefault();
+  command.AddOption("--admin-key-file", flags.admin_key_file,
+                    "File with the coordinator's admin key; default: the one that a coordinator of "
+                    "this user made on this machine");
+  AddClientTlsFlags(command, flags.tls);
 }
 
-absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
-                                                 const std::string& admin_key,
+absl::StatusOr<CoordinatorDoor> ReadDoor(const CoordinatorFlags& flags) {
+  CoordinatorDoor door = {.address = flags.address, .admin_key = ""};
+  absl::StatusOr<ClientTls> tls = ReadClientTls(flags.tls);
+  if (!tls.ok()) return tls.status();
+  door.tls = *std::move(tls);
+  if (!flags.admin_key_file.empty()) {
+    absl::StatusOr<std::string> key = ReadTokenFile(flags.admin_key_file);
+    if (!key.ok()) return key.status();
+    door.admin_key = *std::move(key);
+    return door;
+  }
+  const std::optional<int> port = LoopbackPort(flags.address);
+  std::optional<RunSecrets> run = port.has_value() ? RunFolder::Find(*port) : std::nullopt;
+  if (run.has_value()) door.admin_key = std::move(run->admin_key);
+  return door;
+}
+
+absl::StatusOr<v1::GetClusterReply> FetchCluster(const CoordinatorDoor& door,
                                                  double timeout_seconds) {
-  if (absl::Status s = CheckHostPort(address); !s.ok()) {
+  if (absl::Status s = CheckHostPort(door.address); !s.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--coordinator: ", std::string(s.message())));
   }
-  auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
-  auto stub = v1::Coordinator::NewStub(channel);
+  auto stub = v1::Coordinator::NewStub(Connect(door));
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
-  Prepare(admin_key, timeout_seconds, &context);
+  Prepare(door.admin_key, timeout_seconds, &context);
   v1::GetClusterReply reply;
   const grpc::Status status = stub->GetCluster(&context, v1::GetClusterRequest(), &reply);
   if (status.ok()) return reply;
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::UnavailableError(
-        absl::StrCat("no coordinator answers at ", address, WhyNot(*stub),
+        absl::StrCat("no coordinator answers at ", door.address, WhyNot(*stub),
                      " (--coordinator HOST:PORT, its gRPC port; default 8001)"));
   }
   return FromGrpc(status);
 }
 
-absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& address,
-                                                       const std::string& admin_key,
+absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const CoordinatorDoor& door,
                                                        bool while_serving, double timeout_seconds) {
-  auto stub =
-      v1::Coordinator::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  auto stub = v1::Coordinator::NewStub(Connect(door));
   grpc::ClientContext context;
-  Prepare(admin_key, timeout_seconds, &context);
+  Prepare(door.admin_key, timeout_seconds, &context);
   v1::ProfileClusterRequest request;
   request.set_while_serving(while_serving);
   v1::ProfileClusterReply reply;
@@ -237,12 +266,11 @@ absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& addres
   return FromGrpc(status);
 }
 
-absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const std::string& address,
+absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const CoordinatorDoor& door,
                                                 const std::string& cluster_token,
                                                 const v1::CheckWorkerRequest& request,
                                                 double timeout_seconds) {
-  auto stub =
-      v1::Coordinator::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  auto stub = v1::Coordinator::NewStub(Connect(door));
   grpc::ClientContext context;
   Prepare("", timeout_seconds, &context);
   if (!cluster_token.empty()) context.AddMetadata(std::string(kClusterTokenKey), cluster_token);
@@ -250,21 +278,19 @@ absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const std::string& address,
   const grpc::Status status = stub->CheckWorker(&context, request, &reply);
   if (status.ok()) return reply;
   if (const std::string why = WhyNot(*stub); !why.empty()) {
-    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", address, why,
+    return absl::UnavailableError(absl::StrCat("no coordinator answers at ", door.address, why,
                                                " (its --grpc-port, default 8001)"));
   }
   return FromGrpc(status);
 }
 
-absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const std::string& address,
-                                             const std::string& admin_key, v1::DeploymentPlan plan,
+absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const CoordinatorDoor& door, v1::DeploymentPlan plan,
                                              double timeout_seconds) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(-1);  // the coordinator's limit holds
-  auto stub = v1::Planning::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  auto stub = v1::Planning::NewStub(Connect(door, std::move(arguments)));
   grpc::ClientContext context;
-  Prepare(admin_key, timeout_seconds, &context);
+  Prepare(door.admin_key, timeout_seconds, &context);
   v1::ApplyPlanRequest request;
   *request.mutable_plan() = std::move(plan);
   v1::ApplyPlanReply reply;

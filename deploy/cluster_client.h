@@ -1,6 +1,6 @@
 // Asks a coordinator what its cluster looks like, and shows it to people.
-// Thread rule: pure functions but for FetchCluster, MeasureCluster, AskToCheck and ApplyPlan, which
-// block up to their timeout.
+// Thread rule: pure functions but for ReadDoor, which reads files, and FetchCluster,
+// MeasureCluster, AskToCheck and ApplyPlan, which block up to their timeout.
 #pragma once
 
 #include <string>
@@ -8,36 +8,50 @@
 #include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
 #include "proto/planning.pb.h"
+#include "third_party/cli11/flags.h"
+#include "tls/client_tls.h"
 
 namespace tessera::deploy {
 
-// The key in the file; without one, what the coordinator at `address` made for this user's programs
-// (proto/run_folder.h), or none.
-absl::StatusOr<std::string> AdminKeyFor(const std::string& admin_key_file,
-                                        const std::string& address);
+// As flags say how to reach a coordinator: --coordinator, --admin-key-file, --tls-*.
+struct CoordinatorFlags {
+  std::string address = "127.0.0.1:8001";
+  std::string admin_key_file;
+  ClientTlsFiles tls;
+};
 
-// `address`: host:port of the coordinator's gRPC. `admin_key` may be empty.
-absl::StatusOr<v1::GetClusterReply> FetchCluster(const std::string& address,
-                                                 const std::string& admin_key,
+// `flags` must outlive the parsing.
+void AddCoordinatorFlags(const Command& command, CoordinatorFlags& flags);
+
+// What the files say.
+struct CoordinatorDoor {
+  std::string address;    // host:port of its gRPC
+  std::string admin_key;  // may be empty
+  ClientTls tls = {};
+};
+
+// Without --admin-key-file the key is what the coordinator made for this user's programs
+// (proto/run_folder.h), or none. INVALID_ARGUMENT names the flag.
+absl::StatusOr<CoordinatorDoor> ReadDoor(const CoordinatorFlags& flags);
+
+absl::StatusOr<v1::GetClusterReply> FetchCluster(const CoordinatorDoor& door,
                                                  double timeout_seconds);
 
 // Has the coordinator measure its workers and links. FAILED_PRECONDITION while requests are in
 // flight, unless `while_serving`. For a coordinator that FetchCluster reached.
-absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const std::string& address,
-                                                       const std::string& admin_key,
+absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const CoordinatorDoor& door,
                                                        bool while_serving, double timeout_seconds);
 
 // What a worker that has not been started would meet. UNAUTHENTICATED: the token is missing or
 // wrong; RESOURCE_EXHAUSTED: another one is being checked; UNIMPLEMENTED: it is of an older build.
-absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const std::string& address,
+absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const CoordinatorDoor& door,
                                                 const std::string& cluster_token,
                                                 const v1::CheckWorkerRequest& request,
                                                 double timeout_seconds);
 
 // Has the coordinator put a plan in force, and waits until it serves. Errors are the coordinator's.
 // For a coordinator that FetchCluster reached.
-absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const std::string& address,
-                                             const std::string& admin_key, v1::DeploymentPlan plan,
+absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const CoordinatorDoor& door, v1::DeploymentPlan plan,
                                              double timeout_seconds);
 // What became of each replica, as a table.
 std::string ShowApplied(const v1::ApplyPlanReply& applied);

@@ -1,5 +1,8 @@
 #include "deploy/complete.h"
 
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
 #include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core.hpp>
@@ -11,6 +14,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tls/asio_context.h"
+#include "tls/encryptable_stream.h"
 
 namespace tessera::deploy {
 namespace {
@@ -22,16 +27,18 @@ namespace http = beast::http;
 struct Url {
   std::string host, port;  // an IPv6 address without its brackets
   std::string authority;   // as it was written
+  bool encrypted = false;
 };
 
 absl::StatusOr<Url> ParseUrl(std::string url) {
-  constexpr std::string_view kScheme = "http://";
-  if (!url.starts_with(kScheme))
+  constexpr std::string_view kPlain = "http://", kEncrypted = "https://";
+  const bool encrypted = url.starts_with(kEncrypted);
+  if (!encrypted && !url.starts_with(kPlain))
     return absl::InvalidArgumentError(
-        absl::StrCat("--url \"", url, "\": http://HOST:PORT is expected (there is no TLS)"));
-  url.erase(0, kScheme.size());
+        absl::StrCat("--url \"", url, "\": http://HOST:PORT or https://HOST:PORT is expected"));
+  url.erase(0, encrypted ? kEncrypted.size() : kPlain.size());
   url = url.substr(0, url.find('/'));
-  Url parsed = {url, "80", url};
+  Url parsed = {url, encrypted ? "443" : "80", url, encrypted};
   std::string_view rest = url;
   if (url.starts_with("[")) {
     const size_t end = url.find(']');
@@ -154,7 +161,9 @@ absl::Status ServerError(int status, const std::string& body) {
 
 class Exchange {
  public:
-  Exchange(const CompleteOptions& options, const Url& url) : options_(options), url_(url) {}
+  // `tls`: null where the URL has none.
+  Exchange(const CompleteOptions& options, const Url& url, TlsContext tls)
+      : options_(options), url_(url), stream_(context_, std::move(tls)) {}
 
   absl::StatusOr<Completion> Run(const std::function<void(const std::string&)>& piece) {
     if (absl::Status s = SendRequest(); !s.ok()) return s;
@@ -203,10 +212,11 @@ class Exchange {
     beast::error_code error;
     asio::ip::tcp::resolver resolver(context_);
     const auto found = resolver.resolve(url_.host, url_.port, error);
-    if (!error) Step([&](auto done) { stream_.async_connect(found, done); }, error);
+    if (!error) Step([&](auto done) { stream_.tcp().async_connect(found, done); }, error);
     if (error)
       return absl::UnavailableError(
           absl::StrCat("no server answers at ", options_.url, ": ", error.message()));
+    if (absl::Status s = Encrypt(); !s.ok()) return s;
     http::request<http::string_body> request(
         http::verb::post, options_.chat ? "/v1/chat/completions" : "/v1/completions", 11);
     request.set(http::field::host, url_.authority);
@@ -221,10 +231,29 @@ class Exchange {
                  : absl::OkStatus();
   }
 
+  absl::Status Encrypt() {
+    if (!stream_.encrypted()) return absl::OkStatus();
+    const std::string& name =
+        options_.tls.server_name.empty() ? url_.host : options_.tls.server_name;
+    if (!ExpectName(stream_, name))
+      return absl::InvalidArgumentError(absl::StrCat("no certificate can be for \"", name, "\""));
+    beast::error_code error;
+    Step([&](auto done) { stream_.AsyncHandshake(EncryptableStream::Side::client, done); }, error);
+    if (!error) return absl::OkStatus();
+    const long why = SSL_get_verify_result(stream_.session());
+    return absl::UnavailableError(
+        why == X509_V_OK
+            ? absl::StrCat(options_.url, ": no TLS connection: ", error.message())
+            : absl::StrCat(options_.url, ": the server's certificate is refused: ",
+                           X509_verify_cert_error_string(why),
+                           " (--tls-ca names the authority that signed it, --tls-server-name the "
+                           "name that it has)"));
+  }
+
   // Runs one asynchronous operation to its end, or to the time-out of silence.
   template <typename Operation>
   void Step(Operation operation, beast::error_code& error) {
-    stream_.expires_after(
+    stream_.tcp().expires_after(
         std::chrono::milliseconds(static_cast<int64_t>(1e3 * options_.timeout_seconds)));
     operation([&error](beast::error_code e, auto&&...) { error = e; });
     context_.restart();
@@ -234,7 +263,7 @@ class Exchange {
   const CompleteOptions& options_;
   const Url url_;
   asio::io_context context_;
-  beast::tcp_stream stream_{context_};
+  EncryptableStream stream_;
   beast::flat_buffer buffer_;
 };
 
@@ -244,7 +273,17 @@ absl::StatusOr<Completion> Complete(const CompleteOptions& options,
                                     const std::function<void(const std::string&)>& piece) {
   absl::StatusOr<Url> url = ParseUrl(options.url);
   if (!url.ok()) return url.status();
-  return Exchange(options, *url).Run(piece);
+  TlsContext tls;
+  if (url->encrypted) {
+    ClientTlsFiles files = options.tls;
+    if (files.ca.empty()) files.ca = "system";
+    const absl::StatusOr<ClientTls> read = ReadClientTls(files);
+    if (!read.ok()) return read.status();
+    absl::StatusOr<TlsContext> made = ClientContext(*read);
+    if (!made.ok()) return made.status();
+    tls = *std::move(made);
+  }
+  return Exchange(options, *url, std::move(tls)).Run(piece);
 }
 
 }  // namespace tessera::deploy

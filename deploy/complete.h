@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tls/client_tls.h"
 
 namespace tessera::deploy {
 
@@ -17,6 +18,7 @@ struct CompleteOptions {
   bool chat = true;   // else the prompt is continued as it stands
   std::string model;  // empty: the served one
   std::string api_key;
+  ClientTlsFiles tls;       // of https; no authority: this machine's
   int max_tokens = 0;       // 0: the server's default
   double temperature = -1;  // below 0: the server's default
   bool timings = false;     // asks who did what (Completion::timings)

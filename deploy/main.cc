@@ -27,6 +27,7 @@
 #include "third_party/cli11/flags.h"
 #include "third_party/cli11/misspelt.h"
 #include "third_party/cli11/number_check.h"
+#include "tls/client_flags.h"
 
 namespace tessera::deploy {
 namespace {
@@ -59,7 +60,8 @@ void PrintTimings(const CompletionTimings& timings, const v1::GetClusterReply& c
 
 absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   CompleteOptions question;
-  question.url = "http://" + addresses.http;
+  question.url = addresses.url();
+  question.tls = addresses.tls;
   if (!flags.options.api_keys.empty()) question.api_key = flags.options.api_keys[0];
   question.prompt = flags.ask;
   question.chat = !flags.raw;
@@ -70,8 +72,9 @@ absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
       Complete(question, [](const std::string& piece) { std::cout << piece << std::flush; });
   std::cout << "\n";
   if (!answer.ok()) return answer.status();
-  absl::StatusOr<v1::GetClusterReply> cluster =
-      FetchCluster(addresses.grpc, addresses.admin_key, 5);
+  const absl::StatusOr<CoordinatorDoor> door = ReadDoor(addresses.coordinator());
+  if (!door.ok()) return door.status();
+  absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(*door, 5);
   if (cluster.ok() && answer->timings.has_value()) PrintTimings(*answer->timings, *cluster);
   if (flags.expect.empty() || answer->text == flags.expect) return absl::OkStatus();
   return absl::InternalError(
@@ -85,8 +88,8 @@ int RunUp(const UpFlags& flags) {
       if (absl::Status s = AskOnce(flags, addresses); !s.ok()) return s;
     }
     // The key itself is not printed: output ends up in logs.
-    std::cout << "\nsend the next request to http://" << addresses.http << ", for example:\n"
-              << "  curl http://" << addresses.http << "/v1/chat/completions"
+    std::cout << "\nsend the next request to " << addresses.url() << ", for example:\n"
+              << "  curl " << addresses.url() << "/v1/chat/completions"
               << (flags.options.api_keys.empty() ? "" : " -H \"Authorization: Bearer $API_KEY\"")
               << R"( -H 'Content-Type: application/json' \
     -d '{"messages": [{"role": "user", "content": "What is 12 + 34?"}], "temperature": 0}')"
@@ -104,26 +107,21 @@ int RunUp(const UpFlags& flags) {
 }
 
 struct StatusFlags {
-  std::string coordinator = "127.0.0.1:8001";
-  std::string admin_key_file;
+  CoordinatorFlags coordinator;
   bool json = false;
 };
 
 void AddStatus(const Command& app, StatusFlags& flags) {
   const Command status =
       app.AddSubcommand("status", "Show workers, their links, replicas and throughput");
-  status.AddOption("--coordinator", flags.coordinator, "The coordinator's gRPC address")
-      .ShowDefault();
-  status.AddOption("--admin-key-file", flags.admin_key_file,
-                   "File with the coordinator's admin key; default: the one that a coordinator of "
-                   "this user made on this machine");
+  AddCoordinatorFlags(status, flags.coordinator);
   status.AddSwitch("--json", flags.json, "Print JSON");
 }
 
 int RunStatus(const StatusFlags& flags) {
-  const absl::StatusOr<std::string> key = AdminKeyFor(flags.admin_key_file, flags.coordinator);
-  if (!key.ok()) return Fail(key.status());
-  absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(flags.coordinator, *key, 5);
+  const absl::StatusOr<CoordinatorDoor> door = ReadDoor(flags.coordinator);
+  if (!door.ok()) return Fail(door.status());
+  absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(*door, 5);
   if (!cluster.ok()) return Fail(cluster.status());
   std::cout << (flags.json ? ClusterJson(*cluster) : ShowCluster(*cluster));
   return 0;
@@ -141,6 +139,7 @@ void AddComplete(const Command& app, CompleteFlags& flags) {
       app.AddSubcommand("complete", "Send a prompt, print the answer as it comes");
   complete.AddOption("prompt", o.prompt, "Text to send").Required();
   complete.AddOption("--url", o.url, "The server").ShowDefault();
+  AddClientTlsFlags(complete, o.tls);
   complete.AddSwitch("--raw", flags.raw, "Continue the prompt without a chat template");
   complete.AddOption("--model", o.model, "Model name; default: the served one");
   complete.AddOption("--api-key", o.api_key, "Key to send");

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <iostream>
 
-#include "deploy/cluster_client.h"
 #include "deploy/describe_machine.h"
 #include "deploy/device_choice.h"
 #include "deploy/failure.h"
@@ -256,10 +255,7 @@ void PlanCli::AddApply() {
   const Command apply = plan_.AddSubcommand(
       "apply", "Put a plan.json in force at a running coordinator, as the smallest change");
   apply.AddOption("plan", applied_plan_, "The plan.json").Required();
-  apply.AddOption("--coordinator", coordinator_, "The coordinator's gRPC address").ShowDefault();
-  apply.AddOption("--admin-key-file", admin_key_file_,
-                  "File with the coordinator's admin key; default: the one that a coordinator of "
-                  "this user made on this machine");
+  AddCoordinatorFlags(apply, coordinator_);
   apply
       .AddOption("--timeout", apply_timeout_seconds_,
                  "Seconds to wait until the plan serves; it goes on after them")
@@ -308,13 +304,13 @@ int PlanCli::Run() {
 int PlanCli::RunApply() {
   absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(applied_plan_);
   if (!plan.ok()) return Fail(plan.status());
-  const absl::StatusOr<std::string> key = AdminKeyFor(admin_key_file_, coordinator_);
-  if (!key.ok()) return Fail(key.status());
+  const absl::StatusOr<CoordinatorDoor> door = ReadDoor(coordinator_);
+  if (!door.ok()) return Fail(door.status());
   constexpr double kConnectSeconds = 5;
-  const absl::Status there = FetchCluster(coordinator_, *key, kConnectSeconds).status();
+  const absl::Status there = FetchCluster(*door, kConnectSeconds).status();
   if (!there.ok()) return Fail(there);
   const absl::StatusOr<v1::ApplyPlanReply> applied =
-      ApplyPlan(coordinator_, *key, *std::move(plan), apply_timeout_seconds_);
+      ApplyPlan(*door, *std::move(plan), apply_timeout_seconds_);
   if (!applied.ok()) return Fail(applied.status());
   std::cout << ShowApplied(*applied);
   return 0;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "deploy/cluster_client.h"
 #include "deploy/plan_command.h"
 #include "third_party/cli11/flags.h"
 
@@ -57,7 +58,8 @@ class PlanCli {
   std::string what_if_;       // changes
   std::string checked_plan_, checked_cluster_, checked_model_;
   std::string diff_from_, diff_to_;
-  std::string applied_plan_, coordinator_ = "127.0.0.1:8001", admin_key_file_;
+  std::string applied_plan_;
+  CoordinatorFlags coordinator_;
   double apply_timeout_seconds_ = 3600;
   std::string init_out_;
   std::string import_from_, import_profiles_, import_out_;

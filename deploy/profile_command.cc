@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "deploy/cluster_client.h"
 #include "deploy/failure.h"
 #include "deploy/measured_cluster.h"
 #include "deploy/plan_file.h"
@@ -44,10 +43,9 @@ absl::Status Write(const std::string& path, const std::string& text) {
 
 // What `tessera profile` writes.
 absl::StatusOr<std::string> Measure(const ProfileFlags& flags) {
-  const absl::StatusOr<std::string> key = AdminKeyFor(flags.admin_key_file, flags.coordinator);
-  if (!key.ok()) return key.status();
-  const absl::StatusOr<v1::GetClusterReply> cluster =
-      FetchCluster(flags.coordinator, *key, kConnectSeconds);
+  const absl::StatusOr<CoordinatorDoor> door = ReadDoor(flags.coordinator);
+  if (!door.ok()) return door.status();
+  const absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(*door, kConnectSeconds);
   if (!cluster.ok()) return cluster.status();
   std::vector<std::string> workers;
   for (const v1::WorkerStatus& worker : cluster->workers()) {
@@ -61,7 +59,7 @@ absl::StatusOr<std::string> Measure(const ProfileFlags& flags) {
       kConnectSeconds + kWorkerSeconds * count + kLinkSeconds * count * (count + 1) / 2;
   const absl::Time now = absl::Now();
   const absl::StatusOr<v1::ProfileClusterReply> measured =
-      MeasureCluster(flags.coordinator, *key, flags.while_serving, timeout_seconds);
+      MeasureCluster(*door, flags.while_serving, timeout_seconds);
   if (!measured.ok()) return measured.status();
   const absl::TimeZone utc = absl::UTCTimeZone();
   return DescribeMeasured(*measured, absl::FormatTime("%Y-%m-%d", now, utc),
@@ -73,11 +71,7 @@ absl::StatusOr<std::string> Measure(const ProfileFlags& flags) {
 void AddProfile(const Command& app, ProfileFlags& flags) {
   const Command profile = app.AddSubcommand(
       "profile", "Measure a running cluster's workers and links, write its description");
-  profile.AddOption("--coordinator", flags.coordinator, "The coordinator's gRPC address")
-      .ShowDefault();
-  profile.AddOption("--admin-key-file", flags.admin_key_file,
-                    "File with the coordinator's admin key; default: the one that a coordinator of "
-                    "this user made on this machine");
+  AddCoordinatorFlags(profile, flags.coordinator);
   profile.AddOption("--out", flags.out, "File to write; default: stdout");
   profile.AddSwitch("--force", flags.force, "Replace --out if it exists");
   profile.AddSwitch("--while-serving", flags.while_serving,

@@ -6,13 +6,13 @@
 
 #include <string>
 
+#include "deploy/cluster_client.h"
 #include "third_party/cli11/flags.h"
 
 namespace tessera::deploy {
 
 struct ProfileFlags {
-  std::string coordinator = "127.0.0.1:8001";
-  std::string admin_key_file;
+  CoordinatorFlags coordinator;
   std::string out;             // empty: stdout
   bool force = false;          // replaces `out`
   bool while_serving = false;  // also while requests are in flight

@@ -21,7 +21,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "deploy/child_process.h"
-#include "deploy/cluster_client.h"
 #include "deploy/hang_policy.h"
 #include "deploy/local_share.h"
 #include "deploy/restart_policy.h"
@@ -107,8 +106,7 @@ class Local {
       if (absl::Status s = programs_->Check(kCoordinator); !s.ok()) return s;
       programs_->Revive();
       if (SignalCame()) return absl::CancelledError("stopped before the workers were ready");
-      absl::StatusOr<v1::GetClusterReply> cluster =
-          FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
+      absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(door_, 2.0);
       if (absl::Status s = CheckHope(cluster.ok() ? &*cluster : nullptr); !s.ok()) return s;
       if (!cluster.ok()) Report(std::string(cluster.status().message()));
       if (cluster.ok()) {
@@ -135,7 +133,7 @@ class Local {
     while (!SignalCame()) {
       programs_->Revive();
       if (programs_->running(kCoordinator) && Now() >= next_look_seconds_) {
-        const auto cluster = FetchCluster(addresses_.grpc, addresses_.admin_key, 2.0);
+        const auto cluster = FetchCluster(door_, 2.0);
         if (cluster.ok()) EndHanging(*cluster);
         next_look_seconds_ = Now() + kLookSeconds;
       }
@@ -229,6 +227,7 @@ class Local {
     token_file_ = options_.cluster_token_file;
     addresses_.admin_key_file = options_.admin_key_file;
     addresses_.admin_key = options_.admin_key;
+    if (absl::Status s = FindCertificates(); !s.ok()) return s;
     if (IsLoopback(options_.host)) return absl::OkStatus();
     if (token_file_.empty()) {
       token_file_ = log_folder_ + "/cluster_token";
@@ -238,6 +237,17 @@ class Local {
     addresses_.admin_key_file = log_folder_ + "/admin_key";
     addresses_.admin_key = DrawKey();
     return WriteSecret(addresses_.admin_key_file, addresses_.admin_key + "\n");
+  }
+
+  // What this deployment's own programs need to know the certificate: they reach it by an address
+  // of this machine, which is no name of it.
+  absl::Status FindCertificates() {
+    if (options_.certificates.certificate.empty()) return absl::OkStatus();
+    const absl::StatusOr<Certificates> read = ReadCertificates(options_.certificates);
+    if (!read.ok()) return read.status();
+    addresses_.tls.ca = options_.certificates.certificate;
+    if (!read->names.empty()) addresses_.tls.server_name = read->names.front();
+    return absl::OkStatus();
   }
 
   // Keys go by a file: everybody on the machine can read command lines.
@@ -265,6 +275,10 @@ class Local {
       arguments.insert(arguments.end(), {"--admin-key-file", addresses_.admin_key_file});
     if (!token_file_.empty())
       arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
+    if (!options_.certificates.certificate.empty()) {
+      arguments.insert(arguments.end(), {"--tls-cert", options_.certificates.certificate,
+                                         "--tls-key", options_.certificates.key});
+    }
     if (!options_.api_keys.empty()) {
       const std::string keys = log_folder_ + "/api_keys.yaml";
       if (absl::Status s = WriteApiKeys(keys); !s.ok()) return s;
@@ -306,10 +320,9 @@ class Local {
       if (std::getline(file, line) && sscanf(line.c_str(), "http=%u grpc=%u", &http, &grpc) == 2) {
         addresses_.http = LocalAddress(options_.host, http);
         addresses_.grpc = LocalAddress(options_.host, grpc);
-        if (addresses_.admin_key.empty()) {
-          absl::StatusOr<std::string> key = AdminKeyFor("", addresses_.grpc);
-          if (key.ok()) addresses_.admin_key = *std::move(key);
-        }
+        absl::StatusOr<CoordinatorDoor> door = ReadDoor(addresses_.coordinator());
+        if (!door.ok()) return door.status();
+        door_ = *std::move(door);
         // Started again, it listens where workers and clients know it.
         programs_->SetArguments(kCoordinator, with_ports(http, grpc));
         return absl::OkStatus();
@@ -340,6 +353,10 @@ class Local {
                                           absl::StrCat(options_.gpu_memory_utilization)};
     if (!token_file_.empty())
       arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
+    if (!addresses_.tls.ca.empty())
+      arguments.insert(arguments.end(), {"--tls-ca", addresses_.tls.ca});
+    if (!addresses_.tls.server_name.empty())
+      arguments.insert(arguments.end(), {"--tls-server-name", addresses_.tls.server_name});
     for (const std::string& flag : options_.coordinator_flags) {
       if (flag.starts_with("--log-")) arguments.push_back(flag);
     }
@@ -478,6 +495,7 @@ class Local {
   std::string last_report_;
   double next_look_seconds_ = 0;  // at what hangs
   UpAddresses addresses_;
+  CoordinatorDoor door_;  // once the coordinator listens
   bool hurry_ = false;
 };
 

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "deploy/cluster_client.h"
 #include "deploy/device_choice.h"
 #include "deploy/local_workers.h"
 #include "proto/coordinator.pb.h"
+#include "tls/certificates.h"
+#include "tls/client_tls.h"
 
 namespace tessera::deploy {
 
@@ -37,6 +40,7 @@ struct UpOptions {
   std::string admin_key_file;
   std::string admin_key;  // what that file says
   std::string cluster_token_file;
+  CertificateFiles certificates;               // of the coordinator's ports; none: plain
   std::vector<std::string> coordinator_flags;  // passed through
   // Of the workers, in YAML, for the coordinator to plan for; empty: none but what its flags name.
   std::string description;
@@ -48,6 +52,10 @@ struct UpAddresses {
   std::string grpc;
   std::string admin_key_file;  // empty: `tessera status` finds the key, or none is asked for
   std::string admin_key;
+  ClientTlsFiles tls;  // this deployment's certificate as its own authority; none: plain
+
+  CoordinatorFlags coordinator() const { return {grpc, admin_key_file, tls}; }
+  std::string url() const { return (tls.ca.empty() ? "http://" : "https://") + http; }
 };
 
 // Returns when a signal came and everything was stopped, or with the reason why nothing came to

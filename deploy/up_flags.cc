@@ -32,6 +32,10 @@ void AddListening(const Command& up, UpFlags& flags) {
                "File with keys that clients must send, one a line");
   up.AddOption("--admin-key-file", o.admin_key_file,
                "File with the key for `tessera status`; default: a new one");
+  up.AddOption("--tls-cert", o.certificates.certificate,
+               "File with the certificate that both ports show (PEM): they then speak TLS only");
+  up.AddOption("--tls-key", o.certificates.key, "File with the key of --tls-cert (PEM)")
+      .Needs(*up.FindFlag("--tls-cert"));
   up.AddOption("--cluster-token-file", o.cluster_token_file,
                "File with the secret shared with the workers; default: a new one");
 }

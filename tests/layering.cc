@@ -21,10 +21,12 @@ const std::map<std::string_view, std::set<std::string_view>>& AllowedEdges() {
       {"scheduler", {"proto"}},
       {"kernels", {}},
       {"kvcache", {"kernels"}},
-      {"worker", {"kvcache", "kernels", "proto"}},
-      {"coordinator", {"scheduler", "proto"}},
-      {"deploy", {"scheduler", "proto"}},
-      {"tests", {"proto", "scheduler", "kernels", "kvcache", "worker", "coordinator", "deploy"}},
+      {"tls", {"proto"}},
+      {"worker", {"kvcache", "kernels", "proto", "tls"}},
+      {"coordinator", {"scheduler", "proto", "tls"}},
+      {"deploy", {"scheduler", "proto", "tls"}},
+      {"tests",
+       {"tls", "proto", "scheduler", "kernels", "kvcache", "worker", "coordinator", "deploy"}},
       {"third_party", {}},
   };
   return edges;

@@ -18,6 +18,7 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "tls/client_tls.h"
 #include "worker/device_list.h"
 #include "worker/formation/link_hub.h"
 #include "worker/gpu_device.h"
@@ -248,6 +249,9 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     RegistrationOptions register_options;
     register_options.coordinator = options.coordinator;
     register_options.cluster_token = token;
+    absl::StatusOr<ClientTls> tls = ReadClientTls(options.tls);
+    if (!tls.ok()) return tls.status();
+    register_options.tls = *std::move(tls);
     register_options.request =
         Introduce(options, *worker, rates, service_options.setup.kv_staging_bytes, *address,
                   *advertised_links, service_options.incarnation);

@@ -10,24 +10,26 @@
 #include "proto/status_wire.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "tls/grpc_credentials.h"
 
 namespace tessera::worker {
 namespace {
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ClientTls& tls) {
   grpc::ChannelArguments arguments;
   // A restarted coordinator is found within a second.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = ChannelTls(tls, &arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 }  // namespace
 
 Registration::Registration(RegistrationOptions options)
     : options_(std::move(options)),
-      stub_(v1::Coordinator::NewStub(Connect(options_.coordinator))),
+      stub_(v1::Coordinator::NewStub(Connect(options_.coordinator, options_.tls))),
       thread_([this] { Loop(); }) {}
 
 void Registration::Stop() {
@@ -101,7 +103,9 @@ void Registration::Say(const absl::Status& status) {
     last_said_.clear();
     return;
   }
-  const std::string text(StdView(status.message()));
+  std::string text(StdView(status.message()));
+  if (options_.tls.authorities.empty() && text.find("Socket closed") != std::string::npos)
+    text += " (if it has --tls-cert, give --tls-ca)";
   const auto now = std::chrono::steady_clock::now();
   if (text == last_said_ &&
       now - said_at_ < std::chrono::duration<double>(options_.say_again_seconds)) {

@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "tls/client_tls.h"
 
 namespace grpc {
 class ClientContext;
@@ -27,6 +28,7 @@ namespace tessera::worker {
 struct RegistrationOptions {
   std::string coordinator;      // host:port
   std::string cluster_token;    // empty: none is sent
+  ClientTls tls;                // of the coordinator's ports
   v1::RegisterRequest request;  // plan_epoch is filled in each time
   std::function<uint64_t()> plan_epoch;
   std::function<v1::EngineLoad()> load;

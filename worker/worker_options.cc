@@ -16,6 +16,7 @@
 #include "third_party/cli11/misspelt.h"
 #include "third_party/cli11/number_check.h"
 #include "third_party/linux/host_name.h"
+#include "tls/client_flags.h"
 #include "worker/worker_server.h"
 
 namespace tessera::worker {
@@ -99,6 +100,7 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddOption("--cluster-token-file", o->cluster_token_file,
                 "File with the secret that the cluster's processes share; default: the one that a "
                 "coordinator of this user made on this machine's loopback");
+  AddClientTlsFlags(app, o->tls);
   app.AddOption(
          "--drain-seconds", o->drain_seconds,
          "Max seconds to finish running sequences after SIGTERM; a second signal exits at once")

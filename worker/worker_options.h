@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tls/client_tls.h"
 
 namespace tessera::worker {
 
@@ -38,6 +39,7 @@ struct WorkerOptions {
   int64_t state_cache_memory_bytes = -1;  // negative: StateCacheBytes (engine/state_cache_size.h)
   std::string model_folder;  // of the checkpoint on this machine; empty: the coordinator's path
   std::string cluster_token_file;
+  ClientTlsFiles tls;  // of the coordinator's ports
   double drain_seconds = 30;
   std::string log_level = "info";
   std::string log_format = "text";

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
@@ -14,8 +15,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "coordinator/http/http_errors.h"
 #include "coordinator/http/http_exchange.h"
 #include "coordinator/http/request_framing.h"
+#include "tls/encryptable_stream.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -28,40 +31,7 @@ std::chrono::milliseconds Milliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3));
 }
 
-HttpResponse PlainError(int status, const std::string& message) {
-  HttpResponse response;
-  response.status = status;
-  const bool busy = status == 503;
-  response.body =
-      absl::StrFormat(R"({"error":{"message":"%s","type":"%s","param":null,"code":null}})", message,
-                      busy ? "overloaded_error" : "invalid_request_error");
-  if (busy) response.headers = {{"Retry-After", "1"}};
-  return response;
-}
-
 constexpr char kNotHttp[] = "this is not an HTTP request: ";
-
-// What is wrong with a body, or a header that CheckFraming lets through.
-std::string WhyNotHttp(beast::error_code error) {
-  if (error == http::error::bad_target) return "its target is malformed";
-  if (error == http::error::bad_chunk || error == http::error::bad_chunk_extension ||
-      error == http::error::bad_line_ending) {
-    return "a chunk of its body is malformed";
-  }
-  if (error == http::error::buffer_overflow)
-    return "a chunk's header or the trailers are too large";
-  if (error == http::error::partial_message) return "it ends too early";
-  return "it is malformed";
-}
-
-// The path of a target: without query, and without scheme and host where a client that takes this
-// server for a proxy sends them.
-std::string PathOf(std::string_view target) {
-  if (const std::string_view authority = TargetAuthority(target); authority.data() != nullptr)
-    target.remove_prefix(static_cast<size_t>(authority.end() - target.begin()));
-  const std::string_view path = target.substr(0, target.find('?'));
-  return path.empty() ? "/" : std::string(path);
-}
 
 // The parser lets a quoted extension hold line ends and other controls; a reader that ends the line
 // there sees other chunks.
@@ -80,16 +50,34 @@ constexpr std::chrono::milliseconds kWatchInterval{200};
 constexpr std::string_view kAnswerBegin = "HTTP/1.1 ";
 constexpr std::chrono::seconds kMaxProbeInterval{8};
 constexpr std::chrono::seconds kLinger{5};
+constexpr std::chrono::seconds kHandshake{10};  // of TLS, all of it
 
 class Connection final : public HttpConnectionControl,
                          public ExchangeConnection,
                          public std::enable_shared_from_this<Connection> {
  public:
   Connection(asio::ip::tcp::socket socket, std::shared_ptr<HttpServerState> state)
-      : stream_(std::move(socket)), state_(std::move(state)), watch_timer_(stream_.get_executor()) {
+      : stream_(std::move(socket), state->tls == nullptr ? nullptr : state->tls->now()),
+        state_(std::move(state)),
+        watch_timer_(stream_.get_executor()) {
     ++state_->connections;
   }
   ~Connection() override { --state_->connections; }
+
+  void Begin() {
+    if (!stream_.encrypted()) {
+      ReadNext();
+      return;
+    }
+    stream_.tcp().expires_after(kHandshake);
+    stream_.AsyncHandshake(EncryptableStream::Side::server,
+                           [self = shared_from_this()](beast::error_code error) {
+                             if (!error)
+                               self->ReadNext();
+                             else
+                               self->RefuseHandshake(error);
+                           });
+  }
 
   void ReadNext() {
     exchange_.reset();
@@ -97,7 +85,7 @@ class Connection final : public HttpConnectionControl,
     exchange_options_ = ExchangeOptions();
     scanned_ = 0;
     idle_ = true;
-    stream_.expires_after(Milliseconds(state_->options.idle_timeout_seconds));
+    stream_.tcp().expires_after(Milliseconds(state_->options.idle_timeout_seconds));
     ReadHeader();
   }
 
@@ -125,7 +113,7 @@ class Connection final : public HttpConnectionControl,
       answering_ = true;
       writing_ = true;
       current_ = std::move(bytes);
-      stream_.expires_after(Milliseconds(state_->options.write_timeout_seconds));
+      stream_.tcp().expires_after(Milliseconds(state_->options.write_timeout_seconds));
       asio::async_write(stream_, asio::buffer(current_),
                         beast::bind_front_handler(&Connection::OnWritten, shared_from_this()));
       return;
@@ -138,10 +126,20 @@ class Connection final : public HttpConnectionControl,
     closed_ = true;
     std::shared_ptr<Exchange> exchange = std::move(exchange_);
     beast::error_code ignored;
-    stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
-    stream_.close();
+    stream_.tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
+    stream_.tcp().close();
     watch_timer_.cancel();
     if (exchange != nullptr) exchange->Gone();
+  }
+
+  // A client that speaks plain HTTP is told so in its own tongue.
+  void RefuseHandshake(beast::error_code error) {
+    if (!SpeaksPlainHttp(error)) {
+      Close();
+      return;
+    }
+    asio::async_write(stream_.tcp(), asio::buffer(kSpeaksHttps),
+                      [self = shared_from_this()](beast::error_code, size_t) { self->Close(); });
   }
 
   std::string_view Buffered() const {
@@ -194,7 +192,7 @@ class Connection final : public HttpConnectionControl,
     }
     buffer_.consume(bytes);
     TakeHeader();
-    stream_.expires_after(Milliseconds(state_->options.read_timeout_seconds));
+    stream_.tcp().expires_after(Milliseconds(state_->options.read_timeout_seconds));
     if (!Admit()) return;
     const uint64_t limit = static_cast<uint64_t>(state_->options.max_body_bytes);
     const uint64_t length = parser_->content_length().value_or(0);
@@ -323,19 +321,19 @@ class Connection final : public HttpConnectionControl,
   // Closing a socket with unread bytes resets it, and the answer is lost on its way: a client that
   // still sends what was refused is listened to for a while.
   void Linger() {
-    stream_.expires_after(kLinger);
+    stream_.tcp().expires_after(kLinger);
     LingerOn();
   }
 
   void LingerOn() {
     buffer_.clear();
-    stream_.async_read_some(buffer_.prepare(kMaxReadAheadBytes),
-                            [self = shared_from_this()](beast::error_code error, size_t) {
-                              if (error)
-                                self->Close();
-                              else
-                                self->LingerOn();
-                            });
+    stream_.tcp().async_read_some(buffer_.prepare(kMaxReadAheadBytes),
+                                  [self = shared_from_this()](beast::error_code error, size_t) {
+                                    if (error)
+                                      self->Close();
+                                    else
+                                      self->LingerOn();
+                                  });
   }
 
   void RefuseFraming(const absl::Status& status) {
@@ -348,7 +346,9 @@ class Connection final : public HttpConnectionControl,
   void Refuse(beast::error_code error) {
     const bool closed_by_peer =
         error == http::error::end_of_stream || error == asio::error::operation_aborted ||
-        error == beast::error::timeout || error.category() == asio::error::get_system_category();
+        error == beast::error::timeout || error.category() == asio::error::get_system_category() ||
+        error.category() == asio::error::get_ssl_category() ||
+        error.category() == asio::ssl::error::get_stream_category();
     if (closed_by_peer) {
       Close();
       return;
@@ -383,7 +383,7 @@ class Connection final : public HttpConnectionControl,
     exchange_options_.keep_alive = exchange_options_.keep_alive && !state_->draining;
     exchange_ =
         std::make_shared<Exchange>(weak_from_this(), std::move(request_), exchange_options_);
-    stream_.expires_never();
+    stream_.tcp().expires_never();
     answering_ = false;
     probes_ = 0;
     next_probe_ = Clock::now();
@@ -414,19 +414,52 @@ class Connection final : public HttpConnectionControl,
       });
       return;
     }
-    stream_.socket().async_wait(asio::ip::tcp::socket::wait_read,
-                                [self = shared_from_this()](beast::error_code error) {
-                                  self->watching_ = false;
-                                  if (!error && !self->closed_ && self->exchange_ != nullptr)
-                                    self->ReadAhead();
-                                });
+    if (stream_.encrypted()) {
+      stream_.async_read_some(
+          asio::buffer(watched_),
+          beast::bind_front_handler(&Connection::OnWatchedBytes, shared_from_this()));
+      return;
+    }
+    stream_.tcp().socket().async_wait(asio::ip::tcp::socket::wait_read,
+                                      [self = shared_from_this()](beast::error_code error) {
+                                        self->watching_ = false;
+                                        if (!error && !self->closed_ && self->exchange_ != nullptr)
+                                          self->ReadAhead();
+                                      });
+  }
+
+  // Whether the end of TLS or of the connection, it says that nobody reads any more.
+  void OnWatchedBytes(beast::error_code error, size_t bytes) {
+    watching_ = false;
+    if (closed_) return;
+    buffer_.commit(asio::buffer_copy(buffer_.prepare(bytes), asio::buffer(watched_, bytes)));
+    const bool over = error && error != asio::error::operation_aborted;
+    if (over)
+      Close();
+    else if (after_watch_ != nullptr)
+      (this->*std::exchange(after_watch_, nullptr))();
+    else
+      Watch();
+  }
+
+  // Two reads at a time would take each other's bytes. One that has part of a record goes on until
+  // it has all of it, for as long as a connection may be idle.
+  void EndWatch(void (Connection::*then)()) {
+    if (!watching_) return (this->*then)();
+    beast::error_code ignored;
+    after_watch_ = then;
+    stream_.tcp().socket().cancel(ignored);
+    watch_timer_.expires_after(Milliseconds(state_->options.idle_timeout_seconds));
+    watch_timer_.async_wait([self = shared_from_this()](beast::error_code cancelled) {
+      if (!cancelled && self->after_watch_ != nullptr) self->Close();
+    });
   }
 
   void LookForEnd() {
-    pollfd socket = {stream_.socket().native_handle(), POLLRDHUP, 0};
+    pollfd socket = {stream_.tcp().socket().native_handle(), POLLRDHUP, 0};
     poll(&socket, 1, 0);
     half_closed_ |= (socket.revents & POLLRDHUP) != 0;
-    if ((socket.revents & (POLLERR | POLLHUP)) != 0)
+    if ((socket.revents & (POLLERR | POLLHUP)) != 0 || (half_closed_ && stream_.encrypted()))
       Close();
     else
       GoOnWatching();
@@ -449,7 +482,7 @@ class Connection final : public HttpConnectionControl,
     }
     if (probes_ == kAnswerBegin.size()) return;
     beast::error_code error;
-    stream_.socket().send(asio::buffer(&kAnswerBegin[probes_], 1), 0, error);
+    stream_.tcp().socket().send(asio::buffer(&kAnswerBegin[probes_], 1), 0, error);
     if (!error)
       ++probes_;
     else if (error != asio::error::would_block)
@@ -458,9 +491,9 @@ class Connection final : public HttpConnectionControl,
 
   void ReadAhead() {
     beast::error_code error;
-    stream_.socket().non_blocking(true, error);
+    stream_.tcp().socket().non_blocking(true, error);
     const auto space = buffer_.prepare(kMaxReadAheadBytes - buffer_.size());
-    const size_t got = stream_.socket().receive(space, 0, error);
+    const size_t got = stream_.tcp().socket().receive(space, 0, error);
     buffer_.commit(got);
     half_closed_ |= error == asio::error::eof;
     if (error == asio::error::would_block || error == asio::error::eof || (!error && got > 0))
@@ -476,34 +509,54 @@ class Connection final : public HttpConnectionControl,
       Close();
       return;
     }
-    stream_.expires_never();
+    stream_.tcp().expires_never();
     Pump();
   }
 
   void Complete() {
     const bool keep_alive = exchange_->keep_alive() && !state_->draining;
     exchange_.reset();
+    if (stream_.encrypted()) {
+      EndWatch(keep_alive ? &Connection::PostReadNext : &Connection::SayGoodbye);
+      return;
+    }
     if (!keep_alive) {
-      beast::error_code ignored;
-      stream_.socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-      if (unread_)
-        Linger();
-      else
-        Close();
+      HalfClose();
       return;
     }
     // Ends Watch: the next read and it must not wait on the socket at the same time.
     if (watching_) {
       beast::error_code ignored;
-      stream_.socket().cancel(ignored);
+      stream_.tcp().socket().cancel(ignored);
       watch_timer_.cancel();
     }
+    PostReadNext();
+  }
+
+  void PostReadNext() {
     asio::post(executor(), [self = shared_from_this()] {
       if (!self->closed_) self->ReadNext();
     });
   }
 
-  beast::tcp_stream stream_;
+  // A client can tell an answer that is cut off from one that ends.
+  void SayGoodbye() {
+    stream_.tcp().expires_after(kLinger);
+    stream_.AsyncGoodbye([self = shared_from_this()](beast::error_code) {
+      if (!self->closed_) self->HalfClose();
+    });
+  }
+
+  void HalfClose() {
+    beast::error_code ignored;
+    stream_.tcp().socket().shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+    if (unread_)
+      Linger();
+    else
+      Close();
+  }
+
+  EncryptableStream stream_;
   const std::shared_ptr<HttpServerState> state_;
   asio::steady_timer watch_timer_;
   beast::flat_buffer buffer_{kMaxBufferBytes};
@@ -516,6 +569,8 @@ class Connection final : public HttpConnectionControl,
   std::string current_;
   bool writing_ = false;
   bool watching_ = false;
+  std::array<char, 1024> watched_;  // of an encrypted connection, while an answer is made
+  void (Connection::*after_watch_)() = nullptr;
   bool half_closed_ = false;  // the client sends no more
   // Of the answer in hand: whether its own bytes go out, and how many went ahead of them.
   bool answering_ = false;
@@ -537,7 +592,7 @@ std::shared_ptr<HttpConnectionControl> StartHttpConnection(asio::ip::tcp::socket
                       ignored);
   }
   auto connection = std::make_shared<Connection>(std::move(socket), std::move(state));
-  asio::post(connection->executor(), [connection] { connection->ReadNext(); });
+  asio::post(connection->executor(), [connection] { connection->Begin(); });
   return connection;
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "coordinator/http/http_server.h"
+#include "coordinator/http/tls_contexts.h"
 
 namespace tessera::coordinator {
 
@@ -18,6 +19,7 @@ namespace tessera::coordinator {
 struct HttpServerState {
   HttpServerOptions options;
   HttpHandler handler;
+  std::unique_ptr<TlsContexts> tls;  // null: plain
   std::shared_ptr<BodyBudget> bodies;
   std::atomic<int64_t> connections = 0;
   std::atomic<bool> draining = false;

@@ -42,6 +42,11 @@ class Server final : public HttpServer {
   ~Server() override { Stop(); }
 
   absl::Status Listen() {
+    if (state_->options.certificates != nullptr) {
+      auto contexts = TlsContexts::Start(*state_->options.certificates);
+      if (!contexts.ok()) return contexts.status();
+      state_->tls = *std::move(contexts);
+    }
     boost::system::error_code error;
     const std::string where = absl::StrCat(state_->options.host, ":", state_->options.port);
     tcp::resolver resolver(loops_.front().context);
@@ -124,9 +129,12 @@ class Server final : public HttpServer {
         const int64_t limit = state_->options.max_connections;
         Warn(refused_,
              absl::StrCat("a connection was refused with 503: ", limit, " are open (the limit)"));
-        asio::post(loop.context, [refused = std::move(socket), limit]() mutable {
-          RefuseConnection(std::move(refused), limit);
-        });
+        // A handshake costs more than the answer: who speaks TLS sees the connection close.
+        if (state_->tls == nullptr) {
+          asio::post(loop.context, [refused = std::move(socket), limit]() mutable {
+            RefuseConnection(std::move(refused), limit);
+          });
+        }
       }
       AcceptNext();
     });

@@ -22,6 +22,10 @@
 #include "absl/status/statusor.h"
 #include "coordinator/http/body_budget.h"
 
+namespace tessera {
+class CertificateWatch;
+}
+
 namespace tessera::coordinator {
 
 struct HttpRequest {
@@ -67,7 +71,8 @@ using HttpAdmit = std::function<HttpAdmission(const HttpRequest& header)>;
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
-  uint16_t port = 0;  // 0: any free one
+  uint16_t port = 0;                         // 0: any free one
+  CertificateWatch* certificates = nullptr;  // null: plain HTTP; outlives the server
   int io_threads = 2;
   int64_t max_body_bytes = 32 << 20;     // of one; more is 413
   int64_t max_bodies_bytes = 256 << 20;  // of all that are in memory; more is 503
@@ -108,7 +113,8 @@ using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>)>;
 
 class HttpServer {
  public:
-  // UNAVAILABLE naming host and port where it cannot listen.
+  // UNAVAILABLE naming host and port where it cannot listen. INVALID_ARGUMENT: OpenSSL refuses the
+  // certificates.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                            HttpHandler handler);
   virtual ~HttpServer() = default;  // stops

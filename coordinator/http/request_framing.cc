@@ -225,4 +225,11 @@ std::string_view TargetAuthority(std::string_view target) {
   return {};
 }
 
+std::string PathOf(std::string_view target) {
+  if (const std::string_view authority = TargetAuthority(target); authority.data() != nullptr)
+    target.remove_prefix(static_cast<size_t>(authority.end() - target.begin()));
+  const std::string_view path = target.substr(0, target.find('?'));
+  return path.empty() ? "/" : std::string(path);
+}
+
 }  // namespace tessera::coordinator

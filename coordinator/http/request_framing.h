@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -31,5 +32,9 @@ std::string_view RequestTarget(std::string_view header);
 
 // The host[:port] of an absolute target ("http://host:port/path"), null for the other forms.
 std::string_view TargetAuthority(std::string_view target);
+
+// The path of a target: without query, and without scheme and host where a client that takes this
+// server for a proxy sends them.
+std::string PathOf(std::string_view target);
 
 }  // namespace tessera::coordinator

@@ -20,16 +20,27 @@ HttpClient::HttpClient(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0
   if (::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) Close();
 }
 
+HttpClient::HttpClient(uint16_t port, SSL* session) : HttpClient(port) {
+  session_ = session;
+  if (session_ == nullptr) return;
+  SSL_set_fd(session_, socket_);
+  SSL_connect(session_);
+}
+
 HttpClient::~HttpClient() { Close(); }
 
 void HttpClient::Close() {
+  SSL_free(session_);
+  session_ = nullptr;
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;
 }
 
 bool HttpClient::Send(std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = session_ != nullptr
+                             ? SSL_write(session_, bytes.data(), static_cast<int>(bytes.size()))
+                             : ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
     if (sent <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
@@ -51,7 +62,9 @@ bool HttpClient::SendRequest(std::string_view method, std::string_view path, std
 
 bool HttpClient::ReadMore() {
   char bytes[16384];
-  const ssize_t got = ::recv(socket_, bytes, sizeof bytes, 0);
+  const ssize_t got = session_ != nullptr
+                          ? SSL_read(session_, bytes, static_cast<int>(sizeof bytes))
+                          : ::recv(socket_, bytes, sizeof bytes, 0);
   if (got <= 0) return false;
   buffer_.append(bytes, static_cast<size_t>(got));
   return true;
@@ -96,6 +109,11 @@ HttpReply HttpClient::Receive() {
 
 bool HttpClient::WaitForClose() {
   char byte = 0;
+  // Inside TLS the other side says so.
+  if (session_ != nullptr) {
+    while (SSL_read(session_, &byte, 1) > 0) continue;
+    return (SSL_get_shutdown(session_) & SSL_RECEIVED_SHUTDOWN) != 0;
+  }
   for (;;) {
     const ssize_t got = ::recv(socket_, &byte, 1, 0);
     if (got == 0) return true;

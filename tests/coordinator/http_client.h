@@ -2,6 +2,8 @@
 // and when. Thread rule: one thread per client.
 #pragma once
 
+#include <openssl/ssl.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,6 +19,8 @@ struct HttpReply {
 class HttpClient {
  public:
   explicit HttpClient(uint16_t port);  // connects to 127.0.0.1; a failure shows at the first Send
+  // Inside TLS. `session` is a client's, before its handshake; null: as above.
+  HttpClient(uint16_t port, SSL* session);
   ~HttpClient();
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -29,6 +33,8 @@ class HttpClient {
   HttpReply Receive();
   // Reads until the bytes read so far contain `text`. False as above.
   bool ReadUntil(std::string_view text);
+  // Whether the handshake came to its end.
+  bool encrypted() const { return session_ != nullptr && SSL_is_init_finished(session_) == 1; }
   // Whether the other side has closed, waiting at most 10 s.
   bool WaitForClose();
   void Close();
@@ -37,6 +43,7 @@ class HttpClient {
  private:
   bool ReadMore();
   int socket_ = -1;
+  SSL* session_ = nullptr;
   std::string buffer_;
 };
 

@@ -143,7 +143,7 @@ TEST_CASE("status says why there is no plan") {
 }
 
 TEST_CASE("errors name the address and what to do") {
-  const auto nobody = FetchCluster("127.0.0.1:1", "", 0.2);
+  const auto nobody = FetchCluster({"127.0.0.1:1", ""}, 0.2);
   CHECK(absl::IsUnavailable(nobody.status()));
   CHECK_THAT(std::string(nobody.status().message()), Contains("127.0.0.1:1"));
   CHECK_THAT(std::string(nobody.status().message()), Contains("--coordinator"));
@@ -155,8 +155,8 @@ TEST_CASE("errors name the address and what to do") {
   builder.RegisterService(&service);
   const auto server = builder.BuildAndStart();
   const std::string address = "127.0.0.1:" + std::to_string(port);
-  CHECK(FetchCluster(address, "key", 10).value().model() == "demo");
-  const auto refused = FetchCluster(address, "", 10);
+  CHECK(FetchCluster({address, "key"}, 10).value().model() == "demo");
+  const auto refused = FetchCluster({address, ""}, 10);
   CHECK(absl::IsPermissionDenied(refused.status()));
   CHECK_THAT(std::string(refused.status().message()), Contains("admin key"));
 }
