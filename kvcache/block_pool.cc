@@ -104,7 +104,7 @@ void BlockTable::ShrinkTo(int64_t tokens) {
   }
 }
 
-void BlockTable::FreeBefore(int64_t first) {
+void BlockTable::FreeBefore(int64_t first, BlockPool::Evicted evicted) {
   const int64_t end = std::min(first / pool_->block_tokens(), static_cast<int64_t>(blocks_.size()));
   for (; freed_ < end; ++freed_) {
     pool_->Release(std::exchange(blocks_[freed_], kNoBlock), evicted);

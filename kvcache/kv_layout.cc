@@ -126,17 +126,19 @@ std::vector<SlotRun> SlotRuns(std::span<const int32_t> table, int64_t block_toke
   return runs;
 }
 
-int64_t KvPool::bytes() const {
-  return planes * int64_t{share.layers.size()} * share.kv_heads.size() * blocks * block_tokens *
-         head_dim * SizeOf(type);
+int64_t KvPool::SlotsBefore(int32_t layer) const {
+  const int64_t layers = layer - share.layers.begin;
+  const int64_t apart =
+      windowed.empty() ? 0 : std::count(windowed.begin(), windowed.begin() + layers, true);
+  return int64_t{planes} * share.kv_heads.size() * block_tokens *
+         ((layers - apart) * blocks + apart * window_blocks);
 }
 
 int64_t KvPool::bytes() const { return SlotsBefore(share.layers.end) * head_dim * SizeOf(type); }
 
 std::byte* KvPool::At(int32_t layer, int plane, int32_t kv_head, int64_t slot) const {
-  const int64_t before = planes * int64_t{layer - share.layers.begin} + plane;
-  const int64_t heads = before * share.kv_heads.size() + (kv_head - share.kv_heads.begin);
-  return memory + (heads * blocks * block_tokens + slot) * head_dim * SizeOf(type);
+  const int64_t heads = int64_t{plane} * share.kv_heads.size() + (kv_head - share.kv_heads.begin);
+  return memory + (SlotsBefore(layer) + heads * SlotsOf(layer) + slot) * head_dim * SizeOf(type);
 }
 
 }  // namespace tessera::kvcache

@@ -78,6 +78,9 @@ struct KvPool {
   int64_t blocks = 0;
   int64_t block_tokens = 0;
   int64_t head_dim = 0;
+  int planes = kKvPlanes;           // of a layer: keys and values, or 1
+  std::vector<bool> windowed = {};  // by layer of the share: has those blocks; empty: none has
+  int64_t window_blocks = 0;
   bool in_host_memory = false;  // though the worker's device may have memory of its own
 
   bool IsWindowed(int32_t layer) const {

@@ -71,6 +71,7 @@ struct RunningSequence {
   // Tokens to try behind its last one, where that is all it has to compute. Each is a row and a
   // logit row.
   int64_t drafts = 0;
+  int64_t chunk_rows = kAnyRows;  // that it has in one step at most
 };
 
 // A sequence that has not been admitted, or was preempted.

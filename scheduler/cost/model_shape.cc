@@ -224,7 +224,7 @@ bool HasOneKvShape(const ModelShape& model) {
         model.kinds.begin(), model.kinds.end(),
         [&](const LayerShape& other) { return (other.key_groups > 0) == (layer.key_groups > 0); });
     return layer.kv_heads == first->kv_heads && layer.head_dim == first->head_dim &&
-           layer.group_columns == first->group_columns &&
+           layer.kv_planes == first->kv_planes && layer.group_columns == first->group_columns &&
            layer.group_state_elements == first->group_state_elements &&
            layer.group_values == first->group_values && layer.key_groups == first->key_groups &&
            !layer.borrows_kv;

@@ -29,9 +29,9 @@ struct SharedLink {
 // What one stage of a prefill replica sends to one stage of a decode replica.
 struct KvStream {
   double bytes_per_token = 0;
-  double bytes_per_prompt = 0;  // beside them: states
   double latency_seconds = 0;
-  std::vector<int> links;  // indices; none: takes no time
+  std::vector<int> links;       // indices; none: takes no time
+  double bytes_per_prompt = 0;  // beside those of tokens: states
 };
 
 // By pair of replicas: prefill * replicas + decode. Empty: KV travels in no time.

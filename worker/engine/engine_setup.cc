@@ -282,7 +282,7 @@ class Setup {
     options_ = *std::move(options);
     if (setup_.draft_source) options_.draft_source = setup_.draft_source;
     options_.all_drafts = setup_.draft_source != nullptr;
-    if (KeepsWindowsApart(request_, options_)) {
+    if (KeepsWindowsApart(request_.model(), options_)) {
       options_.window.tokens = LongestWindow(request_.model());
     }
     if (request_.peers_size() > 1 && !setup_.join) {
@@ -424,16 +424,19 @@ class Setup {
     watch.blocked = [this](const std::string& reason) {
       call_.progress(reason.empty() ? "join" : StrCat("join: ", reason), 0, 0);
     };
-    const KvBlocks own(options_.limits.total_blocks, 0, share_->kv_blocks.seats, OwnSnapshots());
+    KvBlocks own = share_->kv_blocks;
+    own.snapshots = OwnSnapshots();
     auto formation = setup_.join(request_, own, setup_.formation_times, watch);
     if (absl::IsUnavailable(formation.status())) {  // another member ended; it says why itself
       return absl::AbortedError(formation.status().message());
     }
     if (!formation.ok()) return formation.status();
     const FormationPlace& place = (*formation)->place();
-    options_.limits.total_blocks = (*formation)->kv().common;
-    LimitSeats((*formation)->kv().seats);
-    SetSnapshots((*formation)->kv().snapshots);
+    const KvBlocks kv = (*formation)->kv();
+    options_.limits.total_blocks = kv.common;
+    options_.window.total_blocks = kv.window;
+    LimitSeats(kv.seats);
+    SetSnapshots(kv.snapshots);
     if (absl::Status opened = OpenKvPort(place.self); !opened.ok()) return opened;
     auto stage =
         StageRunner::Create({.limits = model_options_.limits,
@@ -480,19 +483,23 @@ class Setup {
 
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
     const v1::WorkerShare& held = request_.share();
-    return {share.kv_memory.data(),
-            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
-            PoolType(),
-            share.kv_blocks.common,
-            options_.limits.block_tokens,
-            KvHeadDim(request_.model()),
-            KvPlanes(request_.model())};
+    kvcache::KvPool pool = {share.kv_memory.data(),
+                            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
+                            PoolType(),
+                            share.kv_blocks.common,
+                            options_.limits.block_tokens,
+                            KvHeadDim(request_.model()),
+                            KvPlanes(request_.model())};
+    pool.window_blocks = share.kv_blocks.window;
+    for (int32_t i = pool.share.layers.begin; i < pool.share.layers.end && pool.window_blocks > 0;
+         ++i)
+      pool.windowed.push_back(KindOf(request_.model(), i).attention().window() > 0);
+    return pool;
   }
 
   absl::Status OpenKvPort(int self) {
     const v1::Model& model = request_.model();
-    if (!setup_.open_kv_port || options_.window.tokens > 0 || !CheckOneKvShape(model).ok())
-      return absl::OkStatus();
+    if (!setup_.open_kv_port || !CheckOneKvShape(model).ok()) return absl::OkStatus();
     if (options_.seats > 0) {
       options_.exchanges = Exchanges();
       if (options_.exchanges == 0) return absl::OkStatus();

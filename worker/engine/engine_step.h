@@ -29,6 +29,8 @@ struct EngineStep {
     int64_t rows;  // drafts included, which are the last ones
     int32_t first_row;
     std::span<const int32_t> drafts = {};  // of draft_ids
+    kvcache::SnapshotHold save = {};       // where its states behind these rows are kept
+    kvcache::Seat exchange{nullptr};       // from which they are restored
   };
   // Of a sequence with drafts: one behind its last token, then one behind each draft.
   struct Draw {

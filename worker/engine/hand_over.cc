@@ -48,9 +48,9 @@ void HandOver::Reserve(v1::Reserve reserve) {
     reserved_.push_back(RefusalOf(reserve, status));
     return;
   }
-  Room room(memory_.pools().blocks, memory_.has_seats() ? &memory_.exchanges() : nullptr);
+  Room room(memory_.pools(), memory_.has_seats() ? &memory_.exchanges() : nullptr);
   room.tokens.assign(reserve.prompt_token_ids().begin(), reserve.prompt_token_ids().end());
-  room.turn = {turns_.Enter(0, reserve.request_group()), ++arrivals_};
+  room.turn = {turns_.Enter(0, reserve.request_group(), reserve.turn()), ++arrivals_};
   room.request = std::move(reserve);
   waiting_.emplace(room.turn, key);
   rooms_.emplace(key, std::move(room));
@@ -73,6 +73,7 @@ void HandOver::GiveRooms() {
     const int64_t blocks =
         scheduler::BlocksFor(tokens + 1, memory_.block_tokens()) - found + match.idle_blocks;
     if (memory_.free_blocks() < blocks + table_.running_count()) return;
+    if (!memory_.HasRoomForWindow(tokens, table_.running_count())) return;
     if (!room.exchange.Take()) return;
     StopWaiting(room, /*given=*/true);
     memory_.Adopt(match, &room.blocks);
@@ -84,8 +85,10 @@ void HandOver::GiveRooms() {
     std::vector<kvcache::KvShare> senders;
     for (const v1::KvShare& sender : room.request.senders()) senders.push_back(ToKvShare(sender));
     const double lease = room.request.lease_seconds();
-    mover_->Expect({key, room.blocks.blocks(), found * memory_.block_tokens(), tokens,
-                    room.request.codec(), room.exchange.number()},
+    const int64_t first = found * memory_.block_tokens();
+    mover_->Expect({key, room.blocks.blocks(), first, tokens, room.request.codec(),
+                    room.window_blocks.blocks(), std::max(first, memory_.FirstInWindow(tokens)),
+                    room.exchange.number()},
                    senders, lease > 0 ? lease : kUsualLeaseSeconds);
   }
 }
@@ -146,6 +149,7 @@ void HandOver::Join(const KvKey& key) {
   Room& room = rooms_.at(key);
   Sequence* sequence = room.sequence;
   sequence->blocks = std::move(room.blocks);
+  sequence->window_blocks = std::move(room.window_blocks);
   sequence->states.arrived = room.exchange.number() >= 0;
   sequence->states.exchange = std::move(room.exchange);
   sequence->computed_tokens = static_cast<int64_t>(room.tokens.size());

@@ -73,15 +73,16 @@ class HandOver {
  private:
   // Room for the KV of a prompt that another replica computes.
   struct Room {
-    Room(kvcache::BlockPool* pool, kvcache::SeatPool* exchanges)
-        : blocks(pool), exchange(exchanges) {}
+    Room(const KvPools& pools, kvcache::SeatPool* exchanges)
+        : blocks(pools.blocks), window_blocks(pools.window_blocks), exchange(exchanges) {}
 
     v1::Reserve request;
     std::pair<uint64_t, uint64_t> turn;  // its turn, and what counts arrivals
     std::vector<int32_t> tokens;         // the prompt
     kvcache::BlockTable blocks;
-    kvcache::Seat exchange;     // of its states
-    int64_t cached_blocks = 0;  // of these, found in the prefix index
+    kvcache::BlockTable window_blocks;  // as Sequence::window_blocks
+    kvcache::Seat exchange;             // of its states
+    int64_t cached_blocks = 0;          // of these, found in the prefix index
     kvcache::PrefixNode node = 0;
     bool has_blocks = false;       // else it waits for them
     std::string ticket;            // empty: nobody was sent there yet

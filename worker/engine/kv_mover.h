@@ -28,6 +28,10 @@ struct KvPlace {
   int64_t first = 0;
   int64_t end = 0;
   v1::KvCodec codec = v1::KV_CODEC_RAW;  // in which it comes
+  // Of layers with a window, where these have blocks of their own: as many as `blocks`, and the
+  // first token of which they are sent, at least `first`.
+  std::vector<int32_t> window_blocks = {};
+  int64_t window_first = 0;
   // Where its states behind `end` come to, in exchanges that every worker with states has
   // (worker/step/state_exchange.h); -1: layers keep none.
   int32_t exchange = -1;

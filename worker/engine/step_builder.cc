@@ -69,7 +69,8 @@ void StepBuilder::TakeSnapshots(int lane) {
                         static_cast<int64_t>(sequence->blocks.blocks().size()),
                         scarce ? sequence->blocks.ExclusiveBlocks() : 0,
                         sequence->submission->NeedsScores(), ExpectedTokens(*sequence),
-                        std::ssize(drafts)});
+                        std::ssize(drafts),
+                        StateKeeper::ChunkRows(sequence->states.stops, sequence->computed_then())});
   }
   beside_.clear();
   for (int other = 0; other < table_.lanes(); ++other) {
@@ -399,6 +400,8 @@ void StepBuilder::AddRequests(EngineStep* step) const {
     if (sequence.history != nullptr) AddHistory(draw, step, &sample);
     sample.top_logprobs = std::max(-1, request.top_logprobs());
     sample.final_row = request.final_rows();
+    sample.logprob_ids = {request.logprob_ids().data(),
+                          static_cast<size_t>(request.logprob_ids_size())};
     AddBans(draw, step, &sample);
     if (sequence.matcher != nullptr) {
       AddMask(draw, &step->masks[step->sample_requests.size() - 1], &sample);

@@ -57,7 +57,7 @@ class StepBuilder {
   bool GrowWindows(int lane, EngineStep* step, TokenEvents* events);
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
   void DropDrafts(EngineStep::Scheduled* scheduled) const;
-  void Admit(int lane, Sequence* sequence, const kvcache::PrefixMatch& match, double now_seconds);
+  void Admit(int lane, Sequence* sequence, size_t waiting, double now_seconds);
   static void AddLogitRows(EngineStep* step);
   void AddRequests(EngineStep* step) const;
   void AddHistory(const EngineStep::Draw& draw, EngineStep* step, SampleRequest* sample) const;

@@ -135,6 +135,7 @@ absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, doubl
                  ": all members keep windows apart, or none does"));
     }
     kv_.common = std::min<int64_t>(kv_.common, ready.kv_blocks());
+    kv_.window = std::min<int64_t>(kv_.window, ready.window_blocks());
     if (kv_.seats == 0) kv_.snapshots = ready.snapshots();
     if (ready.seats() > 0) kv_.snapshots = std::min<int64_t>(kv_.snapshots, ready.snapshots());
     kv_.seats = FewerSeats(kv_.seats, ready.seats());
@@ -142,6 +143,7 @@ absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, doubl
   v1::FormationStart start;
   start.set_kv_blocks(static_cast<int32_t>(kv_.common));
   start.set_seats(static_cast<int32_t>(kv_.seats));
+  start.set_window_blocks(static_cast<int32_t>(kv_.window));
   if (kv_.seats > 0) start.set_snapshots(static_cast<int32_t>(kv_.snapshots));
   for (const int member : place_.control) {
     const absl::Status sent =
@@ -157,6 +159,7 @@ absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, doubl
   v1::MemberReady ready;
   ready.set_kv_blocks(static_cast<int32_t>(kv_.common));
   ready.set_seats(static_cast<int32_t>(kv_.seats));
+  ready.set_window_blocks(static_cast<int32_t>(kv_.window));
   ready.set_snapshots(static_cast<int32_t>(kv_.snapshots));
   absl::Status status = SendMessage(leader, FrameType::kMemberReady, ready);
   v1::FormationStart start;
@@ -171,6 +174,12 @@ absl::Status Formation::AgreeAsMember(const v1::ConfigureRequest& request, doubl
   if (kv_.seats > 0 && (start.seats() < 1 || start.seats() > kv_.seats)) {
     return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",
                                              start.seats(), " seats of ", kv_.seats));
+  }
+  if (start.window_blocks() < std::min<int64_t>(1, kv_.window) ||
+      start.window_blocks() > kv_.window) {
+    return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",
+                                             start.window_blocks(),
+                                             " blocks of layers with a window, of ", kv_.window));
   }
   if (kv_.seats > 0 && (start.snapshots() < 0 || start.snapshots() > kv_.snapshots)) {
     return absl::InvalidArgumentError(StrCat(MemberName(request, place_.leader), " asks for ",

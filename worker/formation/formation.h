@@ -73,8 +73,8 @@ class Formation {
   using Opener =
       std::function<absl::StatusOr<std::unique_ptr<kernels::Link>>(int member, v1::LinkKind kind)>;
 
-  // `kv`: common blocks of this member's pool, its seats (0: its layers keep no states) and
-  // snapshots of them.
+  // `kv`: what this member's pool has: blocks, seats (0: its layers keep no states) and snapshots of
+  // them. All members keep windows apart, or none does.
   // `cancelled` is asked about every second and ends the wait.
   // `maker`: of its device, which outlives the formation; null: none.
   static absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,

@@ -46,7 +46,7 @@ absl::StatusOr<double> ProbeKvCodecRate(kernels::Device& device, KvCoder& coder,
   const int64_t tokens = pool.blocks * kBlockTokens;
   const std::vector<kvcache::SlotRun> slots = {{0, tokens}};
   std::vector<std::byte> wire(static_cast<size_t>(
-      KvPieceBytes(v1::KV_CODEC_INT8, pool.share, tokens, kHeadDim, pool.type)));
+      KvPieceBytes(v1::KV_CODEC_INT8, pool.share, tokens, pool, pool.type)));
   const auto write = Seconds(
       options.runs, [&] { return coder.Encode(v1::KV_CODEC_INT8, pool, pool.share, slots, wire); });
   if (!write.ok()) return write.status();

@@ -53,6 +53,7 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
     Coming coming;
     coming.target.set_first_token(static_cast<int32_t>(place.first));
     coming.target.set_codec(place.codec);
+    coming.target.set_window_first_token(static_cast<int32_t>(place.window_first));
     const auto add = [&](const kvcache::KvRoute& route, bool of_states) {
       coming.routes[route.receiver].push_back(coming.target.routes_size());
       v1::KvRoute* added = coming.target.add_routes();
@@ -75,6 +76,8 @@ void KvLinkMover::Expect(const KvPlace& place, const std::vector<kvcache::KvShar
     room.set_end_token(static_cast<int32_t>(place.end));
     room.set_lease_seconds(lease_seconds);
     room.set_codec(place.codec);
+    room.mutable_window_blocks()->Add(place.window_blocks.begin(), place.window_blocks.end());
+    room.set_window_first_token(static_cast<int32_t>(place.window_first));
     room.set_seat(place.exchange);
     if (receiver == port_->self()) {
       OnReady(receiver, place.key, port_->OpenRoom(place.key, room));

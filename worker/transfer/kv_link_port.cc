@@ -115,19 +115,19 @@ absl::Status KvLinkPort::CheckRoom(const v1::KvRoom& room) const {
 }
 
 absl::Status KvLinkPort::CheckWindow(const v1::KvRoom& room) const {
-  if (room.window_blocks_size() != (pool_.windowed.empty() ? 0 : room.blocks_size())) {
+  if (room.window_blocks_size() != (pools_.kv.windowed.empty() ? 0 : room.blocks_size())) {
     return absl::InvalidArgumentError(
         StrCat("room for KV in ", room.blocks_size(), " blocks and ", room.window_blocks_size(),
                " of layers with a window; this worker ",
-               pool_.windowed.empty() ? "keeps no windows apart" : "keeps windows apart"));
+               pools_.kv.windowed.empty() ? "keeps no windows apart" : "keeps windows apart"));
   }
-  const int64_t first = room.window_first_token() / pool_.block_tokens;
+  const int64_t first = room.window_first_token() / pools_.kv.block_tokens;
   for (int i = 0; i < room.window_blocks_size(); ++i) {
     const int32_t block = room.window_blocks(i);
-    if (block < pool_.window_blocks && (block >= 0 || i < first)) continue;
+    if (block < pools_.kv.window_blocks && (block >= 0 || i < first)) continue;
     return absl::InvalidArgumentError(StrCat("KV block ", block,
                                              " of layers with a window; this worker's pool has ",
-                                             pool_.window_blocks));
+                                             pools_.kv.window_blocks));
   }
   const bool in_order = room.window_first_token() >= room.first_token() &&
                         room.window_first_token() < room.end_token();
@@ -165,6 +165,8 @@ absl::StatusOr<v1::KvRoomReady> KvLinkPort::OpenRoom(const KvKey& key, const v1:
       expected.place.table.assign(room.blocks().begin(), room.blocks().end());
       expected.place.first = room.first_token();
       expected.place.end = room.end_token();
+      expected.place.window_table.assign(room.window_blocks().begin(), room.window_blocks().end());
+      expected.place.window_first = room.window_first_token();
     }
     expected.done = [this, key](const absl::Status& status) { OnPart(key, status); };
     ready.add_tickets(options_.inbox->Expect(std::move(expected)));
@@ -265,6 +267,8 @@ std::vector<KvLinkPort::ParcelOfLayers> KvLinkPort::OpenShipment(const KvKey& ke
     if (!states) parcel.codec = push.target->codec();
     parcel.first = states ? 0 : push.target->first_token();
     parcel.end = states ? pools_.states.block_tokens : push.prompt_tokens;
+    if (!states)
+      parcel.window_first = std::max(push.target->first_token(), push.target->window_first_token());
     parcel.done = [this, key](const KvParcelOutcome& outcome) { OnParcel(key, outcome); };
     parcels.push_back(
         {options_.outbox->Open(std::move(parcel)), PartOfPool(route->part()).layers, states});
@@ -287,7 +291,8 @@ void KvLinkPort::OnLayerWritten(int64_t index) {
   for (const StepPush& push : pushes_) {
     for (const ParcelOfLayers& parcel : push.parcels) {
       if (parcel.states || layer < parcel.layers.begin || layer >= parcel.layers.end) continue;
-      options_.outbox->Add(parcel.id, layer, push.table, push.end);
+      options_.outbox->Add(parcel.id, layer,
+                           pools_.kv.IsWindowed(layer) ? push.window_table : push.table, push.end);
     }
   }
 }

@@ -51,9 +51,12 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
   const auto inside = [](const v1::Range& part, const kvcache::IndexRange& whole) {
     return part.begin() >= whole.begin && part.begin() < part.end() && part.end() <= whole.end;
   };
+  const bool one_kind =
+      place_.pool.windowed.empty() || int64_t{piece.layers().end()} - piece.layers().begin() == 1;
   if (!inside(piece.layers(), share.layers) || !inside(HeadsOf(piece), share.kv_heads) ||
-      piece.first_token() < place_.first || piece.first_token() >= piece.end_token() ||
-      piece.end_token() > place_.end) {
+      !one_kind ||
+      piece.first_token() < place_.FirstOf(static_cast<int32_t>(piece.layers().begin())) ||
+      piece.first_token() >= piece.end_token() || piece.end_token() > place_.end) {
     return absl::InvalidArgumentError(
         StrCat("a KV piece of layers ", piece.layers().begin(), " to ", piece.layers().end(),
                place_.states ? ", key groups " : ", heads ", HeadsOf(piece).begin(), " to ",
@@ -74,8 +77,8 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
                                              piece.end_token(), " cuts a group of ", group));
   }
   const kvcache::KvShare part = {ToIndexRange(piece.layers()), ToIndexRange(HeadsOf(piece))};
-  const int64_t wanted = KvPieceBytes(place_.codec, part, piece.end_token() - piece.first_token(),
-                                      place_.pool.head_dim, *type);
+  const int64_t wanted =
+      KvPieceBytes(place_.codec, part, piece.end_token() - piece.first_token(), place_.pool, *type);
   if (bytes != wanted) {
     return absl::InvalidArgumentError(
         StrCat("a KV piece of ", bytes, " bytes; its elements take ", wanted));
@@ -95,8 +98,9 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
 absl::Status KvPartWriter::Write(const Piece& piece) {
   const v1::KvPiece& header = piece.header;
   const kvcache::KvShare part = {ToIndexRange(header.layers()), ToIndexRange(HeadsOf(header))};
-  const auto slots = kvcache::SlotRuns(place_.table, place_.pool.block_tokens, header.first_token(),
-                                       header.end_token());
+  const auto slots = kvcache::SlotRuns(
+      place_.pool.IsWindowed(part.layers.begin) ? place_.window_table : place_.table,
+      place_.pool.block_tokens, header.first_token(), header.end_token());
   const std::span<const std::byte> bytes = {
       reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()};
   const kvcache::KvType type = *ToKvType(header.dtype());

@@ -28,7 +28,13 @@ struct KvPlaceOfPart {
   std::vector<int32_t> table;  // blocks of the sequence
   int64_t first = 0;
   int64_t end = 0;
+  // The same of layers with a window, where the pool has blocks for these: tokens before
+  // window_first are not sent.
+  std::vector<int32_t> window_table = {};
+  int64_t window_first = 0;
   bool states = false;
+
+  int64_t FirstOf(int32_t layer) const { return pool.IsWindowed(layer) ? window_first : first; }
 };
 
 // A piece as it comes.

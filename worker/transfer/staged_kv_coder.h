@@ -71,8 +71,8 @@ class StagedKvCoder final : public KvCoder {
     std::byte* on_device = nullptr;
   };
   // Without the place of the bytes.
-  static Work Encoding(v1::KvCodec codec, const kvcache::KvPool& pool,
-                       const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots);
+  static Work Encoding(v1::KvCodec codec, const kvcache::KvPool& pool, const kvcache::KvShare& part,
+                       std::span<const kvcache::SlotRun> slots);
   static Work Decoding(v1::KvCodec codec, kvcache::KvType wire_type, const kvcache::KvShare& part,
                        std::span<const kvcache::SlotRun> slots, const kvcache::KvPool& pool);
   // A rectangle of it; planes, heads and tokens are counted from the work's first ones.

@@ -49,7 +49,7 @@ v1::ConfigureRequest BaseRequest(const std::string& folder, const v1::Model& mod
   request.set_max_batched_tokens(options.max_batched_tokens);
   request.set_max_model_len_tokens(120);
   request.set_micro_batches(options.micro_batches);
-  request.set_prefix_cache(true);
+  request.set_prefix_cache(options.prefix_cache);
   if (options.draft_source) request.set_speculation(v1::SPECULATION_NGRAM);
   return request;
 }
@@ -280,6 +280,7 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
   setup.load_model = Model::Load;
   setup.fingerprint = [](const auto&) { return absl::StatusOr<std::string>("same"); };
   setup.clock = NowSeconds;
+  setup.state_cache_bytes = options_.state_cache_bytes;
   setup.draft_source = options_.draft_source;
   setup.join = [&](const v1::ConfigureRequest& request, KvBlocks kv, const FormationTimes& times,
                    const JoinWatch& watch) {

@@ -41,8 +41,10 @@ struct ReplicaOptions {
   int first_gpu = 0;      // the UUIDs count from here
   std::string nccl_version = "2.28.9";
   int32_t max_batched_tokens = 64;
-  int32_t micro_batches = 0;                  // steps in flight; 0: one per stage
-  int32_t kv_blocks = 64;                     // of the leader; each member behind it has one more
+  int32_t micro_batches = 0;            // steps in flight; 0: one per stage
+  int32_t kv_blocks = 64;               // of the leader; each member behind it has one more
+  int64_t state_cache_bytes = 1 << 20;  // of each member; 0: prompts' states are not kept
+  bool prefix_cache = true;
   double close_after_seconds = 60;            // longest wait of a test
   bool moves_kv = false;                      // over TCP, or NCCL, with other replicas
   std::optional<KvTransport> kv_transport;    // that it insists on

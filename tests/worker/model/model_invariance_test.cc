@@ -25,7 +25,8 @@ std::vector<Sequence> Sequences(const std::string& name) {
   for (int i = 0; i < TinyModel::kSequences; ++i) {
     const GoldenRun& run = runs[i % runs.size()];
     // Copies of a prompt start elsewhere in it, so that all sequences differ.
-    Sequence sequence = {{run.prompt.begin() + i / 2 * 3, run.prompt.end()}, 0};
+    const int64_t first = std::min<int64_t>(i / 2 * 3, std::ssize(run.prompt) - 1);
+    Sequence sequence = {{run.prompt.begin() + first, run.prompt.end()}, 0};
     sequence.prompt_tokens = static_cast<int64_t>(sequence.tokens.size());
     sequence.tokens.insert(sequence.tokens.end(), run.tokens.begin(), run.tokens.end());
     sequences.push_back(sequence);
