@@ -84,12 +84,17 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
     // A link that never became ready, or has a successor, takes its replica's figures nowhere.
     served = replica != replicas_.end() && replica->second.link == link;
     if (served) replicas_.erase(replica);
-    std::map<LiveGeneration*, Orphan> by_generation;
     std::vector<uint64_t> ids;
-    for (auto& [id, submission] : submissions_) {
-      if (submission.link != link) continue;
-      ids.push_back(id);
-      Orphan& orphan = by_generation[submission.generation.get()];
+    for (const auto& [id, submission] : submissions_) {
+      if (submission.link == link) ids.push_back(id);
+    }
+    std::sort(ids.begin(), ids.end());  // those that came first are placed first
+    std::map<LiveGeneration*, size_t> places;
+    for (const uint64_t id : ids) {
+      const Submission& submission = submissions_.at(id);
+      const auto [place, added] = places.emplace(submission.generation.get(), orphans.size());
+      if (added) orphans.emplace_back();
+      Orphan& orphan = orphans[place->second];
       orphan.generation = submission.generation;
       orphan.last_link = link;
       orphan.attempt = std::max(orphan.attempt, submission.attempt + 1);
@@ -101,10 +106,7 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
           absl::StrCat("replica ", link->replica(), " was lost: ", std::string(reason.message())));
     }
     for (uint64_t id : ids) Forget(id, submissions_.at(id));
-    for (auto& [generation, orphan] : by_generation) {
-      orphan.choices = generation->OpenChoices();
-      orphans.push_back(std::move(orphan));
-    }
+    for (Orphan& orphan : orphans) orphan.choices = orphan.generation->OpenChoices();
   }
   EndReservations(link);
   if (metrics_ != nullptr && served) metrics_->OnReplicaLost(link->replica());
