@@ -130,9 +130,11 @@ void RemoveDeadSockets(const fs::path& folder) {
 // A lock on bytes of a file that its owner holds while it lives, whichever way it ends.
 class RunFolder::Lock {
  public:
-  // Makes the file. ALREADY_EXISTS: others hold it.
-  static absl::StatusOr<std::unique_ptr<Lock>> Take(const fs::path& file, short type, int byte) {
-    const int opened = open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // With `make`, makes the file. ALREADY_EXISTS: others hold it.
+  static absl::StatusOr<std::unique_ptr<Lock>> Take(const fs::path& file, short type, int byte,
+                                                    bool make = true) {
+    const int opened =
+        open(file.c_str(), O_RDWR | (make ? O_CREAT : 0) | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (opened < 0) return Failure(file, std::strerror(errno));
     std::unique_ptr<Lock> lock(new Lock(opened));
     if (lock->Change(type, byte)) return lock;
@@ -191,7 +193,13 @@ RunFolder::RunFolder(fs::path path, std::unique_ptr<Lock> member)
 
 RunFolder::~RunFolder() {
   coordinator_.reset();
-  if (!member_->Change(F_WRLCK, kMember)) return;  // others are left
+  if (!member_->Change(F_WRLCK, kMember)) {
+    // Others are left, or leave at this moment and see us: the last to let go looks once more.
+    member_.reset();
+    auto again = Lock::Take(path_ / kMembersFile, F_WRLCK, kMember, /*make=*/false);
+    if (!again.ok() || !(*again)->IsAt(path_ / kMembersFile)) return;
+    member_ = *std::move(again);
+  }
   std::error_code ignored;
   fs::remove_all(path_, ignored);
 }

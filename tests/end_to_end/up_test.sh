@@ -211,7 +211,7 @@ for _ in $(seq 12); do  # until it stays away for longer than silence goes unnot
   killed=$victim
 done
 before=$(starts)
-for _ in $(seq 100); do  # until its silence is noticed
+for _ in $(seq 300); do  # until its silence is noticed
   ready=$(code_and_body "$url/ready")
   case $ready in *local/1*) break ;; esac
   sleep 0.1

@@ -9,11 +9,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <barrier>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "tests/temporary_folder.h"
 
@@ -185,6 +188,26 @@ TEST_CASE("a worker without a coordinator on this machine has a folder too; dead
   close(listener);
   first.reset();
   CHECK(fs::exists(second->path()));
+}
+
+TEST_CASE("of members that leave at the same moment one removes the folder") {
+  const User user;
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::unique_ptr<RunFolder>> members;
+    for (int i = 0; i < 3; ++i) members.push_back(RunFolder::Join("8001"));
+    for (const auto& member : members) REQUIRE(member != nullptr);
+    const fs::path path = members[0]->path();
+    std::barrier together(3);
+    std::vector<std::thread> threads;
+    for (auto& member : members) {
+      threads.emplace_back([&together, &member] {
+        together.arrive_and_wait();
+        member.reset();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    REQUIRE_FALSE(fs::exists(path));
+  }
 }
 
 TEST_CASE("a folder that is another's, a link or open to others is not trusted") {
