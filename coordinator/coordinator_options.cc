@@ -58,6 +58,7 @@ absl::Status CheckHosts(const std::vector<std::string>& hosts) {
 // Flags whose values are read on.
 struct FileFlags {
   std::string config;
+  std::vector<std::string> api_keys;
   std::string api_key_file;
 };
 
@@ -86,10 +87,12 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "File with the authorities (PEM) one of which must have signed the certificate of "
                 "each client and worker; keys and tokens are asked for all the same")
       .Needs(*app.FindFlag("--tls-cert"));
-  app.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
+  app.AddOption("--api-key", files.api_keys,
+                "Key that clients must send; may be given more than once");
   app.AddOption("--api-key-file", files.api_key_file,
                 "File with keys that clients must send, one a line; unlike --api-key it shows them "
-                "to no other user of the machine");
+                "to no other user of the machine. Behind a key come name=, weight= (its part "
+                "where others want one), requests-per-minute=, tokens-per-minute= and concurrent=");
   app.AddOption("--allowed-hosts", o.allowed_hosts,
                 "Names under which a proxy or tunnel reaches the HTTP port on loopback, separated "
                 "by commas or given more than once; *.example.com: all below it; *: any")
@@ -210,17 +213,20 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
 }
 
 // Those of the flag or the variable, which must not be empty, and those of the file.
-absl::Status ReadApiKeys(const std::string& file, ParsedOptions& parsed) {
-  std::vector<std::string>& keys = parsed.options.api_keys;
+absl::Status ReadApiKeys(const FileFlags& flags, ParsedOptions& parsed) {
+  const std::vector<std::string>& given = flags.api_keys;
+  const std::string& file = flags.api_key_file;
+  std::vector<ApiKey>& keys = parsed.options.keys;
   // A key that was meant to be there and is empty must not leave the door open.
-  if ((keys.empty() && std::getenv("TESSERA_API_KEY") != nullptr) ||
-      std::find(keys.begin(), keys.end(), "") != keys.end()) {
+  if ((given.empty() && std::getenv("TESSERA_API_KEY") != nullptr) ||
+      std::find(given.begin(), given.end(), "") != given.end()) {
     return absl::InvalidArgumentError(
         "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
         "need none");
   }
+  for (const std::string& key : given) keys.push_back({.key = key, .name = ""});
   if (file.empty()) return absl::OkStatus();
-  absl::StatusOr<std::vector<std::string>> read = ReadApiKeyFile(file);
+  absl::StatusOr<std::vector<ApiKey>> read = ReadApiKeyFile(file);
   if (!read.ok()) return read.status();
   keys.insert(keys.end(), read->begin(), read->end());
   if (std::string warning = KeyFileWarning(file); !warning.empty())
@@ -268,7 +274,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   }
   if (parsed.options.tls.certificate.empty() != parsed.options.tls.key.empty())
     return absl::InvalidArgumentError("--tls-cert needs --tls-key, the file with its key");
-  if (absl::Status s = ReadApiKeys(files.api_key_file, parsed); !s.ok()) return s;
+  if (absl::Status s = ReadApiKeys(files, parsed); !s.ok()) return s;
   if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;
   if (absl::Status s = CheckHosts(parsed.options.allowed_hosts); !s.ok()) return s;
   if (absl::Status s = CheckOrigins(parsed.options.allowed_origins); !s.ok()) return s;

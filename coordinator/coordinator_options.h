@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/api_keys.h"
 #include "proto/kv_blocks.h"
 #include "tls/certificates.h"
 
@@ -24,7 +25,7 @@ struct CoordinatorOptions {
   uint16_t grpc_port = 8001;  // 0: any
   std::string port_file;
   CertificateFiles tls;                      // of both ports; without a certificate: plain
-  std::vector<std::string> api_keys;         // those of --api-key-file too
+  std::vector<ApiKey> keys;                  // of --api-key and --api-key-file
   std::vector<std::string> allowed_hosts;    // beside this machine's names, on loopback; "*": any
   std::vector<std::string> allowed_origins;  // of browsers' pages; "*": any
   std::string admin_key_file;

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,11 +28,13 @@
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/http_admission.h"
 #include "coordinator/api/inference_service.h"
+#include "coordinator/api/key_ring.h"
 #include "coordinator/api/openai_api.h"
 #include "coordinator/api/planning_http.h"
 #include "coordinator/api/planning_service.h"
 #include "coordinator/api/server_reflection.h"
 #include "coordinator/certificate_metrics.h"
+#include "coordinator/client_metrics.h"
 #include "coordinator/cluster_keys.h"
 #include "coordinator/deployment/cluster_service.h"
 #include "coordinator/deployment/deployment.h"
@@ -42,6 +45,7 @@
 #include "coordinator/deployment/progress_watch.h"
 #include "coordinator/deployment/worker_metrics.h"
 #include "coordinator/deployment/worker_pool.h"
+#include "coordinator/fairness/fair_service.h"
 #include "coordinator/flow/plan_pairs.h"
 #include "coordinator/flow/request_flow.h"
 #include "coordinator/http/http_server.h"
@@ -125,6 +129,7 @@ class Coordinator {
   absl::Status Start(const CoordinatorOptions& options) {
     const double begin = MonotonicSeconds();
     options_ = options;
+    keys_of_clients_ = KeyRing(options.keys);
     watch_ = std::make_unique<ProgressWatch>(options.progress_timeout_seconds);
     RaiseOpenFileLimit();
     auto keys = ClusterKeys::Make(options);
@@ -207,7 +212,7 @@ class Coordinator {
       certificates_ = *std::move(watch);
     }
     if (IsLoopback(options_.host)) return absl::OkStatus();
-    if (options_.api_keys.empty()) {
+    if (options_.keys.empty()) {
       Logger("coordinator")
           .warn("--host {} without --api-key: anyone who reaches it can send requests",
                 options_.host);
@@ -311,6 +316,16 @@ class Coordinator {
     flow.changing_plan = [this] { return deployment_ != nullptr && deployment_->changing_plan(); };
     flow.now_seconds = MonotonicSeconds;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
+    FairServiceOptions fair;
+    for (const ApiKey& key : keys_of_clients_.keys()) {
+      fair.policies[key.name] = {.weight = key.weight,
+                                 .limits = {.requests_per_minute = key.requests_per_minute,
+                                            .tokens_per_minute = key.tokens_per_minute,
+                                            .concurrent_requests = key.concurrent_requests}};
+    }
+    fair.queue_places = [this] { return int64_t{options_.max_waiting} * flow_->ready_replicas(); };
+    fair.now_seconds = MonotonicSeconds;
+    fair_ = FairService::Make(std::move(fair), *flow_);
     WorkerPoolOptions pool;
     pool.build_version = std::string(BuildVersion());
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
@@ -358,10 +373,10 @@ class Coordinator {
     cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
     StartPlanning();
     InferenceServiceOptions inference;
-    inference.api_keys = options_.api_keys;
+    inference.keys = keys_of_clients_;
     inference.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
     inference.now_unix_seconds = UnixSeconds;
-    inference_ = MakeInferenceService(std::move(inference), served_, *flow_);
+    inference_ = MakeInferenceService(std::move(inference), served_, *fair_);
 
     grpc::EnableDefaultHealthCheckService(true);
     const bool describes_itself = IsLoopback(options_.host);
@@ -429,21 +444,21 @@ class Coordinator {
 
   absl::Status StartHttp() {
     OpenAiApiOptions api;
-    api.api_keys = options_.api_keys;
+    api.keys = keys_of_clients_;
     api.readiness = [this] { return Readiness(); };
     api.stalled = [this] { return StalledReplicas(); };
     api.version = std::string(BuildVersion());
     api.waiting = [this] { return WaitingReplicas(); };
     api.load = [this] { return flow_->requests_in_flight(); };
     api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
-    api.other_routes =
-        PlanRoutes(*desk_, [this] { return cluster_->Describe(); },
-                   !options_.open_loopback || !options_.admin_key_file.empty());
+    api.other_routes = PlanRoutes(
+        *desk_, [this] { return cluster_->Describe(); },
+        !options_.open_loopback || !options_.admin_key_file.empty());
     for (OtherRoute& route : PageRoutes(std::string(BuildVersion())))
       api.other_routes.push_back(std::move(route));
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
-    api_ = OpenAiApi::Make(std::move(api), served_, *flow_);
+    api_ = OpenAiApi::Make(std::move(api), served_, *fair_);
     HttpServerOptions http;
     http.host = options_.host;
     http.port = options_.port;
@@ -477,17 +492,15 @@ class Coordinator {
     const v1::DeploymentPlan plan = deployment_->plan().first;
     for (const v1::Replica& replica : plan.replicas()) metrics_->OnReplicaKnown(replica.name());
     std::vector<prometheus::MetricFamily> families = registry_->Collect();
+    const auto add = [&families](std::vector<prometheus::MetricFamily> more) {
+      std::move(more.begin(), more.end(), std::back_inserter(families));
+    };
     const v1::GetClusterReply cluster = cluster_->Describe();
-    for (prometheus::MetricFamily& family : WorkerFamilies(cluster))
-      families.push_back(std::move(family));
-    for (prometheus::MetricFamily& family : HandOverFamilies(cluster))
-      families.push_back(std::move(family));
-    for (prometheus::MetricFamily& family : ProcessMetrics().Collect())
-      families.push_back(std::move(family));
-    if (certificates_ != nullptr) {
-      for (prometheus::MetricFamily& family : CertificateFamilies(*certificates_))
-        families.push_back(std::move(family));
-    }
+    add(WorkerFamilies(cluster));
+    add(HandOverFamilies(cluster));
+    add(ProcessMetrics().Collect());
+    add(ClientFamilies(fair_->uses()));
+    if (certificates_ != nullptr) add(CertificateFamilies(*certificates_));
     return prometheus::TextSerializer().Serialize(families);
   }
 
@@ -529,6 +542,7 @@ class Coordinator {
 
   CoordinatorOptions options_;
   std::unique_ptr<ClusterKeys> keys_;
+  KeyRing keys_of_clients_;
   std::unique_ptr<CertificateWatch> certificates_;  // null: the ports are plain
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<const ServedModel> served_;
@@ -536,6 +550,7 @@ class Coordinator {
   std::unique_ptr<RequestMetrics> metrics_;
   std::unique_ptr<ProgressWatch> watch_;
   std::shared_ptr<RequestFlow> flow_;
+  std::unique_ptr<FairService> fair_;  // before it
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Deployment> deployment_;
   std::unique_ptr<ClusterService> cluster_;

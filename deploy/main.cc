@@ -62,7 +62,7 @@ absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
   CompleteOptions question;
   question.url = addresses.url();
   question.tls = addresses.tls;
-  if (!flags.options.api_keys.empty()) question.api_key = flags.options.api_keys[0];
+  question.api_key = flags.options.first_key;
   question.prompt = flags.ask;
   question.chat = !flags.raw;
   question.temperature = 0;
@@ -90,7 +90,7 @@ int RunUp(const UpFlags& flags) {
     // The key itself is not printed: output ends up in logs.
     std::cout << "\nsend the next request to " << addresses.url() << ", for example:\n"
               << "  curl " << addresses.url() << "/v1/chat/completions"
-              << (flags.options.api_keys.empty() ? "" : " -H \"Authorization: Bearer $API_KEY\"")
+              << (flags.options.first_key.empty() ? "" : " -H \"Authorization: Bearer $API_KEY\"")
               << R"( -H 'Content-Type: application/json' \
     -d '{"messages": [{"role": "user", "content": "What is 12 + 34?"}], "temperature": 0}')"
               << "\n(gRPC on " << addresses.grpc << ")\n";
@@ -153,9 +153,9 @@ void AddComplete(const Command& app, CompleteFlags& flags) {
 int RunComplete(CompleteFlags& flags) {
   flags.options.chat = !flags.raw;
   if (!flags.api_key_file.empty()) {
-    absl::StatusOr<std::vector<std::string>> keys = ReadApiKeyFile(flags.api_key_file);
+    absl::StatusOr<std::vector<ApiKey>> keys = ReadApiKeyFile(flags.api_key_file);
     if (!keys.ok()) return Fail(keys.status());
-    flags.options.api_key = keys->front();
+    flags.options.api_key = keys->front().key;
   }
   bool began = false;
   absl::StatusOr<Completion> answer = Complete(flags.options, [&began](const std::string& piece) {

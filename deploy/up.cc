@@ -247,6 +247,10 @@ class Local {
     if (!read.ok()) return read.status();
     addresses_.tls.ca = options_.certificates.certificate;
     if (!read->names.empty()) addresses_.tls.server_name = read->names.front();
+    if (!options_.certificates.client_ca.empty()) {
+      addresses_.tls.certificate = options_.certificates.certificate;
+      addresses_.tls.key = options_.certificates.key;
+    }
     return absl::OkStatus();
   }
 
@@ -279,11 +283,15 @@ class Local {
       arguments.insert(arguments.end(), {"--tls-cert", options_.certificates.certificate,
                                          "--tls-key", options_.certificates.key});
     }
+    if (!options_.certificates.client_ca.empty())
+      arguments.insert(arguments.end(), {"--tls-client-ca", options_.certificates.client_ca});
     if (!options_.api_keys.empty()) {
       const std::string keys = log_folder_ + "/api_keys.yaml";
       if (absl::Status s = WriteApiKeys(keys); !s.ok()) return s;
       arguments.insert(arguments.end(), {"--config", keys});
     }
+    if (!options_.api_key_file.empty())
+      arguments.insert(arguments.end(), {"--api-key-file", options_.api_key_file});
     if (!options_.description.empty()) {
       const std::string file = log_folder_ + "/cluster.yaml";
       if (!(std::ofstream(file) << options_.description).flush())
@@ -355,6 +363,10 @@ class Local {
       arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
     if (!addresses_.tls.ca.empty())
       arguments.insert(arguments.end(), {"--tls-ca", addresses_.tls.ca});
+    if (!addresses_.tls.certificate.empty()) {
+      arguments.insert(arguments.end(),
+                       {"--tls-cert", addresses_.tls.certificate, "--tls-key", addresses_.tls.key});
+    }
     if (!addresses_.tls.server_name.empty())
       arguments.insert(arguments.end(), {"--tls-server-name", addresses_.tls.server_name});
     for (const std::string& flag : options_.coordinator_flags) {

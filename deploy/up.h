@@ -35,7 +35,9 @@ struct UpOptions {
   std::string log_dir;  // empty: a new folder under the system's temporary one
   double ready_timeout_seconds = 600;
   double shutdown_timeout_seconds = 30;
-  std::vector<std::string> api_keys;
+  std::vector<std::string> api_keys;  // of --api-key
+  std::string api_key_file;
+  std::string first_key;  // of both; empty: clients need none
   // Beyond loopback, a file that is not named is made in the folder of the logs.
   std::string admin_key_file;
   std::string admin_key;  // what that file says

@@ -28,13 +28,18 @@ void AddListening(const Command& up, UpFlags& flags) {
   up.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
   up.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
   up.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
-  up.AddOption("--api-key-file", flags.api_key_file,
-               "File with keys that clients must send, one a line");
+  up.AddOption("--api-key-file", o.api_key_file,
+               "File with keys that clients must send, one a line, with the terms that "
+               "tessera-coordinator --help names");
   up.AddOption("--admin-key-file", o.admin_key_file,
                "File with the key for `tessera status`; default: a new one");
   up.AddOption("--tls-cert", o.certificates.certificate,
                "File with the certificate that both ports show (PEM): they then speak TLS only");
   up.AddOption("--tls-key", o.certificates.key, "File with the key of --tls-cert (PEM)")
+      .Needs(*up.FindFlag("--tls-cert"));
+  up.AddOption("--tls-client-ca", o.certificates.client_ca,
+               "File with the authorities (PEM) one of which must have signed the certificate of "
+               "each client, and --tls-cert, which the workers show")
       .Needs(*up.FindFlag("--tls-cert"));
   up.AddOption("--cluster-token-file", o.cluster_token_file,
                "File with the secret shared with the workers; default: a new one");
@@ -243,11 +248,12 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
         "--api-key (or TESSERA_API_KEY) is empty: give a key, or leave the flag out if clients "
         "need none");
   }
-  if (!flags.api_key_file.empty()) {
-    absl::StatusOr<std::vector<std::string>> keys = ReadApiKeyFile(flags.api_key_file);
+  if (!o.api_key_file.empty()) {
+    absl::StatusOr<std::vector<ApiKey>> keys = ReadApiKeyFile(o.api_key_file);
     if (!keys.ok()) return keys.status();
-    o.api_keys.insert(o.api_keys.end(), keys->begin(), keys->end());
+    o.first_key = keys->front().key;
   }
+  if (!o.api_keys.empty()) o.first_key = o.api_keys.front();
   if (absl::Status s = ReadKey(o.admin_key_file, "--admin-key-file", o.admin_key); !s.ok())
     return s;
   std::string token;  // read so that a file that is not there is named here, not in a log

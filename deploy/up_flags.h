@@ -20,7 +20,6 @@ struct UpFlags {
   std::string expect;   // what its answer must be
   bool once = false;
   std::string config;  // YAML file
-  std::string api_key_file;
 };
 
 // Adds the subcommand; `flags` must outlive the parsing. Returns it.

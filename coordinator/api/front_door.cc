@@ -87,6 +87,20 @@ SamplingOptions DefaultSampling(const GenerationDefaults& defaults) {
   return sampling;
 }
 
+std::vector<int32_t> IdsWithinText(const Tokenizer& tokenizer, const std::string& text,
+                                   bool parse_special_tokens) {
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(
+      "\n" + text, {.add_special_tokens = false, .parse_special_tokens = parse_special_tokens});
+  if (!ids.ok()) return {};
+  size_t size = 0;
+  auto first = ids->end();
+  while (first != ids->begin() && size < text.size()) size += tokenizer.TokenBytes(*--first).size();
+  std::vector<int32_t> within(first, ids->end());
+  std::string spelled;
+  for (int32_t id : within) spelled += tokenizer.TokenBytes(id);
+  return spelled == text ? within : std::vector<int32_t>();
+}
+
 void BanSuppressed(const ServedModel& model, GenerationRequest& request) {
   for (const int32_t id : model.defaults.suppress_tokens) {
     if (id < model.tokenizer->vocabulary_size()) AddSequence({id}, request.bad_words);

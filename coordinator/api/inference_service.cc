@@ -388,10 +388,14 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   Call* Begin(grpc::CallbackServerContext* context, const std::shared_ptr<Call>& call,
               const Request& request, Read read) {
     call->Hold();
-    absl::Status taken = CheckKey(*context);
+    const absl::StatusOr<std::string> client = ClientOf(*context);
+    absl::Status taken = client.status();
     if (taken.ok()) {
-      taken =
-          large_bodies_.Read(request.ByteSizeLong(), [this, call, read] { Start(*call, read()); });
+      taken = large_bodies_.Read(request.ByteSizeLong(), [this, call, read, client = *client] {
+        absl::StatusOr<InferenceCall> asked = read();
+        if (asked.ok()) asked->request.client = client;
+        Start(*call, std::move(asked));
+      });
     }
     if (!taken.ok()) Start(*call, taken);
     return call.get();
@@ -407,7 +411,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* context, const Request& request,
                                    Work work) {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    absl::Status taken = CheckKey(*context);
+    absl::Status taken = ClientOf(*context).status();
     if (taken.ok()) {
       taken = large_bodies_.Read(request.ByteSizeLong(),
                                  [reactor, work] { reactor->Finish(ToGrpc(work())); });
@@ -423,13 +427,14 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     return asked;
   }
 
-  absl::Status CheckKey(const grpc::CallbackServerContext& context) const {
-    if (options_.api_keys.empty()) return absl::OkStatus();
+  // UNAUTHENTICATED: its key is missing or wrong.
+  absl::StatusOr<std::string> ClientOf(const grpc::CallbackServerContext& context) const {
     const auto& metadata = context.client_metadata();
     auto it = metadata.find("authorization");
     const std::string given =
         it == metadata.end() ? "" : std::string(it->second.data(), it->second.size());
-    if (BearerFits(given, options_.api_keys)) return absl::OkStatus();
+    if (std::optional<std::string> client = options_.keys.ClientOf(given); client.has_value())
+      return *std::move(client);
     return absl::UnauthenticatedError(
         "the API key is missing or wrong (metadata authorization: Bearer KEY)");
   }

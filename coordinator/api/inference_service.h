@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "coordinator/api/front_door.h"
+#include "coordinator/api/key_ring.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/http/large_bodies.h"
 
@@ -23,9 +24,9 @@ class Service;
 namespace tessera::coordinator {
 
 struct InferenceServiceOptions {
-  std::vector<std::string> api_keys = {};  // empty: none is asked for
-  int64_t max_pending_bytes = 64 << 10;    // of one stream; a slow reader's is cancelled
-  LargeBodiesOptions large_bodies = {};    // read off gRPC's threads; one too many: UNAVAILABLE
+  KeyRing keys = {};
+  int64_t max_pending_bytes = 64 << 10;  // of one stream; a slow reader's is cancelled
+  LargeBodiesOptions large_bodies = {};  // read off gRPC's threads; one too many: UNAVAILABLE
   // Called for each request to generate that the service refuses before it starts.
   std::function<void(absl::StatusCode)> refused = {};
   std::function<int64_t()> now_unix_seconds = {};  // time of day

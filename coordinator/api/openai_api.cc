@@ -55,6 +55,22 @@ HttpResponse JsonResponse(const Json& json, const std::string& request_id) {
   return response;
 }
 
+// For whom the client asks, under the names that OpenAI and Anthropic have had for it.
+std::string UserOf(const Json& body) {
+  constexpr size_t kMaxBytes = 256;
+  const auto text = [](const Json& object, const char* name) {
+    const auto member = object.find(name);
+    return member == object.end() || !member->is_string() ? std::string()
+                                                          : member->get<std::string>();
+  };
+  std::string user = text(body, "safety_identifier");
+  if (user.empty()) user = text(body, "user");
+  const auto metadata = body.find("metadata");
+  if (user.empty() && metadata != body.end() && metadata->is_object())
+    user = text(*metadata, "user_id");
+  return user.substr(0, kMaxBytes);
+}
+
 class Api final : public OpenAiApi {
  public:
   Api(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model,
@@ -67,7 +83,8 @@ class Api final : public OpenAiApi {
     if (route == nullptr) return AdmitOther(header, request_id);
     if (!Takes(*route, header))
       return WrongMethod({std::string(route->method)}, header, request_id);
-    if (!route->needs_key || KeyFits(header.authorization)) return std::nullopt;
+    if (!route->needs_key || options_.keys.ClientOf(header.authorization).has_value())
+      return std::nullopt;
     const absl::Status status = absl::UnauthenticatedError(
         "the API key is missing or wrong (header Authorization: Bearer KEY, or x-api-key: KEY)");
     if (route->generates()) CountRefusal(status);
@@ -242,11 +259,6 @@ class Api final : public OpenAiApi {
     return response;
   }
 
-  bool KeyFits(std::string_view authorization) const {
-    if (options_.api_keys.empty()) return true;
-    return BearerFits(authorization, options_.api_keys);
-  }
-
   // The body as JSON; answers the error itself. The text is freed: a stream does not carry its
   // request along.
   std::optional<SplitJson> ReadBody(HttpExchange& exchange, const std::string& request_id) {
@@ -261,54 +273,62 @@ class Api final : public OpenAiApi {
   void Chat(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    Begin(ReadChatCall(body->all, body->ordered, *model_, options_.now_unix_seconds()), exchange,
-          request_id);
+    Begin(ReadChatCall(body->all, body->ordered, *model_, options_.now_unix_seconds()), body->all,
+          exchange, request_id);
   }
 
   void Messages(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
     Begin(ReadMessagesCall(body->all, body->ordered, *model_, options_.now_unix_seconds()),
-          exchange, request_id);
+          body->all, exchange, request_id);
   }
 
   void Responses(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
     Begin(ReadResponsesCall(body->all, body->ordered, *model_, options_.now_unix_seconds()),
-          exchange, request_id);
+          body->all, exchange, request_id);
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    Begin(ReadCompletionCall(body->all, body->ordered, *model_), exchange, request_id);
+    Begin(ReadCompletionCall(body->all, body->ordered, *model_), body->all, exchange, request_id);
   }
 
   void Embed(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
     if (!body.has_value()) return;
-    Begin(ReadEmbeddingsCall(body->all, *model_), exchange, request_id);
+    Begin(ReadEmbeddingsCall(body->all, *model_), body->all, exchange, request_id);
   }
 
   void Rerank(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (body.has_value()) Begin(ReadRerankCall(body->all, *model_), exchange, request_id);
+    if (body.has_value())
+      Begin(ReadRerankCall(body->all, *model_), body->all, exchange, request_id);
   }
 
   void Score(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (body.has_value()) Begin(ReadScoreCall(body->all, *model_), exchange, request_id);
+    if (body.has_value()) Begin(ReadScoreCall(body->all, *model_), body->all, exchange, request_id);
   }
 
-  void Begin(absl::StatusOr<OpenAiCall> call, std::shared_ptr<HttpExchange> exchange,
-             const std::string& request_id) {
+  void Begin(absl::StatusOr<OpenAiCall> call, const Json& body,
+             std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     if (!call.ok()) {
       CountRefusal(call.status());
       RespondError(*exchange, call.status(), request_id, Find(exchange->request().path)->form);
       return;
     }
     LogIgnored(exchange->request().path, call->ignored_fields);
+    const std::string client =
+        options_.keys.ClientOf(exchange->request().authorization).value_or("");
+    const std::string user = UserOf(body);
+    for (GenerationRequest& prompt : call->prompts) {
+      prompt.client = client;
+      prompt.user = user;
+    }
     const bool stream = call->stream;
     std::shared_ptr<RunningCall> running =
         StartOpenAiCall(*std::move(call), request_id, model_, service_, options_.now_unix_seconds(),
@@ -365,7 +385,7 @@ class Api final : public OpenAiApi {
 
   void Description(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     std::vector<ApiPath> paths(Routes().begin(), Routes().end());
-    for (ApiPath& path : paths) path.needs_key = path.needs_key && !options_.api_keys.empty();
+    for (ApiPath& path : paths) path.needs_key = path.needs_key && !options_.keys.open();
     paths.insert(paths.end(), options_.other_routes.begin(), options_.other_routes.end());
     exchange->Respond(JsonResponse(OpenApiDocument(paths, options_.version), request_id));
   }

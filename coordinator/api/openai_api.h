@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "coordinator/api/front_door.h"
+#include "coordinator/api/key_ring.h"
 #include "coordinator/api/openapi.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/http/http_server.h"
@@ -35,7 +36,7 @@ struct OtherRoute : ApiPath {
 };
 
 struct OpenAiApiOptions {
-  std::vector<std::string> api_keys;        // empty: none is asked for
+  KeyRing keys;
   int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
   LargeBodiesOptions large_bodies;          // read off the I/O threads; one too many is 503
   std::function<absl::Status()> readiness;  // OK: serving; else why not

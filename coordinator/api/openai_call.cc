@@ -11,6 +11,7 @@
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/ranking.h"
 #include "coordinator/api/responses_reply.h"
+#include "coordinator/fairness/retry_after.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -227,10 +228,10 @@ HttpResponse ErrorResponse(const absl::Status& status, const std::string& reques
   response.status = error.http_status;
   response.body = form == AnswerForm::kMessages ? MessagesError(status) : std::move(error.body);
   if (!request_id.empty()) response.headers.emplace_back("X-Request-Id", request_id);
-  // Seconds. Queues here drain in about that time, and clients that know better use their own
-  // back-off.
+  // Seconds. Where nobody knows better: queues here drain in about one.
   if (error.http_status == 429 || error.http_status == 503)
-    response.headers.emplace_back("Retry-After", "1");
+    response.headers.emplace_back("Retry-After",
+                                  absl::StrCat(RetryAfterSeconds(status).value_or(1)));
   if (error.http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }

@@ -38,7 +38,7 @@ struct RequestField {
   double min = 0, max = 0;
   bool above_min = false;  // of numbers: `min` itself is not allowed
   bool required = false;
-  // Accepted, type-checked and without effect.
+  // Accepted, type-checked and without effect on the answer.
   bool no_effect = false;
   // kRefused: a string that asks for nothing, and why anything else is refused.
   std::string_view harmless = {};

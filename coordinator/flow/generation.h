@@ -79,6 +79,11 @@ struct GenerationRequest {
   uint64_t group = 0;
   // The first of its group: the others wait with it, and have no queue timeout of their own.
   bool leads_group = true;
+  // Who asks: the name of the API key, and within it the user whom the request names; may be empty.
+  std::string client, user;
+  // Among requests of its priority the lowest goes first (coordinator/fairness); 0: by group, then
+  // arrival.
+  uint64_t turn = 0;
   bool show_timings = false;  // the answer says what GenerationTimings has
   bool final_rows = false;    // each event has the final row of its last token
 };

@@ -29,6 +29,7 @@ void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
                                           request.prompt_token_ids.end());
   reserve.set_cache_salt(request.cache_salt);
   reserve.set_request_group(request.group);
+  reserve.set_turn(request.turn);
   *reserve.mutable_senders() = prefill.link->ready().kv_shares();
   reserve.set_codec(pairs_.CodecOf(prefill.link->replica(), decode.link->replica()));
   // The prompt may wait for its turn at the prefill replica.

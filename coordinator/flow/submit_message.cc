@@ -47,6 +47,7 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   submit.set_cache_salt(request.cache_salt);
   submit.set_priority(request.priority);
   submit.set_request_group(request.group);
+  submit.set_turn(request.turn);
   return message;
 }
 

@@ -476,7 +476,7 @@ TEST_CASE("functions that are strict are held, or the answer names them") {
 TEST_CASE("refused requests to generate are counted by their reason") {
   std::vector<absl::StatusCode> refused;
   InferenceServiceOptions options;
-  options.api_keys = {"key"};
+  options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
   options.refused = [&](absl::StatusCode code) { refused.push_back(code); };
   GrpcDoor door(std::move(options));
   Complete(door, Completion());
@@ -488,10 +488,11 @@ TEST_CASE("refused requests to generate are counted by their reason") {
 }
 
 TEST_CASE("with API keys every call needs one") {
-  GrpcDoor door({.api_keys = {"first", "second"}});
+  GrpcDoor door({.keys = KeyRing(std::vector<ApiKey>{{"first", ""}, {"second", ""}})});
   CHECK(Complete(door, Completion()).error_code() == StatusCode::UNAUTHENTICATED);
   CHECK(Complete(door, Completion(), nullptr, "third").error_code() == StatusCode::UNAUTHENTICATED);
   CHECK(Complete(door, Completion(), nullptr, "second").ok());
+  CHECK(door.service.last_request().client == "key-2");
   const auto refused = [](const grpc::Status& status) {
     CHECK(status.error_code() == StatusCode::UNAUTHENTICATED);
   };

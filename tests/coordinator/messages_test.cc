@@ -187,7 +187,7 @@ TEST_CASE("thinking and tool choice by their names here") {
 
 TEST_CASE("errors have Anthropic's form, and a key may be an x-api-key") {
   OpenAiApiOptions options;
-  options.api_keys = {"secret"};
+  options.keys = KeyRing(std::vector<ApiKey>{{"secret", ""}});
   Door door(options, {}, ToolModel());
   const auto error = [&](const Json& body, std::string_view headers) {
     const HttpReply reply = door.Post(kMessages, body.dump(), headers);

@@ -54,7 +54,7 @@ TEST_CASE("unknown paths, methods and models") {
 
 TEST_CASE("error.code is what OpenAI's clients branch on, or null") {
   OpenAiApiOptions options;
-  options.api_keys = {"key"};
+  options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
   Door keyed(std::move(options));
   const auto code = [](const HttpReply& reply) { return Json::parse(reply.body)["error"]["code"]; };
   CHECK(code(keyed.Post(kCompletions, kBody)) == "invalid_api_key");
@@ -113,7 +113,7 @@ TEST_CASE("an unknown field is ignored and named in a header, whatever its name 
 TEST_CASE("requests to generate that the door refuses are counted by their reason") {
   std::vector<absl::StatusCode> refused;
   OpenAiApiOptions options;
-  options.api_keys = {"key"};
+  options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
   options.refused = [&](absl::StatusCode code) { refused.push_back(code); };
   Door door(std::move(options));
   const char* const key = "Authorization: Bearer key\r\n";
@@ -127,6 +127,26 @@ TEST_CASE("requests to generate that the door refuses are counted by their reaso
   CHECK(refused == std::vector{absl::StatusCode::kUnauthenticated,
                                absl::StatusCode::kInvalidArgument,
                                absl::StatusCode::kInvalidArgument, absl::StatusCode::kNotFound});
+}
+
+TEST_CASE("a request names its client, by its key, and the client's user") {
+  OpenAiApiOptions options;
+  options.keys = KeyRing(std::vector<ApiKey>{{"first", "agents"}, {"second", ""}});
+  Door door(std::move(options));
+  const auto names = [&](const std::string& path, const std::string& body, const char* key) {
+    REQUIRE(door.Post(path, body, std::string("Authorization: Bearer ") + key + "\r\n").status ==
+            200);
+    const GenerationRequest request = door.service.last_request();
+    return request.client + " " + request.user;
+  };
+  CHECK(names(kCompletions, R"({"prompt": "x"})", "first") == "agents ");
+  CHECK(names(kCompletions, R"({"prompt": "x", "user": "u"})", "second") == "key-2 u");
+  CHECK(names(kChat, R"({"messages": [{"role": "user", "content": "x"}], "user": "u",
+                         "safety_identifier": "s"})",
+              "first") == "agents s");
+  CHECK(names("/v1/messages", R"({"max_tokens": 5, "metadata": {"user_id": "m"},
+                                  "messages": [{"role": "user", "content": "x"}]})",
+              "first") == "agents m");
 }
 
 TEST_CASE("the small endpoints") {
@@ -198,7 +218,7 @@ TEST_CASE("an error after the stream began is its last event") {
 
 TEST_CASE("with API keys, nothing but health is open") {
   OpenAiApiOptions options;
-  options.api_keys = {"first", "second"};
+  options.keys = KeyRing(std::vector<ApiKey>{{"first", ""}, {"second", ""}});
   Door door(std::move(options));
   const HttpReply none = door.Post(kCompletions, kBody);
   CHECK_THAT(Door::ErrorOf(none), StartsWith("401 - "));

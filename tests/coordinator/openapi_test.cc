@@ -114,7 +114,7 @@ TEST_CASE("every route is documented, with its key") {
   }
   CHECK_FALSE(paths["/v1/models"]["get"].contains("security"));
   OpenAiApiOptions options;
-  options.api_keys = {"key"};
+  options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
   Door keyed(std::move(options));
   const Json with_keys = Document(keyed)["paths"];
   CHECK(with_keys["/v1/models"]["get"].contains("security"));

@@ -121,3 +121,8 @@ def test_up_serves_inside_tls_and_asks_itself(tmp):
                           "--ask", "What is 57 + 85?", "--expect", "142",
                           "--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem"))
     assert code == 0 and "curl https://" in out, (out, err)
+    code, out, err = tool("up", cluster.MODEL, "--workers", "1", "--port", "0", "--grpc-port", "0", "--once",
+                          "--ask", "What is 57 + 85?", "--expect", "142",
+                          "--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem"),
+                          "--tls-client-ca", str(files / "ca.pem"))
+    assert code == 0, (out, err)

@@ -4,13 +4,13 @@
 
 namespace tessera::worker {
 
-uint64_t FairTurns::Enter(int32_t priority, uint64_t group) {
+uint64_t FairTurns::Enter(int32_t priority, uint64_t group, uint64_t asked) {
   Queue& queue = queues_[priority];
   ++queue.waiting;
-  if (group == 0) return queue.turn + 1;
+  if (group == 0) return asked > 0 ? asked : queue.turn + 1;
   Group& of = queue.groups[group];
   ++of.waiting;
-  of.last_turn = std::max(of.last_turn, queue.turn) + 1;
+  of.last_turn = asked > 0 ? asked : std::max(of.last_turn, queue.turn) + 1;
   return of.last_turn;
 }
 

@@ -16,8 +16,9 @@ namespace tessera::worker {
 class FairTurns {
  public:
   // The turn of a prompt that begins to wait among those of its priority. `group` names its
-  // request; 0: one without other prompts.
-  uint64_t Enter(int32_t priority, uint64_t group);
+  // request; 0: one without other prompts. `asked`: the turn that whoever sends it has chosen; 0:
+  // none.
+  uint64_t Enter(int32_t priority, uint64_t group, uint64_t asked = 0);
   // The prompt waits no more. `started`: its turn has come.
   void Leave(int32_t priority, uint64_t group, uint64_t turn, bool started);
 

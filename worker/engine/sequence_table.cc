@@ -129,7 +129,7 @@ void SequenceTable::MergeLanes() {
 std::shared_ptr<Submission> SequenceTable::Open(v1::Submit submit, const EngineOptions& options,
                                                 double now_seconds, const KvPools& pools) {
   const uint64_t arrival = ++arrivals_;
-  const uint64_t turn = turns_.Enter(submit.priority(), submit.request_group());
+  const uint64_t turn = turns_.Enter(submit.priority(), submit.request_group(), submit.turn());
   auto submission = MakeSubmission(std::move(submit), options, arrival, turn, now_seconds);
   const v1::Submit& request = submission->request;
   submissions_[request.submission_id()] = submission;

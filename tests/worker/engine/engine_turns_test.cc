@@ -52,6 +52,21 @@ TEST_CASE("the prompts of one request take turns with other requests") {
   CHECK(OrderOfEnds(h) == std::vector<uint64_t>{1, 11, 21, 22, 2, 12, 3, 13, 4, 5});
 }
 
+TEST_CASE("a turn that the sender chose goes before arrival and behind priority") {
+  Harness h(OneAtATime());
+  const auto submit = [&](uint64_t id, uint64_t turn, int32_t priority = 0) {
+    v1::Submit of = OfGroup(0, id, priority);
+    of.set_turn(turn);
+    h.Submit(std::move(of));
+  };
+  submit(1, 900);
+  submit(2, 800);
+  submit(3, 100);
+  submit(4, 800);
+  submit(5, 50, /*priority=*/1);
+  CHECK(OrderOfEnds(h) == std::vector<uint64_t>{3, 2, 4, 1, 5});
+}
+
 TEST_CASE("a request that comes later waits for one prompt of a large one, not for all") {
   Harness h(OneAtATime());
   for (uint64_t id = 1; id <= 300; ++id) h.Submit(OfGroup(7, id));

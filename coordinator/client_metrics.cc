@@ -1,0 +1,33 @@
+#include "coordinator/client_metrics.h"
+
+namespace tessera::coordinator {
+
+using prometheus::MetricType;
+
+std::vector<prometheus::MetricFamily> ClientFamilies(const std::vector<ClientUse>& uses) {
+  std::vector<prometheus::MetricFamily> families;
+  const auto add = [&](const char* name, const char* help, MetricType type, const auto& value) {
+    prometheus::MetricFamily& family = families.emplace_back();
+    family.name = name;
+    family.help = help;
+    family.type = type;
+    for (const ClientUse& use : uses) {
+      prometheus::ClientMetric& metric = family.metric.emplace_back();
+      metric.label.push_back({"client", use.client});
+      (type == MetricType::Gauge ? metric.gauge.value : metric.counter.value) =
+          static_cast<double>(value(use));
+    }
+  };
+  add("tessera_client_requests_total", "Requests of the client that were taken.",
+      MetricType::Counter, [](const ClientUse& use) { return use.requests; });
+  add("tessera_client_refused_total", "Requests beyond the client's limits or part of the queues.",
+      MetricType::Counter, [](const ClientUse& use) { return use.refused; });
+  add("tessera_client_tokens_total",
+      "Tokens of prompts, what the prefix cache held left out, and of answers.",
+      MetricType::Counter, [](const ClientUse& use) { return use.tokens; });
+  add("tessera_client_requests_waiting", "Requests that no replica has begun.", MetricType::Gauge,
+      [](const ClientUse& use) { return use.waiting; });
+  return families;
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,51 @@
+// Stands between the front doors and the request flow: refuses what is beyond a key's limits, and
+// gives each request its turn among those of other clients.
+//
+// Where several keys have requests open, none may have more waiting than its part of the queues, so
+// that one that floods them leaves room for the others.
+//
+// Thread rule: thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "coordinator/fairness/client_limits.h"
+#include "coordinator/flow/generation.h"
+
+namespace tessera::coordinator {
+
+struct ClientPolicy {
+  double weight = 1;  // > 0; its part of the replicas where others want them too
+  ClientLimits limits;
+};
+
+struct FairServiceOptions {
+  std::map<std::string, ClientPolicy>
+      policies;                           // by GenerationRequest::client; others: the default
+  std::function<int64_t()> queue_places;  // of all replicas that are ready
+  std::function<double()> now_seconds;    // monotonic
+};
+
+// Since the start.
+struct ClientUse {
+  std::string client;
+  int64_t waiting = 0;  // requests that no replica has begun, now
+  int64_t requests = 0, refused = 0;
+  double tokens = 0;  // of prompts, what the prefix cache held left out, and answers
+};
+
+class FairService : public GenerationService {
+ public:
+  // `next` outlives it and what it started. Start's errors beside those of `next`:
+  // RESOURCE_EXHAUSTED with when to try again (retry_after.h).
+  static std::unique_ptr<FairService> Make(FairServiceOptions options, GenerationService& next);
+  // Of clients that have asked for something.
+  virtual std::vector<ClientUse> uses() const = 0;
+};
+
+}  // namespace tessera::coordinator
