@@ -25,7 +25,7 @@ namespace tessera::kvcache {
 
 inline constexpr int64_t kQuantisedGroup = kernels::kKvGroup;
 
-// Of `tokens` tokens of a rectangle; `bits` is 8 or 4, `planes` as KvPool has it.
+// What `tokens` tokens of a rectangle take; `bits` is 8 or 4, `planes` as KvPool has it.
 int64_t QuantisedBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
                        int64_t head_dim, int bits, int planes = kKvPlanes);
 

@@ -16,7 +16,7 @@
 
 namespace tessera::kvcache {
 
-// Of `tokens` tokens of a rectangle; `planes` as KvPool has it.
+// What `tokens` tokens of a rectangle take; `planes` as KvPool has it.
 int64_t RawBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
                  int64_t head_dim, KvType type, int planes = kKvPlanes);
 

@@ -92,7 +92,7 @@ int32_t SnapshotIndex::Victim() const {
   for (int32_t i = 0; i < places(); ++i) {
     const Place& place = places_[static_cast<size_t>(i)];
     if (place.node == 0 || place.holds > 0) continue;
-    // Of a way that was used at one time, what is farthest from its start goes first.
+    // On a way that was used at one time, what is farthest from its start goes first.
     const std::tuple rank(gap(place), place.used, -place.position);
     if (victim != SnapshotHold::kNone && rank >= least) continue;
     victim = i;

@@ -46,7 +46,7 @@ class SnapshotHold {
   void Clear();
   explicit operator bool() const { return place_ != kNone; }
   int32_t place() const { return place_; }
-  // Of the state in the place: another number for each one that is saved.
+  // The name of the state in the place: another number for each one that is saved.
   uint64_t name() const;
 
  private:

@@ -18,7 +18,7 @@
 
 namespace tessera::kvcache {
 
-// Of one key group of one layer.
+// The state of one key group of one layer.
 struct StateShape {
   int64_t conv_rows = 0;
   int64_t key_dim = 0;

@@ -55,7 +55,7 @@ struct BatchLimits {
   int64_t total_blocks = 0;           // of the pool
 };
 
-// Of RunningSequence and WaitingSequence: nothing but the step's limits ends a chunk.
+// For chunk_rows of running and waiting sequences: nothing but the step's limits ends a chunk.
 inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();
 
 // A sequence that has been admitted.

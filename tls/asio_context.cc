@@ -16,7 +16,7 @@ namespace {
 
 namespace ssl = boost::asio::ssl;
 
-// A client that speaks only other protocols (h2) is told so, instead of failing on our first
+// A client that speaks only other protocols (h2) hears so, instead of failing on our first
 // answer.
 int ChooseProtocol(SSL*, const unsigned char** chosen, unsigned char* chosen_length,
                    const unsigned char* offered, unsigned int offered_length, void*) {

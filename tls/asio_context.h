@@ -13,7 +13,7 @@ namespace tessera {
 absl::StatusOr<TlsContext> ServerContext(const Certificates& certificates);
 absl::StatusOr<TlsContext> ClientContext(const ClientTls& client);
 
-// Of a client's stream, before its handshake: the listener's certificate must have `name`, a DNS
+// For a client's stream, before its handshake: the listener's certificate must have `name`, a DNS
 // name or an address. False: OpenSSL takes no such name.
 bool ExpectName(EncryptableStream& stream, const std::string& name);
 

@@ -1,4 +1,4 @@
-// Whose turn is next among clients that share the replicas: start-time fair queueing (Goyal, Vin,
+// The turns of clients that share the replicas: start-time fair queueing (Goyal, Vin,
 // Cheng, SIGCOMM 1996) over tokens. Each request begins, in virtual time, where the one before it
 // of the same client ended, or now, if that is later: a client that was away is owed nothing, and
 // one that sends much waits behind its own. What waits at a replica goes by these beginnings

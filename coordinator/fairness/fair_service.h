@@ -44,7 +44,7 @@ class FairService : public GenerationService {
   // `next` outlives it and what it started. Start's errors beside those of `next`:
   // RESOURCE_EXHAUSTED with when to try again (retry_after.h).
   static std::unique_ptr<FairService> Make(FairServiceOptions options, GenerationService& next);
-  // Of clients that have asked for something.
+  // For each client that has asked for something.
   virtual std::vector<ClientUse> uses() const = 0;
 };
 

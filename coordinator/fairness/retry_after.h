@@ -8,8 +8,8 @@
 
 namespace tessera::coordinator {
 
-// The status with the seconds, rounded up, from 1 to 60: clients wait longer only where they are
-// told so by people.
+// The status with the seconds, rounded up, from 1 to 60: nobody should wait
+// longer for a program.
 absl::Status RetryAfter(double seconds, absl::Status status);
 // Nullopt: the status does not say.
 std::optional<int> RetryAfterSeconds(const absl::Status& status);

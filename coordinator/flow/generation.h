@@ -49,7 +49,7 @@ struct ThinkingBudget {
 struct GenerationRequest {
   std::string request_id;
   std::vector<int32_t> prompt_token_ids;
-  // Of these, so many at the end open the answer, behind the conversation's last message; 0: not
+  // So many of them, at the end, open the answer, behind the conversation's last message; 0: not
   // known. The others come again when the conversation goes on.
   int32_t opening_tokens = 0;
   std::string prompt_text;  // that the answer begins with, where it is asked for (echo)

@@ -132,7 +132,7 @@ class Connection final : public HttpConnectionControl,
     if (exchange != nullptr) exchange->Gone();
   }
 
-  // A client that speaks plain HTTP is told so in its own tongue.
+  // A client that speaks plain HTTP gets an answer that it can read.
   void RefuseHandshake(beast::error_code error) {
     if (!SpeaksPlainHttp(error)) {
       Close();

@@ -102,7 +102,7 @@ const v1::Attention& FirstAttention(const v1::Model& model) {
   return v1::Attention::default_instance();
 }
 
-// Of the first layers that keep states.
+// The first kind of layers that keep states.
 const v1::GatedDelta& FirstDelta(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
     if (kind.has_delta()) return kind.delta();

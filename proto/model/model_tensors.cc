@@ -191,7 +191,7 @@ class ReadTensorsCheck {
     return found.status();
   }
 
-  // Of matrices that are computed with as one, all are kept as codes or none.
+  // Matrices that are computed with as one are all kept as codes, or none is.
   void NoteRead(const std::vector<StoredMatrix>& matrices, bool decoded) {
     bool keeps_codes = !decoded;
     for (const StoredMatrix& matrix : matrices) keeps_codes = keeps_codes && matrix.keeps_codes;

@@ -11,7 +11,7 @@ struct RowOrder {
   // Rows belong to heads of `head` rows, which begin `stride` rows apart in the file; 0: no heads.
   int64_t head = 0;
   int64_t stride = 0;
-  // Of each head the `paired` rows from `unpaired` on are pairs of neighbours (2i, 2i + 1) in the
+  // In each head the `paired` rows from `unpaired` on are pairs of neighbours (2i, 2i + 1) in the
   // file, and become halves (i, i + paired / 2).
   int64_t paired = 0;
   int64_t unpaired = 0;

@@ -113,7 +113,7 @@ int64_t AttentionWorkspaceBytes(const ModelShape& model, const LayerShape& layer
   return items * kItemBytes + shared * kFloat + kThreads * (scratch * kFloat + kAlignment);
 }
 
-// Of a row: queries of the latent, then what they read or what they are made from.
+// What a row takes: queries of the latent, then what they read or what they are made from.
 int64_t LatentFloats(const LayerShape& layer, const LayerPart& part) {
   if (layer.query_dim == 0) return 0;
   const int64_t read = part.query_heads * layer.head_dim;

@@ -124,7 +124,7 @@ struct RankMemory {
   // kTypicalTokens of KV (proto/layers/kv_sizes.h). 0: they keep nothing.
   double state_bytes = 0;
   int64_t seats = 0;
-  // Of layers with a window: bytes of a block; and how a worker cuts what it has free into such
+  // For layers with a window: bytes of a block; and how a worker cuts what it has free into such
   // blocks and those of the other layers. 0: there are none.
   double window_block_bytes = 0;
   int64_t window_blocks = 0, other_blocks = 0;

@@ -6,11 +6,11 @@
 
 namespace tessera::scheduler {
 
-// Of a sequence's states in all layers, once, on its way. They leave behind the last layer of the
+// A sequence's states in all layers, once, on its way. They leave behind the last layer of the
 // last step, so nothing hides them.
 double StateBytesHandedOver(const ModelShape& model);
 
-// Of its keys, values and states, on average for prompts of so many tokens.
+// Its keys, values and states, on average for prompts of so many tokens.
 double HandOverBytes(const ModelShape& model, double prompt_tokens);
 
 }  // namespace tessera::scheduler

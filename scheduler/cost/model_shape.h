@@ -23,7 +23,7 @@ struct ModelShape {
   int layers = 0;
   std::vector<LayerShape> kinds;   // unlike ones only
   std::vector<int> kind_of_layer;  // index into kinds; empty: all layers are kinds[0]
-  // Of each kind: tokens that its layers see, and keep apart from those of others
+  // For each kind: tokens that its layers see, and keep apart from those of others
   // (proto/layers/kv_sizes.h); 0: all. Empty: no kind has a window, or none is ever full.
   std::vector<int64_t> windows;
   int64_t hidden = 0;

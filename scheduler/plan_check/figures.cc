@@ -36,7 +36,7 @@ LeastBytes LeastOf(const v1::DeploymentPlan& plan, const v1::PlannedWorker& work
   const HeldByWorker held = HeldBy(plan, worker.share());
   // The largest step takes a row of the hidden width for each of its tokens.
   const double rows = std::max<double>(0, static_cast<double>(plan.basis().max_step_tokens()));
-  // Of one sequence at least.
+  // The window of one sequence at least.
   const double window = std::min(kv_tokens, static_cast<double>(LongestWindow(plan.model())));
   return {held.weight_bytes,
           kv_tokens * held.kv_bytes_per_token + window * held.window_bytes_per_token +

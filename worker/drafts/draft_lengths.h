@@ -62,7 +62,7 @@ class DraftLengths {
   // tried last: none, or more than those, only for a gain of 5 %. Adds them to `step`.
   int64_t Choose(const Acceptance& own, int64_t most, int64_t before, DraftedStep* step) const;
   void NoteList(int64_t tried, int64_t accepted) { all_.Note(tried, accepted); }
-  // Of a step without prompts.
+  // For a step without prompts.
   void NoteStep(int64_t rows, double seconds) { times_.Note(rows, seconds); }
 
  private:

@@ -1,4 +1,4 @@
-// Whose drafts the steps of an engine try, from its Configure message.
+// The source of the drafts that an engine tries, from its Configure message.
 //
 // Thread rule: pure but for the log.
 #pragma once

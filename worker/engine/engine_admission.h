@@ -22,7 +22,8 @@ inline constexpr int32_t kMaxChoices = 128;
 // (proto/layers/kv_sizes.h). tokens 0: they do not, or there are none.
 struct WindowLimits {
   int64_t tokens = 0;
-  // Of the window pool: WindowBlocksFor one sequence at least, or as many as there are others.
+  // The size of the window pool: WindowBlocksFor one sequence at least, or as many as there are
+  // others.
   int64_t total_blocks = 0;
 };
 
@@ -35,7 +36,7 @@ struct EngineOptions {
   WindowLimits window;
   // Where layers keep a state of each sequence (proto/layers/kv_sizes.h); 0: none does.
   int64_t seats = 0;
-  // Of these states, as many as may be kept for later prompts (kvcache/snapshot_index.h). 0:
+  // As many of these states as may be kept for later prompts (kvcache/snapshot_index.h). 0:
   // nothing of a prompt is shared where layers keep states, because blocks are of no use without
   // the state behind them.
   int64_t snapshots = 0;
@@ -45,7 +46,8 @@ struct EngineOptions {
   // length of its sequence, so that blocks may be shared; 0: the model has no such scaling.
   int64_t dynamic_rope_original_tokens = 0;
   std::vector<int32_t> eos_token_ids;
-  // Of drafts, max_drafts (kMaxDrafts at most) of a sequence in one step. Null: nothing is drafted.
+  // Makes the source of drafts: max_drafts (kMaxDrafts at most) of a sequence in a step. Null:
+  // nothing is drafted.
   DraftSourceFactory draft_source;
   int64_t max_drafts = kMaxDrafts;
   bool all_drafts = false;  // try as many as are proposed, not as many as pay (draft_lengths.h)

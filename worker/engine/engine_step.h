@@ -32,7 +32,7 @@ struct EngineStep {
     kvcache::SnapshotHold save = {};       // where its states behind these rows are kept
     kvcache::Seat exchange{nullptr};       // from which they are restored
   };
-  // Of a sequence with drafts: one behind its last token, then one behind each draft.
+  // A sequence with drafts has several: one behind its last token, then one behind each draft.
   struct Draw {
     Sequence* sequence;
     int32_t row;

@@ -65,7 +65,7 @@ class KvMemory {
   // Makes the window table of `sequence` as long as its other one. False, with nothing taken: the
   // window pool has too few blocks.
   bool GrowWindow(Sequence* sequence) const;
-  // Of a sequence whose first `tokens` tokens are computed: the first one, as blocks begin, whose
+  // In a sequence whose first `tokens` tokens are computed, the first one, as blocks begin, whose
   // keys and values layers with a window are still asked for; 0 where windows are not kept apart.
   int64_t FirstInWindow(int64_t tokens) const;
   // Whether there are window blocks for a sequence whose first `tokens` tokens another replica

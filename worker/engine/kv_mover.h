@@ -28,7 +28,7 @@ struct KvPlace {
   int64_t first = 0;
   int64_t end = 0;
   v1::KvCodec codec = v1::KV_CODEC_RAW;  // in which it comes
-  // Of layers with a window, where these have blocks of their own: as many as `blocks`, and the
+  // For layers with a window, where these have blocks of their own: as many as `blocks`, and the
   // first token of which they are sent, at least `first`.
   std::vector<int32_t> window_blocks = {};
   int64_t window_first = 0;
@@ -80,7 +80,7 @@ struct KvPortPools {
   KvPortPools(const kvcache::KvPool& kv) : kv(kv), first_layer(kv.share.layers.begin) {}
 
   bool has_states() const { return !state_layers.empty(); }
-  // Of layers of the model, those that one of the pools counts, as it counts them.
+  // The layers of the model that one of the pools counts, as it counts them.
   static kvcache::IndexRange Count(const std::vector<int32_t>& layers,
                                    const kvcache::IndexRange& of_model) {
     const auto count = [&](int32_t layer) {

@@ -1,7 +1,7 @@
 // Which states of prompts are kept, from where sequences go on, and when: the leader's decisions
 // about snapshots (kvcache/snapshot_index.h), which its steps carry out on every worker.
 //
-// Of a prompt at most kMaxSaves are kept, chosen when its sequence is admitted, in this order: at
+// A prompt has at most kMaxSaves kept, chosen when its sequence is admitted, in this order: at
 // its end; at the end of its last message, because what thinking leaves behind that is dropped from
 // the next turn's prompt; where more of its blocks were found than have a state behind them, which
 // is where prompts branch; and half way through the longest part without any, if that is long. All

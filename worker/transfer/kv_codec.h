@@ -21,7 +21,8 @@ absl::StatusOr<kvcache::KvType> ToKvType(v1::DataType dtype);
 // Pieces in `codec` begin so many tokens, or a multiple, behind the first one sent.
 int64_t TokensPerGroup(v1::KvCodec codec);
 
-// Of `tokens` tokens of a rectangle of `pool`, whose elements are of `type` where they travel raw.
+// What `tokens` tokens of a rectangle of `pool` take, whose elements are of `type` where they
+// travel raw.
 int64_t KvPieceBytes(v1::KvCodec codec, const kvcache::KvShare& part, int64_t tokens,
                      const kvcache::KvPool& pool, kvcache::KvType type);
 // `out` has room for KvPieceBytes.

@@ -93,7 +93,7 @@ absl::StatusOr<std::vector<kvcache::KvRoute>> KvLinkMover::Routes(
     const std::vector<kvcache::KvShare>& senders, bool states) const {
   const KvPortPools& pools = port_->pools();
   if (!pools.has_states()) return kvcache::RouteKv(senders, replica_.shares);
-  // Of workers that hold any, and which they are.
+  // The shares of workers that hold any, and which they are.
   const auto holders = [&](const std::vector<kvcache::KvShare>& shares, std::vector<int>* who) {
     std::vector<kvcache::KvShare> held;
     for (size_t i = 0; i < shares.size(); ++i) {

@@ -42,7 +42,7 @@ class KvLinkMover final : public KvMover, private KvLinkPort::Listener {
     v1::KvTransfer transfer;
   };
 
-  // Of keys and values, or of states, whose key groups are their kv heads.
+  // The ways of keys and values, or of states, whose key groups are their kv heads.
   absl::StatusOr<std::vector<kvcache::KvRoute>> Routes(const std::vector<kvcache::KvShare>& senders,
                                                        bool states) const;
   void OnNote(int peer, const v1::KvNote& note);

@@ -40,7 +40,7 @@ bool Suits(std::optional<KvTransport> asked, const kernels::LinkAddress& address
   return address.is_unix() == (*asked != KvTransport::kTcp);
 }
 
-// Of a part that goes one way.
+// For a part that goes one way.
 bool HoldsStates(const v1::KvShare& part) { return part.key_groups().end() > 0; }
 
 absl::Status Stopped() { return absl::CancelledError("the KV is not wanted any more"); }

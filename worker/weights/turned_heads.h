@@ -15,7 +15,7 @@ struct HeadRows {
   int64_t turned = 0;
 };
 
-// Of `source`, [heads * rows.all, columns], read as `form`, which is of elements: row
+// From `source`, [heads * rows.all, columns], read as `form`, which is of elements: row
 // head * columns + c, of rows.turned columns, is column c of the head's first rows.turned rows.
 std::shared_ptr<const RowSource> TurnHeads(std::shared_ptr<const RowSource> source,
                                            const RowForm& form, const HeadRows& rows,

@@ -304,8 +304,8 @@ class ModelPlanner {
     return absl::OkStatus();
   }
 
-  // Of a matrix with rows of each head's key, then of its value, two matrices a head: the first one
-  // turned. Both are elements, whatever the checkpoint has.
+  // From a matrix with rows of each head's key, then of its value, two matrices a head: the first
+  // one turned. Both are elements, whatever the checkpoint has.
   absl::Status AddLatentHeads(const TensorPart& part, const v1::LatentAttention& latent,
                               const IndexRange& heads, AttentionWeights* attention) {
     const int64_t plain = latent.plain_dim(), value = latent.value_dim(), rank = latent.rank();

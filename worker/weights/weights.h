@@ -50,7 +50,7 @@ struct AttentionWeights {
   LinearWeights latent_in;  // rows: the rotated key, the latent, the vector of queries
   NormWeights latent_norm, query_norm;
   LinearWeights query;  // rows of a head: what is not rotated, then what is
-  // Of each held head: [rank, plain_dim], which turns its query into one of the latent, and
+  // For each held head: [rank, plain_dim], which turns its query into one of the latent, and
   // [value_dim, rank], which makes its value of the latent.
   std::vector<kernels::PackedWeights> head_queries, head_values;
 };
