@@ -21,7 +21,7 @@ class Browser:
     def __init__(self, *flags, width=1200, height=900):
         for program in ("chromium", "chromedriver"):
             if shutil.which(program) is None:
-                raise Skip(f"no {program}: apt-get install chromium chromium-driver")
+                raise Skip(f"no Chromium: {program} is not there (apt-get install chromium chromium-driver)")
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         log = pathlib.Path(self.folder, "driver.log")
         with open(log, "wb") as output:
