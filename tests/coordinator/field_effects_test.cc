@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/api/inference_request.h"
 #include "coordinator/api/request_fields.h"
 #include "coordinator/flow/submit_message.h"
+#include "coordinator/grpc_door/inference_request.h"
 #include "tests/coordinator/door.h"
 
 namespace tessera::coordinator {

@@ -1,6 +1,6 @@
 // The gRPC door over a scripted service, in process: calls, streams, errors, keys, cancellation.
 
-#include "coordinator/api/inference_service.h"
+#include "coordinator/grpc_door/inference_service.h"
 
 #include <grpcpp/grpcpp.h>
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "coordinator/api/inference_request.h"
+#include "coordinator/grpc_door/inference_request.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "coordinator/api/server_reflection.h"
+#include "coordinator/grpc_door/server_reflection.h"
 
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>

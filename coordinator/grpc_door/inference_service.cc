@@ -1,4 +1,4 @@
-#include "coordinator/api/inference_service.h"
+#include "coordinator/grpc_door/inference_service.h"
 
 #include <grpcpp/grpcpp.h>
 
@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/api/inference_reply.h"
-#include "coordinator/api/inference_request.h"
+#include "coordinator/grpc_door/inference_reply.h"
+#include "coordinator/grpc_door/inference_request.h"
 #include "proto/inference.grpc.pb.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"

@@ -1,4 +1,4 @@
-#include "coordinator/api/planning_service.h"
+#include "coordinator/grpc_door/planning_service.h"
 
 #include <grpcpp/grpcpp.h>
 

@@ -1,4 +1,4 @@
-#include "coordinator/api/inference_request.h"
+#include "coordinator/grpc_door/inference_request.h"
 
 #include <limits>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "coordinator/api/inference_reply.h"
+#include "coordinator/grpc_door/inference_reply.h"
 
 #include <algorithm>
 #include <utility>
