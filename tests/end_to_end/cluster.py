@@ -32,7 +32,8 @@ def wait_for(what, condition):
 
 
 class Cluster:
-    """Starts processes, asks them, and ends what is left of them."""
+    """Starts processes, asks them, and ends what is left of them: with stop(), or behind a `with`, which prints their logs
+    where its block fails."""
 
     def __init__(self, *coordinator_flags, workers=2, worker_flags=(), model=MODEL, prefix=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR")))
@@ -136,6 +137,15 @@ class Cluster:
                               capture_output=True, text=True, timeout=PATIENCE_SECONDS)
         return done.stdout
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is not None:
+            for name in self.processes:
+                print(f"--- {name}\n{self.log(name)}", flush=True)
+        self.stop()
+
     def stop(self):
         for process in self.processes.values():
             if process.poll() is None:
@@ -145,18 +155,10 @@ class Cluster:
 
 @contextlib.contextmanager
 def running(*coordinator_flags, workers=2, worker_flags=(), model=MODEL, replicas=None):
-    """A cluster whose replicas are ready, one for each worker unless `replicas` says how many; prints the logs where the
-    block fails."""
-    cluster = Cluster(*coordinator_flags, workers=workers, worker_flags=worker_flags, model=model)
-    try:
+    """A cluster whose replicas are ready, one for each worker unless `replicas` says how many."""
+    with Cluster(*coordinator_flags, workers=workers, worker_flags=worker_flags, model=model) as cluster:
         cluster.wait_until_ready(workers if replicas is None else replicas)
         yield cluster
-    except BaseException:
-        for name in cluster.processes:
-            print(f"--- {name}\n{cluster.log(name)}", flush=True)
-        raise
-    finally:
-        cluster.stop()
 
 
 TERMINATE = signal.SIGTERM

@@ -23,18 +23,11 @@ QUESTION = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temp
 @contextlib.contextmanager
 def split(tmp, prefill, decode, codec="raw"):
     path, workers = split_plan(tmp / "plan.json", (WHOLE, WHOLE), codec)
-    c = Cluster("--plan", str(path), "--kv-cache-dtype", "auto", *FLAGS, workers=0)
-    try:
+    with Cluster("--plan", str(path), "--kv-cache-dtype", "auto", *FLAGS, workers=0) as c:
         for name, flags in zip(workers, (prefill, decode)):
             c.start_worker(name, *flags)
         wait_for("both replicas", lambda: sorted(c.replicas()) == ["d", "p"])
         yield c
-    except BaseException:
-        for name in c.processes:
-            print(f"--- {name}\n{c.log(name)}", flush=True)
-        raise
-    finally:
-        c.stop()
 
 
 def ask(c):

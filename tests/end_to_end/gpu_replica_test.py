@@ -29,18 +29,11 @@ def replica(path, model, stages, flags_of):
             {"workers": [{"device": next(names) + "/0", "share": share(first, end, rank, width),
                           "kv_bytes": str(8 << 20)} for rank in range(width)]} for first, end, width in stages]}],
         "routing": [{"prefill_replica": "r0", "decode_replica": "r0", "share": 1.0}]}))
-    c = Cluster("--plan", str(path), *FLAGS, workers=0)
-    try:
+    with Cluster("--plan", str(path), *FLAGS, workers=0) as c:
         for name, flags in flags_of.items():
             c.start_worker(name, *flags)
         wait_for("the replica", lambda: c.replicas() == ["r0"])
         yield c
-    except BaseException:
-        for name in c.processes:
-            print(f"--- {name}\n{c.log(name)}", flush=True)
-        raise
-    finally:
-        c.stop()
 
 
 def test_a_gpu_and_a_cpu_answer_as_one_worker_does(tmp):

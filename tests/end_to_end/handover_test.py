@@ -38,18 +38,11 @@ def split_plan(path, layouts, codec="raw"):
 @contextlib.contextmanager
 def split(tmp, dtype="float32", layouts=(WHOLE, WHOLE), codec="raw", worker_flags=(), coordinator_flags=()):
     path, workers = split_plan(tmp / "plan.json", layouts, codec)
-    c = Cluster("--plan", str(path), "--dtype", dtype, "--kv-cache-dtype", "auto", *coordinator_flags, workers=0)
-    try:
+    with Cluster("--plan", str(path), "--dtype", dtype, "--kv-cache-dtype", "auto", *coordinator_flags, workers=0) as c:
         for name in workers:
             c.start_worker(name, *worker_flags)
         wait_for("both replicas", lambda: sorted(c.replicas()) == ["d", "p"])
         yield c
-    except BaseException:
-        for name in c.processes:
-            print(f"--- {name}\n{c.log(name)}", flush=True)
-        raise
-    finally:
-        c.stop()
 
 
 def computed(c, what):
@@ -188,8 +181,7 @@ def test_who_has_no_ticket_is_refused_and_counted(tmp):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     path, _ = split_plan(tmp / "plan.json", (WHOLE, WHOLE))
-    c = Cluster("--plan", str(path), workers=0)
-    try:
+    with Cluster("--plan", str(path), workers=0) as c:
         c.start_worker("w0")
         c.start_worker("w1", "--kv-port", str(port))
         wait_for("both replicas", lambda: sorted(c.replicas()) == ["d", "p"])
@@ -199,5 +191,3 @@ def test_who_has_no_ticket_is_refused_and_counted(tmp):
                                              and k.startswith("tessera_link_refused_total{")] == [1])
         status, _, body = c.request("POST", "/v1/chat/completions", {**QUESTION, "timings": True})
         assert status == 200 and json.loads(body)["timings"]["kv_transfer"], body
-    finally:
-        c.stop()

@@ -103,8 +103,7 @@ def test_one_worker_and_two_stages_give_the_same_tokens(tmp):
 
 
 def serve(plan, folder, names, alone):
-    c = Cluster("--plan", plan, *FLOAT32, workers=0, model=folder)
-    try:
+    with Cluster("--plan", plan, *FLOAT32, workers=0, model=folder) as c:
         for worker in WORKERS[:2 if len(names) == 1 else 3]:
             c.start_worker(worker)
         wait_for("the replicas", lambda: c.replicas() == names)
@@ -113,9 +112,3 @@ def serve(plan, folder, names, alone):
             timings = ask(c, PROMPTS[1] + "And then?", timings=True)["timings"]
             # Of three layers, float32: two value heads to each of four key groups.
             assert timings["kv_transfer"]["bytes"] > 3 * 8 * 16 * 16 * 4, timings
-    except BaseException:
-        for process in c.processes:
-            print(f"--- {process}\n{c.log(process)}", flush=True)
-        raise
-    finally:
-        c.stop()

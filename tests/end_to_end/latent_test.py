@@ -56,18 +56,11 @@ def tokens(c):
 def tokens_of(plan, folder, tmp):
     path = tmp / "plan.json"
     path.write_text(json.dumps(plan))
-    c = Cluster("--plan", str(path), *FLOAT32, workers=0, model=folder)
-    try:
+    with Cluster("--plan", str(path), *FLOAT32, workers=0, model=folder) as c:
         for worker in ("w0", "w1"):
             c.start_worker(worker)
         wait_for("the replicas", lambda: sorted(c.replicas()) == sorted(one["name"] for one in plan["replicas"]))
         return tokens(c)
-    except BaseException:
-        for process in c.processes:
-            print(f"--- {process}\n{c.log(process)}", flush=True)
-        raise
-    finally:
-        c.stop()
 
 
 def test_all_layouts_give_the_tokens_of_one_worker(tmp):

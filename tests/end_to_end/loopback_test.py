@@ -55,18 +55,6 @@ def ready(c, count):
     return sum(w["state"] == "WORKER_STATE_READY" for w in json.loads(done.stdout).get("workers", [])) == count
 
 
-@contextlib.contextmanager
-def stopped_at_end(c):
-    try:
-        yield c
-    except BaseException:
-        for name in c.processes:
-            print(f"--- {name}\n{c.log(name)}", flush=True)
-        raise
-    finally:
-        c.stop()
-
-
 def test_the_same_user_needs_no_flags(tmp):
     with running(workers=2) as c:
         folder = run_folder(c)
@@ -124,8 +112,7 @@ def test_other_users_are_kept_out(tmp):
 
 def test_an_open_loopback_lets_all_in():
     with another_user() as environment:
-        c = Cluster("--open-loopback", workers=0)
-        with stopped_at_end(c):
+        with Cluster("--open-loopback", workers=0) as c:
             with acting_as(environment):
                 c.start_worker("theirs")
                 wait_for("their worker", lambda: ready(c, 1))
@@ -140,8 +127,7 @@ def test_an_open_loopback_lets_all_in():
 def test_keys_that_flags_name_are_kept(tmp):
     key = tmp / "admin"
     key.write_text("an-admin-key-of-this-test\n")
-    c = Cluster("--admin-key-file", str(key), workers=1)
-    with stopped_at_end(c):
+    with Cluster("--admin-key-file", str(key), workers=1) as c:
         told = wait_for("the worker", lambda: (lambda done: done if "w0/0" in done.stdout else None)(
             tessera("status", "--coordinator", c.grpc, "--admin-key-file", str(key))))
         assert told.returncode == 0
@@ -151,9 +137,8 @@ def test_keys_that_flags_name_are_kept(tmp):
 
 
 def test_workers_outlive_their_coordinator_and_may_come_before_it():
-    c = Cluster(workers=1)
-    flags = ["--port", str(c.port), "--grpc-port", c.grpc.split(":")[1]]
-    with stopped_at_end(c):
+    with Cluster(workers=1) as c:
+        flags = ["--port", str(c.port), "--grpc-port", c.grpc.split(":")[1]]
         wait_for("a ready worker", lambda: ready(c, 1))
         token = (run_folder(c) / "cluster_token").read_text()
         for end in (KILL, TERMINATE):

@@ -34,8 +34,7 @@ def refusal(plan, path, *flags):
 def test_a_plan_is_carried_out(tmp):
     path = tmp / "plan.json"
     plan = make_plan(path)
-    c = Cluster("--plan", str(path), workers=0)
-    try:
+    with Cluster("--plan", str(path), workers=0) as c:
         # Nobody is there: who is waited for is told wherever somebody may look.
         status, _, body = c.get("/ready")
         assert status == 503 and "w0/0" in body and "w1/0" in body, body
@@ -76,12 +75,6 @@ def test_a_plan_is_carried_out(tmp):
         looked_up = {k: v for k, v in c.metrics().items() if k.startswith("vllm:prefix_cache_queries_total")}
         at_left = sum(v for k, v in looked_up.items() if 'engine="left"' in k)
         assert 0.15 < at_left / sum(looked_up.values()) < 0.35, looked_up
-    except BaseException:
-        for name in c.processes:
-            print(f"--- {name}\n{c.log(name)}", flush=True)
-        raise
-    finally:
-        c.stop()
 
     told = refusal(plan, path, "--dtype", "float32")
     assert "DATA_TYPE_INT8 (weight_dtype)" in told and "--dtype or --quantization asks for DATA_TYPE_FLOAT32" in told

@@ -55,18 +55,11 @@ def staged_plan(path):
 
 @contextlib.contextmanager
 def staged(tmp, types=FLOAT32):
-    c = Cluster("--plan", str(staged_plan(tmp / "plan.json")), *types, workers=0)
-    try:
+    with Cluster("--plan", str(staged_plan(tmp / "plan.json")), *types, workers=0) as c:
         for name in WORKERS:
             c.start_worker(name)
         wait_for("the replica", lambda: c.replicas() == ["r0"])
         yield c
-    except BaseException:
-        for name in c.processes:
-            print(f"--- {name}\n{c.log(name)}", flush=True)
-        raise
-    finally:
-        c.stop()
 
 
 def ask(prompt="Count from 3 to 90.", tokens=TOKENS):
@@ -209,8 +202,7 @@ def test_a_member_that_dies_or_hangs_while_a_prompt_is_computed(tmp):
 
 
 def test_a_member_that_dies_or_hangs_while_it_loads(tmp):
-    c = Cluster("--plan", str(staged_plan(tmp / "plan.json")), "--dtype", "float32", workers=0)
-    try:
+    with Cluster("--plan", str(staged_plan(tmp / "plan.json")), "--dtype", "float32", workers=0) as c:
         for number in (STOP, KILL):
             for name in WORKERS:
                 if name not in c.processes or c.processes[name].poll() is not None:
@@ -223,8 +215,6 @@ def test_a_member_that_dies_or_hangs_while_it_loads(tmp):
         c.start_worker("w3")
         wait_for("the replica", lambda: c.replicas() == ["r0"])
         assert answer(c) == "142"
-    finally:
-        c.stop()
 
 
 def test_a_member_told_to_end_drains_the_replica(tmp):

@@ -24,19 +24,10 @@ def tool(*arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-@contextlib.contextmanager
-def encrypted(folder, *flags, worker_flags=None):
+def encrypted(folder):
     """A coordinator with the certificate in `folder`, and a worker that knows its authority."""
-    c = Cluster("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"), *flags, workers=1,
-                worker_flags=worker_flags or ("--tls-ca", str(folder / "ca.pem")))
-    try:
-        yield c
-    except BaseException:
-        for name in c.processes:
-            print(f"--- {name}\n{c.log(name)}", flush=True)
-        raise
-    finally:
-        c.stop()
+    return Cluster("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"), workers=1,
+                   worker_flags=("--tls-ca", str(folder / "ca.pem")))
 
 
 def ask(port, method, path, body=None, ca=None):
