@@ -6,8 +6,7 @@
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/preference.h"
-#include "tests/scheduler/planner/written_input.h"
+#include "tests/scheduler/planner/one_machine.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -45,20 +44,6 @@ v1::Model V2Lite() {
   return model;
 }
 
-PlannerInput Input(const std::string& devices) {
-  PlannerInput input =
-      tests::WrittenInput("machines: [{name: a, devices: [" + devices + "]}]", "Llama-3-8B");
-  input.model = V2Lite();
-  return input;
-}
-
-PlannerOptions Options() {
-  PlannerOptions options;
-  options.preference = UsualPreference();
-  options.simulate = false;
-  return options;
-}
-
 void CheckStage(const v1::Stage& stage, int64_t capacity_tokens) {
   int64_t heads = 0;
   for (const v1::PlannedWorker& worker : stage.workers()) {
@@ -84,7 +69,7 @@ TEST_CASE("a model that one card cannot hold runs on two, alike or not") {
   const std::string devices =
       GENERATE("{kind: RTX4090, count: 2}", "{kind: RTX4090, count: 1}, {kind: RTX3090, count: 1}");
   INFO(devices);
-  const auto plan = MakePlan(Input(devices), Options());
+  const auto plan = MakePlan(tests::OneMachine(devices, V2Lite()), tests::Unsimulated());
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->replicas_size() == 1);
   const v1::Replica& replica = plan->replicas(0);
@@ -101,9 +86,9 @@ TEST_CASE("a model that one card cannot hold runs on two, alike or not") {
 }
 
 TEST_CASE("latents are handed over: prompts may be computed apart") {
-  PlannerOptions options = Options();
+  PlannerOptions options = tests::Unsimulated();
   options.require_split = true;
-  const auto plan = MakePlan(Input("{kind: H100-SXM, count: 2}"), options);
+  const auto plan = MakePlan(tests::OneMachine("{kind: H100-SXM, count: 2}", V2Lite()), options);
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->replicas_size() == 2);
   for (const v1::Replica& replica : plan->replicas()) {

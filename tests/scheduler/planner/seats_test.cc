@@ -8,9 +8,8 @@
 #include "scheduler/cost/hand_over_bytes.h"
 #include "scheduler/cost/model_shape.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/plan_table.h"
-#include "tests/scheduler/planner/written_input.h"
+#include "tests/scheduler/planner/one_machine.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -46,20 +45,6 @@ v1::Model Qwen27B() {
   return model;
 }
 
-PlannerInput Input(const std::string& devices) {
-  PlannerInput input =
-      tests::WrittenInput("machines: [{name: a, devices: [" + devices + "]}]", "Llama-3-8B");
-  input.model = Qwen27B();
-  return input;
-}
-
-PlannerOptions Options() {
-  PlannerOptions options;
-  options.preference = UsualPreference();
-  options.simulate = false;
-  return options;
-}
-
 // What a worker with this share and these bytes has seats for.
 KvBlocks CutOf(const v1::Model& model, const v1::PlannedWorker& worker, int64_t sequences) {
   const KvBlockBytes block = BlockBytesOf(model, worker.share(), 2, 64, /*windows_apart=*/false);
@@ -72,8 +57,8 @@ TEST_CASE("a replica runs as many sequences as its workers cut seats for") {
   const std::string devices =
       GENERATE("{kind: H100-SXM, count: 1}", "{kind: L40S, count: 2}", "{kind: RTX4090, count: 4}");
   INFO(devices);
-  const PlannerInput input = Input(devices);
-  const auto plan = MakePlan(input, Options());
+  const PlannerInput input = tests::OneMachine(devices, Qwen27B());
+  const auto plan = MakePlan(input, tests::Unsimulated());
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->replicas_size() > 0);
   for (const v1::Replica& replica : plan->replicas()) {
@@ -94,9 +79,9 @@ TEST_CASE("a replica runs as many sequences as its workers cut seats for") {
 }
 
 TEST_CASE("a plan's text says how many of the longest sequences fit, and what limits them") {
-  PlannerInput input = Input("{kind: H100-SXM, count: 1}");
+  PlannerInput input = tests::OneMachine("{kind: H100-SXM, count: 1}", Qwen27B());
   input.model.set_max_positions(131072);
-  auto plan = MakePlan(input, Options());
+  auto plan = MakePlan(input, tests::Unsimulated());
   REQUIRE(plan.status().message() == "");
   v1::Replica& replica = *plan->mutable_replicas(0);
   const int64_t fit = replica.prediction().kv_capacity_tokens() / 131072;
@@ -110,8 +95,8 @@ TEST_CASE("a plan's text says how many of the longest sequences fit, and what li
 }
 
 TEST_CASE("a split is not planned, and who asks for one hears why") {
-  const PlannerInput input = Input("{kind: H100-SXM, count: 2}");
-  PlannerOptions options = Options();
+  const PlannerInput input = tests::OneMachine("{kind: H100-SXM, count: 2}", Qwen27B());
+  PlannerOptions options = tests::Unsimulated();
   options.require_split = true;
   const auto plan = MakePlan(input, options);
   CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
@@ -120,7 +105,7 @@ TEST_CASE("a split is not planned, and who asks for one hears why") {
 }
 
 TEST_CASE("states are counted on their way between replicas") {
-  const PlannerInput input = Input("{kind: H100-SXM, count: 2}");
+  const PlannerInput input = tests::OneMachine("{kind: H100-SXM, count: 2}", Qwen27B());
   const auto shape =
       MakeModelShape(input.model, v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_UNSPECIFIED);
   REQUIRE(shape.ok());

@@ -10,8 +10,7 @@
 #include "proto/layers/layers.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
-#include "scheduler/planner/preference.h"
-#include "tests/scheduler/planner/written_input.h"
+#include "tests/scheduler/planner/one_machine.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -43,17 +42,8 @@ v1::Model Gemma27B() {
   return model;
 }
 
-PlannerInput Input(const std::string& devices) {
-  PlannerInput input =
-      tests::WrittenInput("machines: [{name: a, devices: [" + devices + "]}]", "Llama-3-8B");
-  input.model = Gemma27B();
-  return input;
-}
-
 PlannerOptions Options() {
-  PlannerOptions options;
-  options.preference = UsualPreference();
-  options.simulate = false;
+  PlannerOptions options = tests::Unsimulated();
   options.allow_split = false;
   return options;
 }
@@ -87,7 +77,7 @@ TEST_CASE("workers cut what a plan gives them into the KV that it promises, and 
       GENERATE("{kind: H100-SXM, count: 1}", "{kind: L40S, count: 2}", "{kind: RTX4090, count: 4}",
                "{kind: L40S, count: 1}, {kind: RTX4090, count: 2}");
   INFO(devices);
-  const PlannerInput input = Input(devices);
+  const PlannerInput input = tests::OneMachine(devices, Gemma27B());
   const auto plan = MakePlan(input, Options());
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->replicas_size() > 0);
@@ -107,7 +97,7 @@ TEST_CASE("Gemma 3 27B serves 131k tokens on cards that hold the KV of its 10 gl
   const std::string devices =
       GENERATE("{kind: H100-SXM, count: 1}", "{kind: L40S, count: 2}", "{kind: RTX4090, count: 4}");
   INFO(devices);
-  const PlannerInput input = Input(devices);
+  const PlannerInput input = tests::OneMachine(devices, Gemma27B());
   PlannerOptions options = Options();
   options.context_tokens = 131072;
   const auto plan = MakePlan(input, options);
@@ -122,7 +112,7 @@ TEST_CASE("Gemma 3 27B serves 131k tokens on cards that hold the KV of its 10 gl
 }
 
 TEST_CASE("plan_check wants the bytes of a window beside those of the layers that keep all") {
-  const PlannerInput input = Input("{kind: H100-SXM, count: 1}");
+  const PlannerInput input = tests::OneMachine("{kind: H100-SXM, count: 1}", Gemma27B());
   auto plan = MakePlan(input, Options());
   REQUIRE(plan.status().message() == "");
   REQUIRE(CheckPlan(*plan).ok());
