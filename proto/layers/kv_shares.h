@@ -1,4 +1,4 @@
-// What a worker holds of a model's keys, values and states, as other replicas are told it.
+// What a worker holds of a model's keys, values and states, as other replicas see it.
 // Thread rule: pure functions.
 #pragma once
 

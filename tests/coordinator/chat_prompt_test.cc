@@ -106,7 +106,7 @@ TEST_CASE("continue_final_message leaves the last turn open as transformers does
   }
 }
 
-TEST_CASE("what stands behind the last message is told apart from what comes again") {
+TEST_CASE("tokens behind the last message are counted apart from those that come again") {
   const ServedModel model = ModelWith(
       "{% for m in messages %}<|user|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
       "{% if add_generation_prompt %}<|assistant|>assistant\n<think>\n{% endif %}");

@@ -9,7 +9,7 @@ constexpr double kKeptTries = 0.85;   // of those noted, at each later note
 constexpr double kKeptSeconds = 0.9;  // the same
 constexpr double kPriorTries = 2;     // that a prior counts for
 constexpr double kFirstGuess = 0.5;   // of acceptance, before anything was tried
-constexpr double kLeastGuess = 0.15;  // of a sequence for which none was tried
+constexpr double kMinGuess = 0.15;    // of a sequence for which none was tried
 constexpr double kWorthIt = 1.05;
 constexpr int64_t kLengths[] = {0, 1, 2, 3, 4, 6};
 
@@ -52,7 +52,7 @@ int64_t DraftLengths::Choose(const Acceptance& own, int64_t most, int64_t before
       {};             // tokens that so many drafts are expected to give
   double stands = 1;  // the chance that all of them do
   for (int64_t drafts = 1; drafts <= most; ++drafts) {
-    const double prior = std::max(kLeastGuess, all_.At(drafts - 1, kFirstGuess));
+    const double prior = std::max(kMinGuess, all_.At(drafts - 1, kFirstGuess));
     stands *= own.At(drafts - 1, prior);
     gained[drafts] = gained[drafts - 1] + stands;
   }

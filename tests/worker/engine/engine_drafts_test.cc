@@ -1,4 +1,5 @@
-// Drafts change no token: whatever a source proposes, each choice is told what it is told without.
+// Drafts change no token: whatever a source proposes, each choice gets the events that it gets
+// without them.
 #include <catch2/catch.hpp>
 #include <string>
 #include <vector>
@@ -76,15 +77,15 @@ std::vector<v1::Submit> AllKinds() {
   return submits;
 }
 
-void CheckSame(const Told& told, const Told& expected) {
-  CHECK(told.tokens == expected.tokens);
-  CHECK(told.positions == expected.positions);
-  CHECK(told.finish == expected.finish);
-  CHECK(told.stop_token_ids == expected.stop_token_ids);
-  CHECK(told.error == expected.error);
-  REQUIRE(told.logprobs.size() == expected.logprobs.size());
-  for (size_t i = 0; i < told.logprobs.size(); ++i) {
-    REQUIRE(told.logprobs[i].SerializeAsString() == expected.logprobs[i].SerializeAsString());
+void CheckSame(const Told& got, const Told& expected) {
+  CHECK(got.tokens == expected.tokens);
+  CHECK(got.positions == expected.positions);
+  CHECK(got.finish == expected.finish);
+  CHECK(got.stop_token_ids == expected.stop_token_ids);
+  CHECK(got.error == expected.error);
+  REQUIRE(got.logprobs.size() == expected.logprobs.size());
+  for (size_t i = 0; i < got.logprobs.size(); ++i) {
+    REQUIRE(got.logprobs[i].SerializeAsString() == expected.logprobs[i].SerializeAsString());
   }
 }
 
