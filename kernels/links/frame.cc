@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::array<std::byte, 4> kMark = {std::byte{'T'}, std::byte{'L'}, std::byte{'K'},
                                             std::byte{1}};
+// The first bytes of a TLS record that begins a connection (RFC 8446, 5.1).
+constexpr std::byte kTlsHandshake{0x16}, kTlsMajorVersion{0x03};
 
 uint64_t ReadLittleEndian(absl::Span<const std::byte> bytes) {
   uint64_t value = 0;
@@ -40,6 +42,10 @@ absl::StatusOr<FrameHeader> ParseFrameHeader(absl::Span<const std::byte> bytes) 
   if (bytes.size() != kFrameHeaderBytes) {
     return absl::InvalidArgumentError(
         StrCat("a frame header has ", kFrameHeaderBytes, " bytes, not ", bytes.size()));
+  }
+  if (bytes[0] == kTlsHandshake && bytes[1] == kTlsMajorVersion) {
+    return absl::InvalidArgumentError(
+        "the other end speaks TLS: this one has no certificate of the cluster (--cluster-tls)");
   }
   if (!std::equal(kMark.begin(), kMark.end() - 1, bytes.begin())) {
     return absl::InvalidArgumentError("the received bytes are not a frame of a link");

@@ -31,6 +31,16 @@ struct Link::Pieces {
     message.msg_iovlen = static_cast<size_t>(count - next);
     return message;
   }
+  // The first bytes that have not moved, as many as `into` takes.
+  absl::Span<const std::byte> Gather(absl::Span<std::byte> into) const {
+    size_t taken = 0;
+    for (int i = next; i < count && taken < into.size(); ++i) {
+      const size_t bytes = std::min(list[i].iov_len, into.size() - taken);
+      std::memcpy(into.data() + taken, list[i].iov_base, bytes);
+      taken += bytes;
+    }
+    return into.first(taken);
+  }
   void Advance(size_t bytes) {
     moved = moved || bytes > 0;
     while (next < count && bytes >= list[next].iov_len) bytes -= list[next++].iov_len;
@@ -78,8 +88,8 @@ bool IsUnixSocket(int fd) {
 
 }  // namespace
 
-Link::Link(FileDescriptor socket, std::string peer)
-    : socket_(std::move(socket)), peer_(std::move(peer)) {}
+Link::Link(FileDescriptor socket, std::string peer, std::unique_ptr<LinkTlsSession> tls)
+    : socket_(std::move(socket)), tls_(std::move(tls)), peer_(std::move(peer)) {}
 
 absl::Status Link::Send(uint16_t type, absl::Span<const absl::Span<const std::byte>> parts,
                         double timeout_seconds) {
@@ -205,6 +215,7 @@ absl::StatusOr<FrameHeader> Link::ReceiveHeader(Deadline deadline, FileDescripto
 }
 
 absl::Status Link::SendPieces(Pieces& pieces, Deadline deadline, int descriptor) {
+  if (tls_ != nullptr) return SendEncrypted(pieces, deadline);
   while (true) {
     if (failed_.load(std::memory_order_acquire)) return status();
     if (pieces.done()) return absl::OkStatus();
@@ -226,6 +237,7 @@ absl::Status Link::SendPieces(Pieces& pieces, Deadline deadline, int descriptor)
 
 absl::Status Link::ReceivePieces(Pieces& pieces, Deadline deadline, bool frame_begun,
                                  FileDescriptor* descriptor) {
+  if (tls_ != nullptr) return ReceiveEncrypted(pieces, deadline, frame_begun);
   while (!pieces.done()) {
     if (failed_.load(std::memory_order_acquire)) return status();
     msghdr message = pieces.Message();
@@ -249,6 +261,48 @@ absl::Status Link::ReceivePieces(Pieces& pieces, Deadline deadline, bool frame_b
     if (!frame_begun && !pieces.moved) waited_for_frame_ = true;
     absl::Status status = WaitUntilReady(POLLIN, deadline, frame_begun || pieces.moved);
     if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Link::SendEncrypted(Pieces& pieces, Deadline deadline) {
+  std::array<std::byte, LinkTlsSession::kRecordBytes> record;
+  // A record that TLS has begun must go whole, so it begins where the socket has room.
+  absl::Status status = WaitUntilReady(POLLOUT, deadline, /*frame_begun=*/false);
+  while (status.ok()) {
+    if (failed_.load(std::memory_order_acquire)) return this->status();
+    if (pieces.done()) return absl::OkStatus();
+    const absl::Span<const std::byte> gathered = pieces.Gather(absl::MakeSpan(record));
+    const LinkTlsSession::Moved moved = tls_->Write(gathered);
+    if (!moved.failure.empty()) return Fail(absl::StatusCode::kUnavailable, moved.failure);
+    if (moved.closed) return Fail(absl::StatusCode::kUnavailable, "it closed the connection");
+    if (moved.wait_for != 0) {
+      status = WaitUntilReady(moved.wait_for, deadline, pieces.moved || tls_->has_begun());
+      continue;
+    }
+    pieces.Advance(moved.bytes);
+    CountSent(static_cast<int64_t>(moved.bytes));
+  }
+  return status;
+}
+
+absl::Status Link::ReceiveEncrypted(Pieces& pieces, Deadline deadline, bool frame_begun) {
+  while (!pieces.done()) {
+    if (failed_.load(std::memory_order_acquire)) return status();
+    const iovec& piece = pieces.list[pieces.next];
+    const LinkTlsSession::Moved moved =
+        tls_->Read({static_cast<std::byte*>(piece.iov_base), piece.iov_len});
+    if (!moved.failure.empty()) return Fail(absl::StatusCode::kUnavailable, moved.failure);
+    if (moved.closed) return Fail(absl::StatusCode::kUnavailable, "it closed the connection");
+    if (moved.wait_for != 0) {
+      if (!frame_begun && !pieces.moved) waited_for_frame_ = true;
+      absl::Status status = WaitUntilReady(moved.wait_for, deadline, frame_begun || pieces.moved);
+      if (!status.ok()) return status;
+      continue;
+    }
+    if (!frame_begun && !pieces.moved) frame_began_ = std::chrono::steady_clock::now();
+    pieces.Advance(moved.bytes);
+    CountReceived(static_cast<int64_t>(moved.bytes));
   }
   return absl::OkStatus();
 }
@@ -299,7 +353,20 @@ bool Link::PeerClosed() const {
   return poll(&asked, 1, 0) > 0 && (asked.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
+bool Link::HasEncryptedFrame(int64_t max_payload_bytes) const {
+  std::array<std::byte, LinkTlsSession::kRecordBytes> record;
+  const LinkTlsSession::Moved moved = tls_->Peek(absl::MakeSpan(record));
+  if (moved.wait_for != 0) return false;
+  if (moved.bytes < kFrameHeaderBytes) return true;
+  const absl::StatusOr<FrameHeader> header =
+      ParseFrameHeader(absl::MakeConstSpan(record).first(kFrameHeaderBytes));
+  if (!header.ok() || header->payload_bytes > max_payload_bytes) return true;
+  // Our other end puts a small frame into one record.
+  return static_cast<int64_t>(moved.bytes) >= kFrameHeaderBytes + header->payload_bytes;
+}
+
 bool Link::HasFrame(int64_t max_payload_bytes) const {
+  if (tls_ != nullptr) return HasEncryptedFrame(max_payload_bytes);
   EncodedFrameHeader bytes;
   const ssize_t peeked = recv(socket(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (peeked < 0) return errno != EAGAIN && errno != EINTR;

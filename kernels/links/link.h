@@ -1,4 +1,5 @@
-// One persistent connection between two processes that carries frames: a Unix or TCP socket.
+// One persistent connection between two processes that carries frames: a Unix or TCP socket, the
+// latter inside TLS where the link has a session of it (link_tls.h).
 //
 // Control and bulk data of a pair travel on separate links, so that a large payload delays no
 // control frame. Payloads are not copied: Send writes the caller's memory with one system call
@@ -29,6 +30,7 @@
 #include "kernels/links/deadline.h"
 #include "kernels/links/file_descriptor.h"
 #include "kernels/links/frame.h"
+#include "kernels/links/link_tls.h"
 
 namespace tessera::kernels {
 
@@ -64,8 +66,9 @@ class Link {
  public:
   static constexpr int kMaxParts = 62;
 
-  // Takes over a connected stream socket. `peer` is its name in errors.
-  Link(FileDescriptor socket, std::string peer);
+  // Takes over a connected stream socket, and the session of TLS on it (null: plain). `peer` is its
+  // name in errors.
+  Link(FileDescriptor socket, std::string peer, std::unique_ptr<LinkTlsSession> tls = nullptr);
   // Nothing may be inside a call. What was sent still arrives.
   ~Link() = default;
   Link(const Link&) = delete;
@@ -110,6 +113,9 @@ class Link {
   LinkCounters counters() const { return own_.Read(); }
   // Over a Unix socket; else over TCP.
   bool is_unix() const;
+  bool is_encrypted() const { return tls_ != nullptr; }
+  // What the ends of an encrypted link say to each other may not go by NCCL, which is plain.
+  bool rules_out_nccl() const { return tls_ != nullptr && !tls_->allows_plain_nccl(); }
   // For poll(2); reading and writing are the link's own.
   int socket() const { return socket_.get(); }
 
@@ -119,6 +125,9 @@ class Link {
   absl::Status SendPieces(Pieces& pieces, Deadline deadline, int descriptor);
   absl::Status ReceivePieces(Pieces& pieces, Deadline deadline, bool frame_begun,
                              FileDescriptor* descriptor);
+  absl::Status SendEncrypted(Pieces& pieces, Deadline deadline);
+  absl::Status ReceiveEncrypted(Pieces& pieces, Deadline deadline, bool frame_begun);
+  bool HasEncryptedFrame(int64_t max_payload_bytes) const;
   absl::StatusOr<FrameHeader> ReceiveHeader(Deadline deadline, FileDescriptor* descriptor);
   void CountSent(int64_t bytes);
   void CountReceived(int64_t bytes);
@@ -128,6 +137,7 @@ class Link {
   absl::Status FailWithErrno(const char* call, int error);
 
   const FileDescriptor socket_;
+  const std::unique_ptr<LinkTlsSession> tls_;  // null: plain
   std::string peer_;
   std::mutex send_mutex_;
   std::mutex receive_mutex_;

@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<LinkServer>> LinkServer::Start(LinkServerOptions 
   for (const std::string& text : server->options_.listen) {
     const auto address = ParseLinkAddress(text);
     if (!address.ok()) return address.status();
-    auto listener = LinkListener::Listen(*address);
+    auto listener = LinkListener::Listen(*address, server->options_.tls);
     if (!listener.ok()) return listener.status();
     const uint64_t id = kFirstListenerId + server->listeners_.size();
     status.Update(server->Watch((*listener)->socket(), EPOLLIN, id));

@@ -26,6 +26,7 @@
 #include "kernels/links/file_descriptor.h"
 #include "kernels/links/handshake.h"
 #include "kernels/links/link_socket.h"
+#include "kernels/links/link_tls.h"
 
 namespace tessera::kernels {
 
@@ -41,6 +42,8 @@ struct LinkServerOptions {
   // kernels/links/link_address.h: "127.0.0.1:0", "unix:/run/user/0/tessera-1.sock".
   std::vector<std::string> listen = {};
   HandshakeOptions handshake = {};  // its timeout_seconds bounds each connection's
+  // TCP connections are inside TLS; null: plain.
+  std::shared_ptr<const LinkTlsSource> tls = nullptr;
   // Whether somebody waits for the peer that claims this identity, which it has not proved yet.
   // Empty: for nobody.
   std::function<bool(std::string_view claimed_identity)> expects = {};

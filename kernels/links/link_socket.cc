@@ -157,16 +157,28 @@ int ConnectWithin(int fd, const SocketAddress& target, Deadline deadline) {
   return 0;
 }
 
+absl::StatusOr<std::unique_ptr<Link>> MakeLink(FileDescriptor socket, std::string peer,
+                                               const LinkTlsSource* tls,
+                                               LinkTlsSession::Side side) {
+  if (tls == nullptr) return std::make_unique<Link>(std::move(socket), std::move(peer));
+  absl::StatusOr<std::unique_ptr<LinkTlsSession>> session =
+      LinkTlsSession::Begin(tls->Now(), socket.get(), side);
+  if (!session.ok()) return session.status();
+  return std::make_unique<Link>(std::move(socket), std::move(peer), *std::move(session));
+}
+
 }  // namespace
 
-LinkListener::LinkListener(FileDescriptor socket, LinkAddress address)
-    : socket_(std::move(socket)), address_(std::move(address)) {}
+LinkListener::LinkListener(FileDescriptor socket, LinkAddress address,
+                           std::shared_ptr<const LinkTlsSource> tls)
+    : socket_(std::move(socket)), address_(std::move(address)), tls_(std::move(tls)) {}
 
 LinkListener::~LinkListener() {
   if (address_.is_unix()) unlink(address_.path.c_str());
 }
 
-absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(const LinkAddress& address) {
+absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(
+    const LinkAddress& address, std::shared_ptr<const LinkTlsSource> tls) {
   absl::StatusOr<std::vector<SocketAddress>> targets = Resolve(address, /*listen=*/true);
   if (!targets.ok()) return targets.status();
   const SocketAddress& target = targets->front();
@@ -182,7 +194,9 @@ absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(const LinkAdd
   if (listen(socket.get(), kBacklog) != 0) return FailureOfErrno(address, "listen", errno);
   absl::StatusOr<LinkAddress> bound = BoundAddress(socket.get(), address);
   if (!bound.ok()) return bound.status();
-  return std::unique_ptr<LinkListener>(new LinkListener(std::move(socket), *std::move(bound)));
+  if (address.is_unix()) tls = nullptr;
+  return std::unique_ptr<LinkListener>(
+      new LinkListener(std::move(socket), *std::move(bound), std::move(tls)));
 }
 
 absl::StatusOr<std::unique_ptr<Link>> LinkListener::Accept(double timeout_seconds) {
@@ -205,12 +219,14 @@ absl::StatusOr<std::unique_ptr<Link>> LinkListener::Accept(double timeout_second
     }
     std::string name = address_.is_unix() ? NameOfUnixPeer(accepted.get()) : NameOf(peer);
     if (!address_.is_unix()) SetNoDelay(accepted.get());
-    return std::make_unique<Link>(std::move(accepted), std::move(name));
+    return MakeLink(std::move(accepted), std::move(name), tls_.get(),
+                    LinkTlsSession::Side::kAccepts);
   }
 }
 
 absl::StatusOr<std::unique_ptr<Link>> ConnectLink(const LinkAddress& address,
-                                                  double timeout_seconds) {
+                                                  double timeout_seconds,
+                                                  const LinkTlsSource* tls) {
   const Deadline deadline = DeadlineAfter(timeout_seconds);
   absl::StatusOr<std::vector<SocketAddress>> targets = Resolve(address, /*listen=*/false);
   if (!targets.ok()) return targets.status();
@@ -220,7 +236,8 @@ absl::StatusOr<std::unique_ptr<Link>> ConnectLink(const LinkAddress& address,
     error = socket.valid() ? ConnectWithin(socket.get(), target, deadline) : errno;
     if (error != 0) continue;
     if (!address.is_unix()) SetNoDelay(socket.get());
-    return std::make_unique<Link>(std::move(socket), address.ToString());
+    return MakeLink(std::move(socket), address.ToString(), address.is_unix() ? nullptr : tls,
+                    LinkTlsSession::Side::kConnects);
   }
   if (error == ETIMEDOUT) {
     return Failure(absl::StatusCode::kDeadlineExceeded, address, "no connection in time");

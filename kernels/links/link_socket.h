@@ -16,12 +16,15 @@
 #include "kernels/links/file_descriptor.h"
 #include "kernels/links/link.h"
 #include "kernels/links/link_address.h"
+#include "kernels/links/link_tls.h"
 
 namespace tessera::kernels {
 
 class LinkListener {
  public:
-  static absl::StatusOr<std::unique_ptr<LinkListener>> Listen(const LinkAddress& address);
+  // TCP connections are inside TLS where there is `tls`, with what it has when they are accepted.
+  static absl::StatusOr<std::unique_ptr<LinkListener>> Listen(
+      const LinkAddress& address, std::shared_ptr<const LinkTlsSource> tls = nullptr);
   // No Accept may be running.
   ~LinkListener();
   LinkListener(const LinkListener&) = delete;
@@ -35,13 +38,17 @@ class LinkListener {
   int socket() const { return socket_.get(); }
 
  private:
-  LinkListener(FileDescriptor socket, LinkAddress address);
+  LinkListener(FileDescriptor socket, LinkAddress address,
+               std::shared_ptr<const LinkTlsSource> tls);
 
   const FileDescriptor socket_;
   const LinkAddress address_;
+  const std::shared_ptr<const LinkTlsSource> tls_;  // null over a Unix socket
 };
 
+// Over TCP inside TLS where there is `tls`; its handshake is part of the first frame.
 absl::StatusOr<std::unique_ptr<Link>> ConnectLink(const LinkAddress& address,
-                                                  double timeout_seconds);
+                                                  double timeout_seconds,
+                                                  const LinkTlsSource* tls = nullptr);
 
 }  // namespace tessera::kernels

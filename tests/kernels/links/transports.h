@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/links/link.h"
+#include "kernels/links/link_tls.h"
 
 namespace tessera::tests {
 
@@ -17,7 +18,10 @@ struct LinkedEnds {
   std::unique_ptr<kernels::Link> second;
 };
 
-// "pair", "unix", "tcp"; "tcp6" too where this machine has IPv6.
+// With a certificate that an authority of this process signed.
+std::shared_ptr<const kernels::LinkTlsSource> TestLinkTls();
+
+// "pair", "unix", "tcp", "tcp, TLS"; "tcp6" too where this machine has IPv6.
 std::vector<std::string> Transports();
 LinkedEnds Connect(const std::string& transport);
 
