@@ -27,6 +27,10 @@ absl::Status Wrong(const std::string& flag, const std::string& path, const std::
   return absl::InvalidArgumentError(StrCat(flag, " ", path, ": ", what));
 }
 
+std::string FlagOf(const CertificateFiles& files, const char* own) {
+  return files.flag.empty() ? own : files.flag;
+}
+
 std::string LastError() {
   const unsigned long error = ERR_peek_last_error();
   const char* reason = error == 0 ? nullptr : ERR_reason_error_string(error);
@@ -67,19 +71,20 @@ std::vector<std::string> NamesOf(const X509& certificate) {
   return names;
 }
 
-absl::Status CheckDates(const std::string& path, const std::vector<X509Handle>& chain,
+absl::Status CheckDates(const CertificateFiles& files, const std::vector<X509Handle>& chain,
                         int64_t* expires) {
+  const std::string flag = FlagOf(files, kCertificateFlag);
   const int64_t now = std::time(nullptr);
   *expires = INT64_MAX;
   for (const X509Handle& certificate : chain) {
     const int64_t begins = UnixSeconds(X509_get0_notBefore(certificate.get()));
     const int64_t ends = UnixSeconds(X509_get0_notAfter(certificate.get()));
     if (begins > now) {
-      return Wrong(kCertificateFlag, path,
+      return Wrong(flag, files.certificate,
                    StrCat("it holds from ", Date(begins), " on: look at this machine's clock"));
     }
     if (ends <= now) {
-      return Wrong(kCertificateFlag, path, StrCat("it expired on ", Date(ends), ": renew it"));
+      return Wrong(flag, files.certificate, StrCat("it expired on ", Date(ends), ": renew it"));
     }
     *expires = std::min(*expires, ends);
   }
@@ -90,13 +95,13 @@ absl::Status CheckDates(const std::string& path, const std::vector<X509Handle>& 
 absl::Status CheckPair(const CertificateFiles& files, X509* certificate, EVP_PKEY* key) {
   if (X509_check_private_key(certificate, key) != 1) {
     ERR_clear_error();
-    return Wrong(kKeyFlag, files.key,
+    return Wrong(FlagOf(files, kKeyFlag), files.key,
                  StrCat("it is not the key of the first certificate in ", files.certificate));
   }
   const SslContextHandle context(SSL_CTX_new(TLS_server_method()));
   if (SSL_CTX_use_certificate(context.get(), certificate) != 1 ||
       SSL_CTX_use_PrivateKey(context.get(), key) != 1) {
-    return Wrong(kCertificateFlag, files.certificate,
+    return Wrong(FlagOf(files, kCertificateFlag), files.certificate,
                  StrCat("OpenSSL refuses it (", LastError(),
                         "): keys need at least 2048 bits of RSA, or 224 of an elliptic curve"));
   }
@@ -107,13 +112,15 @@ absl::Status CheckPair(const CertificateFiles& files, X509* certificate, EVP_PKE
 
 absl::StatusOr<Certificates> ReadCertificates(const CertificateFiles& files) {
   Certificates read;
+  const std::string certificate_flag = FlagOf(files, kCertificateFlag);
+  const std::string key_flag = FlagOf(files, kKeyFlag);
   const struct {
-    const char* flag;
+    std::string flag;
     const std::string& path;
     std::string& text;
-  } wanted[] = {{kCertificateFlag, files.certificate, read.chain},
-                {kKeyFlag, files.key, read.key},
-                {kClientCaFlag, files.client_ca, read.client_ca}};
+  } wanted[] = {{certificate_flag, files.certificate, read.chain},
+                {key_flag, files.key, read.key},
+                {FlagOf(files, kClientCaFlag), files.client_ca, read.client_ca}};
   for (const auto& file : wanted) {
     if (file.path.empty() && &file.path == &files.client_ca) continue;
     absl::StatusOr<std::string> text = ReadFileText(file.path, kMaxPemBytes);
@@ -123,13 +130,13 @@ absl::StatusOr<Certificates> ReadCertificates(const CertificateFiles& files) {
     file.text = *std::move(text);
   }
   const std::vector<X509Handle> chain = PemCertificates(read.chain);
-  if (chain.empty()) return Wrong(kCertificateFlag, files.certificate, kNoCertificate);
+  if (chain.empty()) return Wrong(certificate_flag, files.certificate, kNoCertificate);
   const absl::StatusOr<KeyHandle> key = PemKey(read.key);
-  if (!key.ok()) return Wrong(kKeyFlag, files.key, std::string(key.status().message()));
+  if (!key.ok()) return Wrong(key_flag, files.key, std::string(key.status().message()));
   if (!files.client_ca.empty() && PemCertificates(read.client_ca).empty())
     return Wrong(kClientCaFlag, files.client_ca, kNoCertificate);
   if (absl::Status s = CheckPair(files, chain.front().get(), key->get()); !s.ok()) return s;
-  if (absl::Status s = CheckDates(files.certificate, chain, &read.expires_unix_seconds); !s.ok())
+  if (absl::Status s = CheckDates(files, chain, &read.expires_unix_seconds); !s.ok())
     return s;
   read.names = NamesOf(*chain.front());
   return read;

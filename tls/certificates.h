@@ -25,6 +25,7 @@ struct CertificateFiles {
   std::string certificate;     // the listener's, then its intermediates: --tls-cert
   std::string key;             // of the first of them, without a passphrase: --tls-key
   std::string client_ca = "";  // --tls-client-ca; empty: clients need no certificate
+  std::string flag = "";       // that gives all three, which are one file; empty: each has its own
 };
 
 // PEM text, as TLS libraries take it.

@@ -21,4 +21,11 @@ void AddClientTlsFlags(const Command& command, ClientTlsFiles& files) {
       .Group(kGroup);
 }
 
+void AddClusterTlsFlag(const Command& command, ClientTlsFiles& files) {
+  command.AddOption("--cluster-tls", files.cluster,
+                    "File with a key, its certificate and the cluster's authority (PEM), as "
+                    "`tessera token create` writes one for each machine: the cluster's processes "
+                    "then speak TLS, and show each other such certificates");
+}
+
 }  // namespace tessera

@@ -8,5 +8,7 @@ namespace tessera {
 
 // --tls-ca, --tls-cert, --tls-key and --tls-server-name, in a group of their own in --help.
 void AddClientTlsFlags(const Command& command, ClientTlsFiles& files);
+// --cluster-tls, for what calls the coordinator's gRPC port.
+void AddClusterTlsFlag(const Command& command, ClientTlsFiles& files);
 
 }  // namespace tessera

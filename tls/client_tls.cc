@@ -5,6 +5,7 @@
 #include "proto/file_text.h"
 #include "third_party/absl/str_cat.h"
 #include "tls/certificates.h"
+#include "tls/cluster_tls.h"
 #include "tls/pem.h"
 
 namespace tessera {
@@ -37,6 +38,12 @@ absl::StatusOr<ClientTls> ReadClientTls(const ClientTlsFiles& files) {
   ClientTls client;
   if (files.certificate.empty() != files.key.empty())
     return absl::InvalidArgumentError("--tls-cert and --tls-key belong together: give both");
+  if (files.ca.empty() && !files.cluster.empty()) {
+    const absl::StatusOr<Certificates> own = ReadClusterTls(files.cluster);
+    if (!own.ok()) return own.status();
+    return ToClusterMember(
+        *own, files.server_name.empty() ? kCoordinatorServerName : files.server_name);
+  }
   if (files.ca.empty()) {
     if (files.certificate.empty() && files.server_name.empty()) return client;
     return absl::InvalidArgumentError(
@@ -54,6 +61,13 @@ absl::StatusOr<ClientTls> ReadClientTls(const ClientTlsFiles& files) {
   client.chain = std::move(own->chain);
   client.key = std::move(own->key);
   return client;
+}
+
+ClientTls ToClusterMember(const Certificates& own, const std::string& server_name) {
+  return {.authorities = own.client_ca,
+          .chain = own.chain,
+          .key = own.key,
+          .server_name = server_name};
 }
 
 }  // namespace tessera

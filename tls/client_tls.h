@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "tls/certificates.h"
 
 namespace tessera {
 
@@ -16,6 +17,9 @@ struct ClientTlsFiles {
   std::string certificate = "", key = "";
   std::string server_name = "";  // --tls-server-name: to be found in the listener's certificate;
                                  // empty: the host of its address
+  // --cluster-tls (cluster_tls.h), where there is no --tls-ca: this file's authority, its
+  // certificate, and the coordinator's name in the cluster
+  std::string cluster = "";
 };
 
 // PEM text of such files; empty ones where no file is named.
@@ -27,5 +31,8 @@ struct ClientTls {
 
 // INVALID_ARGUMENT names the flag, and what is wrong with its file.
 absl::StatusOr<ClientTls> ReadClientTls(const ClientTlsFiles& files);
+
+// Among the members of a cluster (cluster_tls.h): for a channel to the one that has `server_name`.
+ClientTls ToClusterMember(const Certificates& own, const std::string& server_name);
 
 }  // namespace tessera

@@ -15,6 +15,7 @@ namespace {
 using tests::Issue;
 using tests::IssueAuthority;
 using tests::Issued;
+using tests::ForLocalhost;
 using tests::IssueOptions;
 
 // A folder with cert.pem, key.pem and ca.pem.
@@ -56,7 +57,7 @@ bool Contains(const std::string& text, const std::string& part) {
 }  // namespace
 
 TEST_CASE("certificates that hold are read with their names and their end") {
-  IssueOptions options;
+  IssueOptions options = ForLocalhost();
   options.names = {"llm.example.com", "localhost"};
   options.addresses = {"127.0.0.1", "::1"};
   const Files files(Issue(Authority(), options), Authority().certificate);
@@ -73,7 +74,7 @@ TEST_CASE("certificates that hold are read with their names and their end") {
 }
 
 TEST_CASE("the end of a chain is that of its certificate that ends first") {
-  IssueOptions soon;
+  IssueOptions soon = ForLocalhost();
   soon.ends_in_seconds = 600;
   const Issued leaf = Issue(Authority());
   const Files files({leaf.certificate + Issue(Authority(), soon).certificate, leaf.key});
@@ -104,7 +105,7 @@ TEST_CASE("each thing that keeps certificates from holding is said with its flag
   CHECK(Contains(WhyRefused(files.names()), "--tls-cert"));
   CHECK(Contains(WhyRefused(files.names()), "holds no certificate"));
 
-  IssueOptions past, future, weak;
+  IssueOptions past = ForLocalhost(), future = past, weak = past;
   past.ends_in_seconds = -60;
   future.begins_in_seconds = 3600;
   weak.rsa_bits = 1024;

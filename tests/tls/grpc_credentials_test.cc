@@ -16,6 +16,7 @@ namespace {
 using tests::Issue;
 using tests::IssueAuthority;
 using tests::Issued;
+using tests::ForLocalhost;
 using tests::IssueOptions;
 
 const Issued& Authority() {
@@ -91,7 +92,7 @@ TEST_CASE("a channel is made where the authority and the name are right, and onl
 }
 
 TEST_CASE("a certificate for another name is taken where --tls-server-name says so") {
-  IssueOptions other;
+  IssueOptions other = ForLocalhost();
   other.names = {"llm.example.com"};
   other.addresses = {};
   const Issued issued = Issue(Authority(), other);

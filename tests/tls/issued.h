@@ -2,29 +2,23 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
+
+#include "tls/issue.h"
 
 namespace tessera::tests {
 
-struct Issued {
-  std::string certificate;  // PEM
-  std::string key;
-};
+using tessera::Issued;
+using tessera::IssueOptions;
 
-struct IssueOptions {
-  std::string common_name = "test";
-  std::vector<std::string> names = {"localhost"};  // DNS names
-  std::vector<std::string> addresses = {"127.0.0.1"};
-  int64_t begins_in_seconds = -3600;
-  int64_t ends_in_seconds = 86400;
-  int rsa_bits = 0;  // 0: a key of P-256
-};
+// A day's certificate for localhost and 127.0.0.1.
+inline IssueOptions ForLocalhost() {
+  return {.common_name = "test", .names = {"localhost"}, .addresses = {"127.0.0.1"}};
+}
 
 Issued IssueAuthority(const std::string& common_name = "test authority");
 // Signed by `authority`.
-Issued Issue(const Issued& authority, const IssueOptions& options = {});
+Issued Issue(const Issued& authority, const IssueOptions& options = ForLocalhost());
 // The key with a passphrase.
 std::string Encrypted(const std::string& key, const std::string& passphrase);
 
