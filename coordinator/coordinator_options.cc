@@ -106,6 +106,11 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
   app.AddOption("--admin-key-file", o.admin_key_file,
                 "File with the key for cluster endpoints; default on loopback: a new one in the "
                 "folder of the run");
+  app.AddOption("--cluster-tls", o.cluster_tls_file,
+                "File with a key, its certificate and the cluster's authority (PEM), as `tessera "
+                "token create` writes: workers need such a file too, and all that the cluster's "
+                "processes say to each other is inside TLS; without --tls-cert the gRPC port shows "
+                "this certificate, and asks for one");
   app.AddOption("--cluster-token-file", o.cluster_token_file,
                 "File with the secret shared with the workers; default on loopback: a new one in "
                 "the folder of the run");

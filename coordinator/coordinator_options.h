@@ -30,6 +30,7 @@ struct CoordinatorOptions {
   std::vector<std::string> allowed_origins;  // of browsers' pages; "*": any
   std::string admin_key_file;
   std::string cluster_token_file;
+  std::string cluster_tls_file;  // tls/cluster_tls.h; empty: workers are called plainly
   bool open_loopback = false;  // on loopback, asks for neither, but for what the two files hold
   std::string plan_file;
   std::string cluster_file;   // plan at start, from the workers that register

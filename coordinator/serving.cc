@@ -49,6 +49,7 @@
 #include "coordinator/grpc_door/planning_service.h"
 #include "coordinator/grpc_door/server_reflection.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/port_certificates.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
 #include "coordinator/web/page_routes.h"
@@ -159,7 +160,7 @@ class Coordinator {
             MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
     Logger("coordinator")
         .info("HTTP on {}://{}, gRPC on {}; waiting for workers",
-              certificates_ == nullptr ? "http" : "https", HostAndPort(options.host, http_->port()),
+              certificates_.http() == nullptr ? "http" : "https", HostAndPort(options.host, http_->port()),
               HostAndPort(options.host, grpc_port_));
     return WritePortFile();
   }
@@ -206,24 +207,15 @@ class Coordinator {
 
  private:
   absl::Status OpenDoors() {
-    if (!options_.tls.certificate.empty()) {
-      auto watch = CertificateWatch::Start(options_.tls);
-      if (!watch.ok()) return watch.status();
-      certificates_ = *std::move(watch);
-    }
+    absl::Status opened = certificates_.Open(options_.tls, options_.cluster_tls_file);
+    if (!opened.ok()) return opened;
     if (IsLoopback(options_.host)) return absl::OkStatus();
     if (options_.keys.empty()) {
       Logger("coordinator")
           .warn("--host {} without --api-key: anyone who reaches it can send requests",
                 options_.host);
     }
-    if (certificates_ == nullptr) {
-      Logger("coordinator")
-          .warn(
-              "--host {} without --tls-cert: whoever sees the network reads prompts, answers, keys "
-              "and the cluster token, unless a proxy or a private network hides them",
-              options_.host);
-    }
+    certificates_.WarnOfReaders(options_.host);
     return absl::OkStatus();
   }
 
@@ -328,6 +320,7 @@ class Coordinator {
     fair_ = FairService::Make(std::move(fair), *flow_);
     WorkerPoolOptions pool;
     pool.build_version = std::string(BuildVersion());
+    pool.cluster_tls = certificates_.has_cluster();
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     DeploymentOptions deployment;
     deployment.configure = std::move(loaded.configure);
@@ -350,6 +343,7 @@ class Coordinator {
     model_folder_ = deployment.configure.model_folder();
     model_fingerprint_ = deployment.configure.model_fingerprint();
     deployment.cluster_token = keys_->token();
+    deployment.worker_tls = certificates_.ToWorkers();
     deployment.now_seconds = MonotonicSeconds;
     auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
     if (!started.ok()) {
@@ -363,6 +357,7 @@ class Coordinator {
   absl::Status StartGrpc() {
     ClusterServiceOptions cluster;
     cluster.cluster_token = keys_->token();
+    cluster.worker_tls = certificates_.ToWorkers();
     cluster.token_advice = [this] { return keys_->token_advice(); };
     cluster.admin = keys_->admin();
     cluster.served_model = served_->name;
@@ -391,8 +386,8 @@ class Coordinator {
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     const std::string address = HostAndPort(options_.host, options_.grpc_port);
     std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
-    if (certificates_ != nullptr) {
-      auto tls = ServerTls(*certificates_);
+    if (CertificateWatch* shown = certificates_.grpc(); shown != nullptr) {
+      auto tls = ServerTls(*shown);
       if (!tls.ok()) return tls.status();
       credentials = *std::move(tls);
     }
@@ -462,7 +457,7 @@ class Coordinator {
     HttpServerOptions http;
     http.host = options_.host;
     http.port = options_.port;
-    http.certificates = certificates_.get();
+    http.certificates = certificates_.http();
     http.io_threads = options_.io_threads;
     http.max_bodies_bytes = options_.max_body_memory_bytes;
     http.refused = [this](std::string_view path, int status) {
@@ -500,7 +495,7 @@ class Coordinator {
     add(HandOverFamilies(cluster));
     add(ProcessMetrics().Collect());
     add(ClientFamilies(fair_->uses()));
-    if (certificates_ != nullptr) add(CertificateFamilies(*certificates_));
+    if (certificates_.http() != nullptr) add(CertificateFamilies(*certificates_.http()));
     return prometheus::TextSerializer().Serialize(families);
   }
 
@@ -543,7 +538,7 @@ class Coordinator {
   CoordinatorOptions options_;
   std::unique_ptr<ClusterKeys> keys_;
   KeyRing keys_of_clients_;
-  std::unique_ptr<CertificateWatch> certificates_;  // null: the ports are plain
+  PortCertificates certificates_;
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
   std::shared_ptr<const ServedModel> served_;
   std::function<void(const v1::DeploymentPlan* in_force)> fingerprint_;  // sets the model's

@@ -304,6 +304,7 @@ void AddCheck(const Command& app, CheckFlags& flags) {
   check.AddOption("--model-folder", flags.model_folder,
                   "Folder of the checkpoint on this machine; default: the coordinator's path");
   AddClientTlsFlags(check, flags.tls);
+  AddClusterTlsFlag(check, flags.tls);
 }
 
 std::string ShowCheck(const std::vector<CheckLine>& lines) {

@@ -1,4 +1,4 @@
-// The `tessera` command: up, check, status, profile, complete, models, plan, simulate.
+// The `tessera` command: up, check, status, profile, complete, models, token, plan, simulate.
 
 #include <iostream>
 #include <span>
@@ -17,6 +17,7 @@
 #include "deploy/plan_cli.h"
 #include "deploy/profile_command.h"
 #include "deploy/simulate_command.h"
+#include "deploy/token_command.h"
 #include "deploy/up.h"
 #include "deploy/up_flags.h"
 #include "proto/api_keys.h"
@@ -189,6 +190,13 @@ int RunModels(const ModelsFlags& flags) {
   return 0;
 }
 
+int RunToken(const TokenFlags& flags) {
+  const absl::StatusOr<std::string> text = CreateToken(flags);
+  if (!text.ok()) return Fail(text.status());
+  std::cout << *text;
+  return 0;
+}
+
 int RunSimulate(const SimulateFlags& flags) {
   const absl::StatusOr<std::string> summary = SimulateFromFiles(flags);
   if (!summary.ok()) return Fail(summary.status());
@@ -226,12 +234,14 @@ int Main(int argc, char** argv) {
   ProfileFlags profile;
   CompleteFlags complete;
   ModelsFlags models;
+  TokenFlags token;
   const Command up_app = AddUp(app, up);
   AddCheck(app, check);
   AddStatus(app, status);
   AddProfile(app, profile);
   AddComplete(app, complete);
   AddModels(app, models);
+  AddToken(app, token);
   PlanCli plan(app);
   SimulateFlags simulate;
   AddSimulate(app, &simulate);
@@ -253,6 +263,7 @@ int Main(int argc, char** argv) {
   if (app.Named("profile")) return RunProfile(profile);
   if (app.Named("complete")) return RunComplete(complete);
   if (app.Named("models")) return RunModels(models);
+  if (app.Named("token")) return RunToken(token);
   if (app.Named("plan")) return plan.Run();
   if (app.Named("simulate")) return RunSimulate(simulate);
   if (absl::Status s = FinishUp(up_app, up); !s.ok()) {

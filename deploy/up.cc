@@ -242,6 +242,7 @@ class Local {
   // What this deployment's own programs need to know the certificate: they reach it by an address
   // of this machine, which is no name of it.
   absl::Status FindCertificates() {
+    addresses_.tls.cluster = options_.cluster_tls_file;
     if (options_.certificates.certificate.empty()) return absl::OkStatus();
     const absl::StatusOr<Certificates> read = ReadCertificates(options_.certificates);
     if (!read.ok()) return read.status();
@@ -285,6 +286,8 @@ class Local {
     }
     if (!options_.certificates.client_ca.empty())
       arguments.insert(arguments.end(), {"--tls-client-ca", options_.certificates.client_ca});
+    if (!options_.cluster_tls_file.empty())
+      arguments.insert(arguments.end(), {"--cluster-tls", options_.cluster_tls_file});
     if (!options_.api_keys.empty()) {
       const std::string keys = log_folder_ + "/api_keys.yaml";
       if (absl::Status s = WriteApiKeys(keys); !s.ok()) return s;
@@ -361,6 +364,8 @@ class Local {
                                           absl::StrCat(options_.gpu_memory_utilization)};
     if (!token_file_.empty())
       arguments.insert(arguments.end(), {"--cluster-token-file", token_file_});
+    if (!options_.cluster_tls_file.empty())
+      arguments.insert(arguments.end(), {"--cluster-tls", options_.cluster_tls_file});
     if (!addresses_.tls.ca.empty())
       arguments.insert(arguments.end(), {"--tls-ca", addresses_.tls.ca});
     if (!addresses_.tls.certificate.empty()) {

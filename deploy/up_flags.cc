@@ -41,6 +41,9 @@ void AddListening(const Command& up, UpFlags& flags) {
                "File with the authorities (PEM) one of which must have signed the certificate of "
                "each client, and --tls-cert, which the workers show")
       .Needs(*up.FindFlag("--tls-cert"));
+  up.AddOption("--cluster-tls", o.cluster_tls_file,
+               "File with a key, its certificate and the cluster's authority (PEM), as `tessera "
+               "token create` writes it for the coordinator: for it and the workers started here");
   up.AddOption("--cluster-token-file", o.cluster_token_file,
                "File with the secret shared with the workers; default: a new one");
 }

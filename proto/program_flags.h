@@ -60,6 +60,8 @@ inline constexpr std::string_view kProcessFlags[] = {
     "tls-client-ca",
     "tls-ca",
     "tls-server-name",
+    "cluster-tls",
+    "nccl-plain",
     "state-cache-memory-bytes",
     "shutdown-timeout",
     "config",

@@ -158,6 +158,9 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     if (const auto read = ReadTokenFile(options.cluster_token_file); !read.ok())
       return read.status();
   }
+  const auto cluster = ClusterDoor::Open(options.tls.cluster, options.nccl_plain);
+  if (!cluster.ok()) return cluster.status();
+  const auto link_tls = *cluster == nullptr ? nullptr : (*cluster)->links();
   const double flags_seconds = NowSeconds();
   const auto worker = MakeWorkerDevice(options);
   if (!worker.ok()) return worker.status();
@@ -189,7 +192,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   service_options.setup.state_cache_bytes = worker->state_cache_bytes;
   const auto link_addresses = LinkListenAddresses(options, folder, service_options.incarnation);
   if (!link_addresses.ok()) return link_addresses.status();
-  auto links = LinkHub::Start({*link_addresses, token, service_options.incarnation});
+  auto links = LinkHub::Start({*link_addresses, token, service_options.incarnation, link_tls});
   if (!links.ok()) return links.status();
   const auto advertised_links = AdvertisedLinks(options.advertise_link, (*links)->addresses());
   if (!advertised_links.ok()) return advertised_links.status();
@@ -199,13 +202,14 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   if (!kv_transport.ok()) return kv_transport.status();
   const auto pairs = MakeDevicePairs(*worker, *kv_transport);
   if (!pairs.ok()) return pairs.status();
-  const auto inbox =
-      KvInbox::Start({*kv_addresses, token, service_options.incarnation, &coder, pairs->get()});
+  const auto inbox = KvInbox::Start(
+      {*kv_addresses, token, service_options.incarnation, &coder, pairs->get(), link_tls});
   if (!inbox.ok()) return inbox.status();
   const auto advertised_kv = AdvertisedLinks(options.advertise_kv, (*inbox)->addresses());
   if (!advertised_kv.ok()) return advertised_kv.status();
   KvOutbox outbox({.cluster_token = token,
                    .incarnation = service_options.incarnation,
+                   .tls = link_tls,
                    .transport = *kv_transport,
                    .coder = &coder,
                    .pairs = pairs->get()});
@@ -224,7 +228,8 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     if (WorkerServer* server = serving) server->SetReady(ready);
   };
   WorkerService service(service_options);
-  auto server = WorkerServer::Start(options.listen, !token.empty(), &service);
+  auto server = WorkerServer::Start(options.listen, !token.empty(), &service,
+                                    *cluster == nullptr ? nullptr : (*cluster)->certificates());
   if (!server.ok()) return server.status();
   serving = server->get();
   const auto address = AdvertisedAddress(options, (*server)->address());
@@ -255,6 +260,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
     register_options.request =
         Introduce(options, *worker, rates, service_options.setup.kv_staging_bytes, *address,
                   *advertised_links, service_options.incarnation);
+    register_options.request.set_cluster_tls(*cluster != nullptr);
     register_options.plan_epoch = [&service] { return service.plan_epoch(); };
     register_options.load = [&service] { return service.load(); };
     register_options.counters = [&service, &links, &inbox, &outbox] {

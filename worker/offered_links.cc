@@ -3,8 +3,37 @@
 #include "kernels/collectives/group_maker.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "tls/cluster_tls.h"
 
 namespace tessera::worker {
+namespace {
+
+absl::StatusOr<std::shared_ptr<const kernels::LinkTlsContext>> LinkTlsOf(const Certificates& own,
+                                                                         bool nccl_plain) {
+  return kernels::LinkTlsContext::Make({.chain = own.chain,
+                                        .key = own.key,
+                                        .authority = own.client_ca,
+                                        .allows_plain_nccl = nccl_plain});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ClusterDoor>> ClusterDoor::Open(const std::string& file,
+                                                               bool nccl_plain) {
+  if (file.empty()) return nullptr;
+  auto door = std::make_unique<ClusterDoor>();
+  auto watch = WatchClusterTls(file);
+  if (!watch.ok()) return watch.status();
+  auto context = LinkTlsOf(*(*watch)->now(), nccl_plain);
+  if (!context.ok()) return context.status();
+  door->links_ = std::make_shared<kernels::LinkTlsSource>(*std::move(context));
+  (*watch)->OnChange([links = door->links_, nccl_plain](
+                         const std::shared_ptr<const Certificates>& changed) {
+    if (auto next = LinkTlsOf(*changed, nccl_plain); next.ok()) links->Replace(*std::move(next));
+  });
+  door->certificates_ = *std::move(watch);
+  return door;
+}
 
 absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& worker) {
   if (worker.device->host_reads_memory()) return nullptr;

@@ -7,8 +7,11 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/links/link_tls.h"
+#include "tls/certificates.h"
 #include "worker/engine/engine_setup.h"
 #include "worker/formation/link_hub.h"
 #include "worker/transfer/device_pairs.h"
@@ -19,6 +22,22 @@
 #include "worker/worker_device.h"
 
 namespace tessera::worker {
+
+// What this worker's port, links and KV show where they are inside TLS.
+class ClusterDoor {
+ public:
+  // `file`: --cluster-tls; INVALID_ARGUMENT names it. Null where there is none: all is plain.
+  static absl::StatusOr<std::unique_ptr<ClusterDoor>> Open(const std::string& file,
+                                                           bool nccl_plain);
+
+  CertificateWatch* certificates() const { return certificates_.get(); }
+  // Follows the file.
+  std::shared_ptr<const kernels::LinkTlsSource> links() const { return links_; }
+
+ private:
+  std::shared_ptr<kernels::LinkTlsSource> links_;
+  std::unique_ptr<CertificateWatch> certificates_;  // changes `links_` until its end
+};
 
 // What reads and writes the device's pool for links, where the host does not; null: HostKvCoder
 // does. Before anything else takes the device's memory.

@@ -105,7 +105,7 @@ void Registration::Say(const absl::Status& status) {
   }
   std::string text(StdView(status.message()));
   if (options_.tls.authorities.empty() && text.find("Socket closed") != std::string::npos)
-    text += " (if it has --tls-cert, give --tls-ca)";
+    text += " (if it has --tls-cert, give --tls-ca; if it has --cluster-tls, give that)";
   const auto now = std::chrono::steady_clock::now();
   if (text == last_said_ &&
       now - said_at_ < std::chrono::duration<double>(options_.say_again_seconds)) {

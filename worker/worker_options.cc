@@ -101,6 +101,11 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "File with the secret that the cluster's processes share; default: the one that a "
                 "coordinator of this user made on this machine's loopback");
   AddClientTlsFlags(app, o->tls);
+  AddClusterTlsFlag(app, o->tls);
+  app.AddSwitch("--nccl-plain", o->nccl_plain,
+                "With --cluster-tls: let NCCL, which encrypts nothing, carry sums, keys and values "
+                "between machines")
+      .Needs(*app.FindFlag("--cluster-tls"));
   app.AddOption(
          "--drain-seconds", o->drain_seconds,
          "Max seconds to finish running sequences after SIGTERM; a second signal exits at once")

@@ -39,7 +39,8 @@ struct WorkerOptions {
   int64_t state_cache_memory_bytes = -1;  // negative: StateCacheBytes (engine/state_cache_size.h)
   std::string model_folder;  // of the checkpoint on this machine; empty: the coordinator's path
   std::string cluster_token_file;
-  ClientTlsFiles tls;  // of the coordinator's ports
+  ClientTlsFiles tls;  // of the coordinator's ports, and (`cluster`) of this worker's
+  bool nccl_plain = false;
   double drain_seconds = 30;
   std::string log_level = "info";
   std::string log_format = "text";

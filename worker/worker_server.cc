@@ -10,6 +10,7 @@
 
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "tls/grpc_credentials.h"
 #include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
@@ -41,7 +42,8 @@ absl::StatusOr<std::string> HostOf(const std::string& address) {
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const std::string& listen,
                                                                   bool has_token,
-                                                                  WorkerService* service) {
+                                                                  WorkerService* service,
+                                                                  CertificateWatch* tls) {
   const auto host = HostOf(listen);
   if (!host.ok()) return host.status();
   if (!IsLoopback(*host) && !has_token) {
@@ -50,11 +52,17 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const std::str
                " is open to other machines: give --cluster-token-file, or "
                "listen on 127.0.0.1"));
   }
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (tls != nullptr) {
+    auto with_tls = ServerTls(*tls);
+    if (!with_tls.ok()) return with_tls.status();
+    credentials = *std::move(with_tls);
+  }
   grpc::EnableDefaultHealthCheckService(true);
   if (IsLoopback(*host)) OfferReflection();
   grpc::ServerBuilder builder;
   int port = 0;
-  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(listen, credentials, &port);
   builder.RegisterService(service);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);

@@ -13,17 +13,19 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "tls/certificates.h"
 #include "worker/worker_service.h"
 
 namespace tessera::worker {
 
 class WorkerServer {
  public:
-  // `listen` is host:port; port 0 takes a free one. InvalidArgument for an open address without a
-  // token, ResourceExhausted where no thread can be started.
+  // `listen` is host:port; port 0 takes a free one. `tls`: plain where null; it outlives the
+  // process's use of it. InvalidArgument for an open address without a token, ResourceExhausted
+  // where no thread can be started.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const std::string& listen,
-                                                             bool has_token,
-                                                             WorkerService* service);
+                                                             bool has_token, WorkerService* service,
+                                                             CertificateWatch* tls = nullptr);
   ~WorkerServer();
 
   const std::string& address() const { return address_; }  // host:port, the port that was bound

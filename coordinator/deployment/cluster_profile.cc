@@ -5,14 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
-#include <memory>
 #include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
-#include "proto/worker.grpc.pb.h"
+#include "tls/grpc_credentials.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -38,11 +37,6 @@ std::pair<std::string, int> PlaceOf(const std::string& worker) {
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 bool IsLive(const WorkerRecord& worker) { return worker.state != v1::WORKER_STATE_LOST; }
-
-std::unique_ptr<v1::Worker::Stub> StubOf(const WorkerRecord& worker) {
-  return v1::Worker::NewStub(
-      grpc::CreateChannel(worker.registration.address(), grpc::InsecureChannelCredentials()));
-}
 
 absl::Status Explain(const absl::Status& status, const std::string& what, const char* fix) {
   return absl::Status(status.code(), absl::StrCat(what, ": ", Text(status), "; ", fix));
@@ -158,6 +152,13 @@ absl::StatusOr<std::vector<v1::ProfileReply>> ClusterProfile::MeasureMachine(
     replies.push_back(*std::move(rates));
   }
   return replies;
+}
+
+std::unique_ptr<v1::Worker::Stub> ClusterProfile::StubOf(const WorkerRecord& worker) const {
+  grpc::ChannelArguments arguments;
+  const auto credentials = ChannelTls(TlsNow(tls_), &arguments);
+  return v1::Worker::NewStub(
+      grpc::CreateCustomChannel(worker.registration.address(), credentials, arguments));
 }
 
 absl::StatusOr<v1::ProfileReply> ClusterProfile::MeasureWorker(const WorkerRecord& worker,

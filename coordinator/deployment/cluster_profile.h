@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -19,6 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/deployment/worker_pool.h"
+#include "coordinator/deployment/worker_tls.h"
+#include "proto/worker.grpc.pb.h"
 
 namespace grpc {
 class ClientContext;
@@ -38,7 +41,8 @@ std::vector<std::vector<std::string>> WorkersByMachine(const std::vector<std::st
 
 class ClusterProfile {
  public:
-  explicit ClusterProfile(std::string cluster_token) : cluster_token_(std::move(cluster_token)) {}
+  explicit ClusterProfile(std::string cluster_token, WorkerTls tls = nullptr)
+      : cluster_token_(std::move(cluster_token)), tls_(std::move(tls)) {}
 
   // `go_on` is asked before each measurement; its error ends them. FAILED_PRECONDITION: no worker
   // is alive. Errors of a worker name it and what to do.
@@ -49,6 +53,7 @@ class ClusterProfile {
   void Cancel();
 
  private:
+  std::unique_ptr<v1::Worker::Stub> StubOf(const WorkerRecord& worker) const;
   // Calls a worker with its deadline and token; `call` does the call.
   absl::Status Ask(double timeout_seconds,
                    const std::function<absl::Status(grpc::ClientContext&)>& call);
@@ -60,6 +65,7 @@ class ClusterProfile {
   absl::StatusOr<v1::ProbeLinkReply> MeasureLink(const WorkerRecord& from, const WorkerRecord& to);
 
   const std::string cluster_token_;
+  const WorkerTls tls_;
   std::mutex mutex_;
   bool cancelled_ = false;
   std::set<grpc::ClientContext*> asking_;  // of the calls under way

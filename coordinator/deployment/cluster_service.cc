@@ -74,8 +74,8 @@ class OneAtATime {
 // One ProfileCluster call; deletes itself when gRPC is done with it.
 class ProfileCall final : public grpc::ServerUnaryReactor {
  public:
-  explicit ProfileCall(std::string cluster_token)
-      : profile_(std::make_shared<ClusterProfile>(std::move(cluster_token))) {}
+  ProfileCall(std::string cluster_token, WorkerTls tls)
+      : profile_(std::make_shared<ClusterProfile>(std::move(cluster_token), std::move(tls))) {}
   void OnCancel() override { profile_->Cancel(); }
   void OnDone() override { delete this; }
   // Outlives the call where a thread still holds it.
@@ -170,7 +170,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     const bool while_serving = request->while_serving();
     if (allowed.ok()) allowed = MayMeasure(while_serving);
     if (!allowed.ok()) return Finish(context, allowed);
-    auto* call = new ProfileCall(options_.cluster_token);
+    auto* call = new ProfileCall(options_.cluster_token, options_.worker_tls);
     const bool started =
         profile_.Start([this, call, profile = call->profile(), while_serving, reply] {
           absl::StatusOr<v1::ProfileClusterReply> measured =

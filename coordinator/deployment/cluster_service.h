@@ -14,6 +14,7 @@
 #include "coordinator/deployment/admin_access.h"
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/worker_pool.h"
+#include "coordinator/deployment/worker_tls.h"
 #include "coordinator/flow/request_flow.h"
 
 namespace grpc {
@@ -24,6 +25,7 @@ namespace tessera::coordinator {
 
 struct ClusterServiceOptions {
   std::string cluster_token;                  // empty: none is asked for
+  WorkerTls worker_tls;
   std::function<std::string()> token_advice;  // what a worker without it does
   AdminAccess admin;
   std::string served_model;

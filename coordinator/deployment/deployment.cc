@@ -388,6 +388,7 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
   FormationOptions formation;
   formation.replica = replica.name();
   formation.cluster_token = options_.cluster_token;
+  formation.worker_tls = options_.worker_tls;
   formation.configure_timeout_seconds = options_.configure_timeout_seconds;
   formation.now_seconds = options_.now_seconds;
   formation.changed = [this] { Wake(); };

@@ -60,6 +60,7 @@ struct DeploymentOptions {
   // never.
   double replan_after_seconds = 0;
   std::string cluster_token;
+  WorkerTls worker_tls;
   double configure_timeout_seconds = 3600;  // reading weights takes what it takes, but not for ever
   double retry_seconds = 2.0;               // before a failed replica is tried again
   double progress_seconds = 35;             // a replica makes progress if its newest is no older

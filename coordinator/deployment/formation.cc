@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "tls/grpc_credentials.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 // Messages to a worker carry whole prompts, and a Configure the vocabulary.
 constexpr int kMaxMessageBytes = 256 << 20;
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ClientTls& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -23,13 +24,15 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = ChannelTls(tls, &arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
-std::vector<std::shared_ptr<grpc::Channel>> ConnectAll(
-    const std::vector<FormationMember>& members) {
+std::vector<std::shared_ptr<grpc::Channel>> ConnectAll(const FormationOptions& options) {
+  const ClientTls tls = TlsNow(options.worker_tls);
   std::vector<std::shared_ptr<grpc::Channel>> channels;
-  for (const FormationMember& member : members) channels.push_back(Connect(member.address));
+  for (const FormationMember& member : options.members)
+    channels.push_back(Connect(member.address, tls));
   return channels;
 }
 
@@ -58,7 +61,7 @@ Formation::Formation(FormationOptions options, WorkerPool& pool, ReplicaLinkList
     : options_(std::move(options)),
       pool_(pool),
       flow_(flow),
-      channels_(ConnectAll(options_.members)),
+      channels_(ConnectAll(options_)),
       configuring_(options_.members.size()),
       progress_(options_.members.size()),
       ready_(options_.members.size()) {}

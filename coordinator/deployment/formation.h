@@ -22,6 +22,7 @@
 #include "coordinator/deployment/configure_call.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/deployment/worker_session.h"
+#include "coordinator/deployment/worker_tls.h"
 #include "coordinator/flow/replica_link.h"
 #include "proto/worker.pb.h"
 
@@ -39,6 +40,7 @@ struct FormationOptions {
   // Stage by stage, rank by rank: the first one leads.
   std::vector<FormationMember> members;
   std::string cluster_token;
+  WorkerTls worker_tls;
   double configure_timeout_seconds = 3600;
   std::function<double()> now_seconds;  // monotonic
   // Called without locks: the state changed, or a call ended.

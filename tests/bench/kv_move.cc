@@ -4,10 +4,12 @@
 //   kv_move [BITS_PER_SECOND]    of the link that the system shapes; 0: it does not
 //
 // Shaped: the rate against the link's. Unshaped: against a plain copy of as many bytes through a
-// socket, in turn, and shared memory against a Unix socket. And what is left to wait for behind the
+// socket, in turn, inside TLS against what plain and the cipher allow one after the other, and
+// shared memory against a Unix socket. And what is left to wait for behind the
 // prompt's last layer where a prefill of twice the transfer's time pushes layer by layer, against
 // sending all at its end.
 #include <fcntl.h>
+#include <openssl/evp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -24,7 +26,9 @@
 
 #include "kernels/links/link_address.h"
 #include "kernels/links/link_socket.h"
+#include "kernels/links/link_tls.h"
 #include "tests/temporary_folder.h"
+#include "tests/tls/issued.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_outbox.h"
 
@@ -38,6 +42,7 @@ constexpr int32_t kLayers = 22, kHeads = 4;
 constexpr int64_t kHeadDim = 64, kBlockTokens = 64, kTokens = 1000, kBlocks = 16;
 constexpr int kRounds = 5;
 constexpr double kShapedBar = 0.9, kUnshapedBar = 0.7, kWaitBar = 0.5, kMemoryBar = 1;
+constexpr double kEncryptedBar = 0.85;
 
 double Since(Clock::time_point began) {
   return std::chrono::duration<double>(Clock::now() - began).count();
@@ -70,12 +75,15 @@ int64_t KvBytes() { return int64_t{2} * 2 * kLayers * kHeads * kHeadDim * kToken
 
 class Workers {
  public:
-  explicit Workers(KvTransport transport, const std::string& listen = "127.0.0.1:0")
+  explicit Workers(KvTransport transport, const std::string& listen = "127.0.0.1:0",
+                   std::shared_ptr<const kernels::LinkTlsSource> tls = nullptr)
       : outbox_({.cluster_token = "secret",
                  .incarnation = 1,
+                 .tls = tls,
                  .wait_seconds = 60,
                  .transport = transport}) {
-    auto started = KvInbox::Start({{listen}, "secret", 2});
+    auto started = KvInbox::Start(
+        {.listen = {listen}, .cluster_token = "secret", .incarnation = 2, .tls = tls});
     if (!started.ok()) Die(started.status().ToString());
     inbox_ = *std::move(started);
   }
@@ -197,6 +205,52 @@ bool CompareOnOneMachine() {
              false);
 }
 
+std::shared_ptr<const kernels::LinkTlsSource> LinkTls() {
+  const Issued authority = tests::IssueAuthority(), own = tests::Issue(authority);
+  auto context = kernels::LinkTlsContext::Make(
+      {.chain = own.certificate, .key = own.key, .authority = authority.certificate});
+  if (!context.ok()) Die(context.status().ToString());
+  return std::make_shared<const kernels::LinkTlsSource>(*std::move(context));
+}
+
+// Seconds in which one core encrypts as many bytes in records as links have, by AES-128-GCM.
+double CipherTime() {
+  EVP_CIPHER_CTX* const cipher = EVP_CIPHER_CTX_new();
+  const std::vector<unsigned char> record(kernels::LinkTlsSession::kRecordBytes, 1);
+  std::vector<unsigned char> encrypted(record.size() + 16);
+  const std::vector<unsigned char> key(16, 2), nonce(12, 3);
+  EVP_EncryptInit_ex(cipher, EVP_aes_128_gcm(), nullptr, key.data(), nonce.data());
+  const Clock::time_point began = Clock::now();
+  for (int64_t done = 0; done < KvBytes(); done += static_cast<int64_t>(record.size())) {
+    int size = 0;
+    EVP_EncryptInit_ex(cipher, nullptr, nullptr, nullptr, nonce.data());
+    EVP_EncryptUpdate(cipher, encrypted.data(), &size, record.data(),
+                      static_cast<int>(record.size()));
+    EVP_EncryptFinal_ex(cipher, encrypted.data() + size, &size);
+  }
+  const double seconds = Since(began);
+  EVP_CIPHER_CTX_free(cipher);
+  return seconds;
+}
+
+// Inside TLS against plain, in turn.
+bool CompareEncrypted(Workers& plain) {
+  Workers encrypted(KvTransport::kTcp, "127.0.0.1:0", LinkTls());
+  encrypted.Move(0, true);
+  std::vector<double> in_tls, in_the_open, cipher;
+  for (int i = 0; i < 3 * kRounds; ++i) {
+    in_tls.push_back(encrypted.Move(0, true));
+    in_the_open.push_back(plain.Move(0, true));
+    cipher.push_back(CipherTime());
+  }
+  const double megabytes = static_cast<double>(KvBytes()) / 1e6;
+  std::printf("inside TLS %.1f MB/s, plain %.1f MB/s, the cipher %.1f MB/s\n",
+              megabytes / Median(in_tls), megabytes / Median(in_the_open),
+              megabytes / Median(cipher));
+  return Bar("of plain and cipher one after the other",
+             (Median(in_the_open) + Median(cipher)) / Median(in_tls), kEncryptedBar, false);
+}
+
 int Run(double bits_per_second) {
   Workers workers(KvTransport::kTcp);
   workers.Move(0, true);  // memory is touched
@@ -224,6 +278,7 @@ int Run(double bits_per_second) {
   } else {
     std::printf("  a plain copy takes %.4f s\n", Median(copies));
     held &= Bar("of a plain copy's rate", Median(copies) / move, kUnshapedBar, false);
+    held &= CompareEncrypted(workers);
     held &= CompareOnOneMachine();
   }
   return held ? 0 : 1;

@@ -95,6 +95,7 @@ absl::StatusOr<std::unique_ptr<LinkHub>> LinkHub::Start(LinkHubOptions options) 
   auto server = kernels::LinkServer::Start(
       {.listen = hub->options_.listen,
        .handshake = std::move(handshake),
+       .tls = hub->options_.tls,
        .expects = [raw](std::string_view peer) { return raw->Verify(std::string(peer)).ok(); },
        .on_link = [raw](kernels::AcceptedLink accepted) { raw->Take(std::move(accepted)); },
        .on_refused = [raw](const absl::Status& status) { raw->NoteRefused(status); }});
@@ -290,7 +291,7 @@ absl::StatusOr<std::unique_ptr<kernels::Link>> LinkHub::DialOnce(const std::stri
   const auto deadline = Clock::now() + std::chrono::duration<double>(timeout_seconds);
   const auto parsed = kernels::ParseLinkAddress(address);
   if (!parsed.ok()) return parsed.status();
-  auto link = kernels::ConnectLink(*parsed, timeout_seconds);
+  auto link = kernels::ConnectLink(*parsed, timeout_seconds, options_.tls.get());
   if (!link.ok()) return link.status();
   kernels::HandshakeOptions handshake;
   handshake.token = options_.cluster_token;

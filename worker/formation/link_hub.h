@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/links/link.h"
 #include "kernels/links/link_server.h"
+#include "kernels/links/link_tls.h"
 #include "proto/worker.pb.h"
 #include "third_party/spdlog/log_throttle.h"
 #include "worker/formation/formation.h"
@@ -40,6 +41,7 @@ struct LinkHubOptions {
   std::vector<std::string> listen;
   std::string cluster_token;  // empty: none is asked for
   uint64_t incarnation = 0;   // of this worker
+  std::shared_ptr<const kernels::LinkTlsSource> tls = nullptr;  // of links over TCP; null: plain
 };
 
 class LinkHub {

@@ -151,6 +151,15 @@ std::string WhyThroughHost(const std::vector<RankDevice>& devices) {
 
 GroupOrStatus OpenStageGroup(int rank, Links links, kernels::GroupMaker* maker, double wait_seconds,
                              const std::function<bool()>& cancelled) {
+  const bool ruled_out = std::any_of(links.begin(), links.end(), [](const auto& link) {
+    return link != nullptr && link->rules_out_nccl();
+  });
+  if (ruled_out && maker != nullptr) {
+    Logger("worker").info(
+        "ranks sum over their links: those are inside TLS, and NCCL is not (--nccl-plain lets it "
+        "pass)");
+    maker = nullptr;
+  }
   return rank == 0 ? OpenAsRank0(std::move(links), maker, wait_seconds, cancelled)
                    : OpenAsOther(rank, std::move(links), maker, wait_seconds, cancelled);
 }

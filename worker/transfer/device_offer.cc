@@ -8,6 +8,9 @@
 namespace tessera::worker {
 namespace {
 
+constexpr char kRuledOut[] =
+    "the connection is inside TLS, and NCCL is not (--nccl-plain lets it pass)";
+
 constexpr int64_t kMaxTextBytes = 1 << 12;
 constexpr double kSendSeconds = 5;
 
@@ -99,6 +102,7 @@ PairOrStatus JoinAsReceiver(kernels::Link& link, DevicePairs::Slot& slot, const 
 
 absl::StatusOr<OfferedDevice> OfferDevice(kernels::Link& link, DevicePairs& pairs, uint64_t peer,
                                           const std::function<bool()>& over) {
+  if (link.rules_out_nccl()) return OfferedDevice{nullptr, kRuledOut};
   const auto cancelled = [&] { return over() || !link.status().ok() || link.PeerClosed(); };
   auto slot = pairs.TakeSlot(DevicePairs::Way::kTo, peer, cancelled);
   if (absl::IsDeadlineExceeded(slot.status())) return OfferedDevice{nullptr, Text(slot.status())};
@@ -131,7 +135,8 @@ PairOrStatus AnswerDeviceOffer(kernels::Link& link, DevicePairs* pairs, uint64_t
     return SendText(link, KvFrame::kDeviceAnswer, StrCat(std::string(1, what), why));
   };
   const std::string why_not =
-      pairs == nullptr
+      link.rules_out_nccl() ? kRuledOut
+      : pairs == nullptr
           ? "the receiver's device has no NCCL"
           : pairs->WhyNotFrom(offer.substr(0, line), offer.substr(line + 1, next - line - 1));
   absl::Status answered;

@@ -54,6 +54,7 @@ absl::StatusOr<std::unique_ptr<KvInbox>> KvInbox::Start(KvInboxOptions options) 
   auto server = kernels::LinkServer::Start(
       {.listen = inbox->options_.listen,
        .handshake = std::move(handshake),
+       .tls = inbox->options_.tls,
        .expects = [raw](std::string_view peer) { return raw->Expects(std::string(peer)); },
        .on_link = [raw](kernels::AcceptedLink accepted) { raw->Take(std::move(accepted)); },
        .on_refused = [raw](const absl::Status& status) { raw->CountRefused(status); }});

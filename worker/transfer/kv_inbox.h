@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/links/link_server.h"
+#include "kernels/links/link_tls.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
 #include "third_party/spdlog/log_throttle.h"
@@ -44,6 +45,8 @@ struct KvInboxOptions {
   KvCoder* coder = &HostKvCoder();
   // Of the pools' device, with devices that KV comes from; null: it comes through the hosts.
   DevicePairs* pairs = nullptr;
+  // TLS of connections over TCP; null: plain.
+  std::shared_ptr<const kernels::LinkTlsSource> tls = nullptr;
 };
 
 // Room for a part of a sequence's KV.

@@ -240,7 +240,7 @@ absl::Status KvOutbox::Dial(Parcel& parcel) {
       continue;
     }
     tried = true;
-    auto link = kernels::ConnectLink(*address, kConnectSeconds);
+    auto link = kernels::ConnectLink(*address, kConnectSeconds, options_.tls.get());
     if (!link.ok()) {
       last = options_.transport.has_value()
                  ? NotToBeHad(*options_.transport, route, StdView(link.status().message()))

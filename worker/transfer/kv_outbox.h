@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/links/link.h"
+#include "kernels/links/link_tls.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
 #include "worker/transfer/device_pairs.h"
@@ -36,6 +37,7 @@ namespace tessera::worker {
 struct KvOutboxOptions {
   std::string cluster_token;  // empty: none
   uint64_t incarnation = 0;   // of this worker
+  std::shared_ptr<const kernels::LinkTlsSource> tls = nullptr;  // as KvInboxOptions::tls
   double wait_seconds = 10;   // for the peer to take a piece, and to say that all has come
   double idle_seconds = 120;  // for more KV to be added
   // None: the fastest that can be had. One that is asked for and cannot be had fails parcels.
