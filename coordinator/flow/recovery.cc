@@ -217,7 +217,7 @@ void RequestFlow::Tick() {
     const bool recovering = !some_ready && options_.recovering && options_.recovering();
     std::deque<Orphan> waiting;
     for (Orphan& orphan : orphans_) {
-      if (orphan.trouble.deadline_seconds <= now && !recovering) {
+      if (orphan.trouble.deadline_seconds <= now && (!recovering || orphan.bounded)) {
         expired.push_back(std::move(orphan));
       } else if (some_ready && orphan.not_before_seconds <= now) {
         due.push_back(std::move(orphan));

@@ -70,8 +70,9 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }
   const Servers servers = Route(generation->request(), {}, Left::kAll);
-  const bool waits =
-      servers.prefill == nullptr && options_.changing_plan && options_.changing_plan();
+  const bool changing = options_.changing_plan && options_.changing_plan();
+  const bool forms_again = has_served_ && options_.recovering && options_.recovering();
+  const bool waits = servers.prefill == nullptr && (changing || forms_again);
   if (servers.prefill == nullptr && !waits)
     return absl::UnavailableError("no replica is ready to serve this model yet");
   ++in_flight_;
@@ -79,8 +80,10 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
     Orphan orphan;
     orphan.generation = generation;
     orphan.choices = generation->OpenChoices();
-    orphan.reason = absl::UnavailableError("another plan is being applied");
+    orphan.reason = absl::UnavailableError(changing ? "another plan is being applied"
+                                                    : "the replicas are being formed again");
     orphan.fresh = true;
+    orphan.bounded = !changing;
     AwaitReplica(std::move(orphan), false);
   } else {
     Begin(servers, generation, 1, {});
@@ -210,6 +213,7 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
     replica.load.max_sequences = link->max_sequences();
     replica.activity.replica = link->replica();
     std::swap(orphans, orphans_);
+    has_served_ = true;
     pairs_.RestartCounts();
   }
   v1::SessionRequest credit;

@@ -12,7 +12,7 @@
 // A replica that is lost, or that hands its work back, loses nothing: prompt and emitted tokens are
 // kept here, and each open choice goes on at another replica where it stopped (same seed, so
 // sampled streams go on too). Where no replica is ready the choices wait for one, up to
-// recovery_timeout_seconds.
+// recovery_timeout_seconds, and so do new requests where a replica that has served is coming back.
 //
 // A replica that drains, or refuses work as UNAVAILABLE, gets nothing more until it says otherwise.
 // Work that a replica refused goes to the others first. A request whose first submission meets full
@@ -170,6 +170,7 @@ class RequestFlow : public GenerationService,
     absl::Status reason;
     bool refused = false;  // the last replica did nothing for it
     bool fresh = false;    // no replica has had it: it may be handed over
+    bool bounded = false;  // waits no longer than its deadline, whoever comes back
   };
   struct Replica {
     std::shared_ptr<ReplicaLink> link;
@@ -257,6 +258,7 @@ class RequestFlow : public GenerationService,
   uint64_t next_submission_id_ = 1;
   int64_t in_flight_ = 0;
   bool draining_ = false;
+  bool has_served_ = false;  // some replica was ready, once
 };
 
 }  // namespace tessera::coordinator

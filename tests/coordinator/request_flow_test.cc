@@ -336,6 +336,32 @@ TEST_CASE("refused by the only replica, a request waits until it takes requests 
   CHECK(flow.now <= 106);
 }
 
+TEST_CASE("while a replica that has served is formed again requests wait for it, for a while") {
+  bool recovering = true;
+  Flow flow([&](RequestFlowOptions& options) { options.recovering = [&] { return recovering; }; });
+  CHECK(absl::IsUnavailable(flow.Start(Ask(2))->status));  // it never served
+  auto link = flow.AddReplica("r0");
+  flow.flow->OnLinkLost(link, absl::UnavailableError("gone"));
+
+  auto waits = flow.Start(Ask(2));
+  CHECK(waits->status.ok());
+  CHECK(waits->ends == 0);
+  auto again = flow.AddReplica("r0");
+  REQUIRE(again->submits.size() == 1);
+  CHECK(flow.Migrations() == 0);
+  waits->handle->Cancel();
+
+  flow.flow->OnLinkLost(again, absl::UnavailableError("gone"));
+  auto in_vain = flow.Start(Ask(2));
+  flow.now += 6;  // though it is still coming back
+  flow.flow->Tick();
+  CHECK(in_vain->ends == 1);
+  CHECK_THAT(std::string(in_vain->status.message()), Catch::Contains("formed again"));
+  recovering = false;
+  CHECK(absl::IsUnavailable(flow.Start(Ask(2))->status));
+  CHECK(flow.flow->requests_in_flight() == 0);
+}
+
 TEST_CASE("while another plan is applied requests wait for a replica, for a while") {
   bool changing = true;
   Flow flow([&](RequestFlowOptions& options) { options.changing_plan = [&] { return changing; }; });
