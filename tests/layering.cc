@@ -28,6 +28,7 @@ const std::map<std::string_view, std::set<std::string_view>>& AllowedEdges() {
       {"tests",
        {"tls", "proto", "scheduler", "kernels", "kvcache", "worker", "coordinator", "deploy"}},
       {"third_party", {}},
+      {"examples", {}},
   };
   return edges;
 }
