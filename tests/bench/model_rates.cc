@@ -1,6 +1,7 @@
-// A model that answers how long its steps take, one command a line, for the measurement cpu:
+// A model that answers how long its steps take, one command a line, for the measurements cpu and
+// gguf (whose FOLDER is a file, and whose steps' bytes and products are not asked for):
 //
-//   model_rates FOLDER bf16|int8|f32 ISA CONTEXT_TOKENS
+//   model_rates FOLDER auto|bf16|int8|f32 ISA CONTEXT_TOKENS
 //
 //   read                    all of 2 GiB once:      "SECONDS BYTES"
 //   multiply                2^34 products of pairs in registers: "SECONDS PRODUCTS"
@@ -66,9 +67,10 @@ class Rates {
     device_ = Need(kernels::CreateCpuDevice({.isa = isa}));
     timed_ = std::make_unique<TimedDevice>(device_.get());
     pool_ = Need(kernels::ThreadPool::Create({.cores = AffinityCores()}));
-    const auto asked = weights == "int8"  ? v1::DATA_TYPE_INT8
-                       : weights == "f32" ? v1::DATA_TYPE_FLOAT32
-                                          : v1::DATA_TYPE_BFLOAT16;
+    const auto asked = weights == "int8"   ? v1::DATA_TYPE_INT8
+                       : weights == "f32"  ? v1::DATA_TYPE_FLOAT32
+                       : weights == "auto" ? v1::DATA_TYPE_UNSPECIFIED
+                                           : v1::DATA_TYPE_BFLOAT16;
     steps_ = Need(
         ModelSteps::Load({.folder = folder, .weights = asked, .context_tokens = context}, *timed_));
   }
@@ -163,7 +165,7 @@ bool Answer(Rates& rates, std::istringstream& words) {
 
 int Main(int argc, char** argv) {
   if (argc != 5) {
-    std::cerr << "usage: model_rates FOLDER bf16|int8|f32 ISA CONTEXT_TOKENS\n";
+    std::cerr << "usage: model_rates FOLDER auto|bf16|int8|f32 ISA CONTEXT_TOKENS\n";
     return 2;
   }
   Rates rates(argv[1], argv[2], Need(kernels::ParseIsa(argv[3])), std::atoll(argv[4]));

@@ -52,7 +52,7 @@ def checkpoint(folder):
 
 def gguf(folder, programs, quantised):
     """The file for llama.cpp: bfloat16, or Q8_0 made of it by its own program."""
-    import gguf as writer
+    import gguf as writer  # gguf.py, not the measurement beside it
     plain, small = folder / "bf16.gguf", folder / "q8_0.gguf"
     if not plain.exists():
         writer.write(checkpoint(folder), folder / "part")
@@ -64,8 +64,9 @@ def gguf(folder, programs, quantised):
     return small if quantised else plain
 
 
-def peer_programs():
-    done = subprocess.run([HERE / "peers" / "llama_cpp"], check=True, stdout=subprocess.PIPE, text=True)
+def peer_programs(*names):
+    """The folder of llama.cpp's programs: those, or all."""
+    done = subprocess.run([HERE / "peers" / "llama_cpp", *names], check=True, stdout=subprocess.PIPE, text=True)
     return pathlib.Path(done.stdout.split()[-1])
 
 

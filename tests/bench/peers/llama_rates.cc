@@ -1,22 +1,32 @@
-// llama.cpp's side of the measurement cpu: answers the commands of ../model_rates.cc that it can,
-// in the same form. Built by the script llama_cpp beside it.
+// llama.cpp's side of the measurements cpu and gguf: answers the commands of ../model_rates.cc that
+// it can, in the same form, and those of text. Built by the script llama_cpp beside it.
 //
 //   llama_rates FILE.gguf THREADS CONTEXT_TOKENS
 //
 //   decode BATCH CONTEXT    one step behind contexts that were computed before: "SECONDS 0"
 //   prefill TOKENS CHUNK    "SECONDS 0"
 //   logits TOKENS FILE      the logits behind a prompt of that length, as f32, to FILE: "0 0"
+//   greedy COUNT ID...      the tokens of the best logits behind a prompt of these, even behind the
+//                           end of the text: "SECONDS ID MARGIN ID MARGIN ...", seconds of the
+//                           steps of one token, margins to the second best logit in millionths
+//   ids FILE                the text of FILE, special tokens parsed, and those added that the model
+//                           asks for: "0 ID ..."
+//   split FILE              the same without special tokens
 #include <llama.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -70,6 +80,33 @@ class Peer {
     return Feed(0, 0, tokens, chunk, true);
   }
 
+  // Tokens with their margins, as the command greedy prints them, to `chosen`.
+  double Greedy(std::vector<int32_t> ids, int count, std::vector<int64_t>* chosen) {
+    Clear();
+    double seconds = 0;
+    for (int position = 0; count > 0; --count) {
+      batch_.n_tokens = 0;
+      const int end = static_cast<int>(ids.size());
+      const bool is_prompt = position == 0;
+      for (; position < end; ++position) AddToken(0, ids[position], position, position + 1 == end);
+      const double step = Run();
+      if (!is_prompt) seconds += step;
+      const auto [best, margin] = Best();
+      chosen->push_back(best);
+      chosen->push_back(static_cast<int64_t>(1e6 * margin));
+      ids.push_back(best);
+    }
+    return seconds;
+  }
+
+  std::vector<int32_t> Tokenize(const std::string& text, bool special) const {
+    std::vector<int32_t> ids(text.size() + 16);
+    ids.resize(std::max(0, llama_tokenize(llama_model_get_vocab(model_), text.data(),
+                                          static_cast<int32_t>(text.size()), ids.data(),
+                                          static_cast<int32_t>(ids.size()), special, special)));
+    return ids;
+  }
+
   void WriteLogits(const std::string& path) {
     const int64_t vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model_));
     std::ofstream file(path, std::ios::binary);
@@ -83,9 +120,25 @@ class Peer {
     batch_computed_ = 0;
   }
 
+  // The best token of the last row, and its logit's margin to the second.
+  std::pair<int32_t, float> Best() {
+    const int32_t vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model_));
+    const float* logits = llama_get_logits_ith(context_, -1);
+    const auto best = std::max_element(logits, logits + vocabulary);
+    const float second = std::max(best == logits ? -INFINITY : *std::max_element(logits, best),
+                                  best + 1 == logits + vocabulary
+                                      ? -INFINITY
+                                      : *std::max_element(best + 1, logits + vocabulary));
+    return {static_cast<int32_t>(best - logits), *best - second};
+  }
+
   void Add(int sequence, int position, bool logits) {
+    AddToken(sequence, TokenAt(position), position, logits);
+  }
+
+  void AddToken(int sequence, int32_t token, int position, bool logits) {
     const int i = batch_.n_tokens++;
-    batch_.token[i] = TokenAt(position);
+    batch_.token[i] = token;
     batch_.pos[i] = position;
     batch_.n_seq_id[i] = 1;
     batch_.seq_id[i][0] = sequence;
@@ -119,6 +172,13 @@ class Peer {
   int batch_computed_ = 0, context_computed_ = 0;
 };
 
+template <typename T>
+void PrintLine(double seconds, const std::vector<T>& numbers) {
+  std::cout << seconds;
+  for (const T number : numbers) std::cout << ' ' << number;
+  std::cout << std::endl;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -133,12 +193,24 @@ int main(int argc, char** argv) {
     std::istringstream words(line);
     std::string name, file;
     int a = 0, b = 0;
-    words >> name >> a;
+    words >> name;
+    if (name == "ids" || name == "split") {
+      words >> file;
+      std::ifstream source(file, std::ios::binary);
+      const std::string text{std::istreambuf_iterator<char>(source), {}};
+      PrintLine(0, peer.Tokenize(text, name == "ids"));
+      continue;
+    }
+    words >> a;
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     if (name == "decode" && words >> b) {
       std::printf("%.6f 0\n", peer.Decode(a, b));
     } else if (name == "prefill" && words >> b) {
       std::printf("%.6f 0\n", peer.Prefill(a, b));
+    } else if (name == "greedy") {
+      std::vector<int64_t> chosen;
+      const std::vector<int32_t> ids{std::istream_iterator<int32_t>(words), {}};
+      PrintLine(peer.Greedy(ids, a, &chosen), chosen);
     } else if (name == "logits" && words >> file) {
       peer.Prefill(a, a);
       peer.WriteLogits(file);
