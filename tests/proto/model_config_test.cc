@@ -2,6 +2,7 @@
 #include "proto/model/model_config.h"
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -564,6 +565,26 @@ TEST_CASE("documents that are no configuration") {
   CHECK_THAT(ErrorOf(std::string(100000, '[')), Contains("nested 100000 deep"));
   CHECK_THAT(ErrorOf(std::string(kMaxJsonBytes + 1, ' ')), Contains("at most"));
   CHECK_THAT(ErrorOf(R"({"a": 1e999})"), Contains("not valid JSON"));
+}
+
+TEST_CASE("large configurations end in bounded time, in layers or in an error that names the key") {
+  const auto begin = std::chrono::steady_clock::now();
+  std::string types = R"("layer_types": ["linear_attention")";
+  for (int i = 1; i < 10'000; ++i)
+    types += i % 4 == 3 ? R"(,"full_attention")" : R"(,"linear_attention")";
+  const std::string many = R"("num_hidden_layers": 10000)";
+  for (const char* family : {"LlamaForCausalLM", "Gemma3ForCausalLM", "DeepseekV3ForCausalLM"}) {
+    INFO(family);
+    CHECK(LayerCount(Read(family, many)) == 10'000);
+  }
+  const v1::Model hybrid = Read("Qwen3_5ForCausalLM", many + "," + types + "]");
+  CHECK(LayerCount(hybrid) == 10'000);
+  CHECK(hybrid.kinds_size() == 2);
+  CHECK_THAT(ErrorWith(R"("num_hidden_layers": 10001)"),
+             Contains("folder/config.json: num_hidden_layers"));
+  const std::string padding(10'000'000, 'x');
+  CHECK_THAT(ErrorWith("\"name\": \"" + padding + "\""), Contains("at most"));
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
 }
 
 }  // namespace tessera
