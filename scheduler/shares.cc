@@ -60,10 +60,10 @@ v1::Range RangeOf(const std::vector<int64_t>& counts, size_t rank) {
 
 // Inputs of an ffn's down projection that stay together: those of one scale.
 int64_t FfnUnit(const v1::Model& model, v1::DataType weight_dtype) {
-  if (KeepsInt4(model)) return Int4GroupInputs(model.quantization().group_size());
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
-  return weights == v1::DATA_TYPE_INT8 ? kInt8GroupInputs : 1;
+  const bool int8 = weights == v1::DATA_TYPE_INT8 && !KeepsInt4(model);
+  return int8 ? kInt8GroupInputs : CodeUnitInputs(model);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "proto/activations.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
@@ -276,6 +277,14 @@ bool KeepsInt4(const v1::Model& model) {
 
 bool IsMixed(const v1::Quantization& quantization) {
   return quantization.code_bytes() > 0 || quantization.decoded_part() > 0;
+}
+
+int64_t CodeUnitInputs(const v1::Model& model) {
+  const v1::Quantization& quantization = model.quantization();
+  if (KeepsInt4(model)) return Int4GroupInputs(quantization.group_size());
+  // One scale of an output, or of all of them, is the same on every rank.
+  if (quantization.code_bytes() == 0 || quantization.block_columns() == 0) return 1;
+  return Int4GroupInputs(quantization.block_columns());
 }
 
 bool HasExperts(const v1::Model& model) { return MaxExperts(model) > 0; }

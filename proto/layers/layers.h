@@ -70,8 +70,12 @@ bool SameLayers(const v1::Model& a, const v1::Model& b);
 
 // Whether workers compute with the layers' matrices as the int4 codes that the checkpoint has.
 bool KeepsInt4(const v1::Model& model);
-// Whether they are of several types: code_bytes and decoded_part say what an element takes.
+// Whether they are of several types, or codes of a byte (FP8): code_bytes and decoded_part say what
+// an element takes.
 bool IsMixed(const v1::Quantization& quantization);
+// Inputs of an ffn's down projection that stay together on a rank, those of one scale of the codes
+// that workers keep; 1: any may be cut off, or no codes are kept.
+int64_t CodeUnitInputs(const v1::Model& model);
 
 // Any kind with routed experts; the most of one layer, and the most that a token uses in one.
 bool HasExperts(const v1::Model& model);

@@ -139,7 +139,7 @@ class ReadTensorsCheck {
   const std::set<std::string>& read() const { return read_; }
   const QuantisedMatrices& quantised() const { return quantised_; }
   // In the layer that takes most bytes: what an element takes as a code, and the part of elements
-  // that are not kept so. Nothing where all are kept as int4.
+  // that are not kept so. Nothing where all are kept as int4, or none is kept.
   void NoteMixed(v1::Quantization* quantization) const {
     const auto most = std::max_element(layers_.begin(), layers_.end(), [](auto& a, auto& b) {
       return a.second.bytes() < b.second.bytes();
@@ -147,6 +147,10 @@ class ReadTensorsCheck {
     if (most == layers_.end()) return;
     const LayerElements& layer = most->second;
     if (layer.decoded == 0 && layer.all_int4) return;
+    if (quantization->decoded() && layer.code_bytes == 0) {
+      quantization->clear_code_bytes();
+      return;
+    }
     quantization->set_code_bytes(layer.code_bytes / layer.elements);
     quantization->set_decoded_part(layer.decoded / layer.elements);
   }
@@ -164,8 +168,9 @@ class ReadTensorsCheck {
     if (tensor.layer < 0 || small || !IsMatrix(tensor.role)) return;
     const bool kept = tensor.role != TensorRole::kLatentHeads &&
                       matrices.size() == tensor.parts.size() &&
-                      std::all_of(matrices.begin(), matrices.end(),
-                                  [](const StoredMatrix& matrix) { return matrix.keeps_codes; });
+                      std::all_of(matrices.begin(), matrices.end(), [&](const auto& matrix) {
+                        return matrix.keeps_codes && matrix.as == matrices[0].as;
+                      });
     LayerElements& layer = layers_[tensor.layer];
     for (size_t i = 0; i < tensor.parts.size(); ++i) {
       const TensorPart& part = tensor.parts[i];
@@ -349,7 +354,9 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   if (!status.ok()) return status;
   checked.quantised = check.quantised();
   const bool is_gguf = HasGgufName(folder->string());  // its header said so already
-  if (KeepsInt4(checked.model) && !is_gguf) check.NoteMixed(checked.model.mutable_quantization());
+  if (checked.model.has_quantization() && !is_gguf) {
+    check.NoteMixed(checked.model.mutable_quantization());
+  }
   for (const std::string& name : check.read()) tensors->erase(name);
   std::string unread = NameUnread(*folder, *tensors);
   if (!unread.empty()) checked.warnings.push_back(std::move(unread));

@@ -32,8 +32,8 @@ struct CheckedModel {
 
 // ReadModelFolder, and its weight files where they are all there (a plan needs config.json alone).
 // tied_embeddings becomes false, with a warning, where the head in the files is another matrix than
-// the embedding, as in transformers. Where a checkpoint of int4 codes holds some matrices otherwise,
-// quantization says how many. Another warning names tensors that nobody reads.
+// the embedding, as in transformers. Where a checkpoint of int4 codes holds some matrices
+// otherwise, quantization says how many. Another warning names tensors that are not read.
 // InvalidArgument for a damaged header, and for a tensor that workers read and whose type they do
 // not, or whose shape is another than config.json asks for; NotFound for one that is not there.
 // Names file and tensor.

@@ -59,8 +59,8 @@ int64_t PackedBytes(Weights weights, int64_t in, int64_t out, int64_t group = kI
 // One of a layer's matrices, of which a part may be decoded; `group`: inputs that share a scale.
 // Groups that are cut have more scales.
 int64_t MatrixBytes(const ModelShape& model, int64_t in, int64_t out, int64_t group) {
-  if (model.int4_group_inputs == 0) return PackedBytes(WeightsOf(model), in, out);
-  const double of_codes = model.code_bytes / Int4ElementBytes(model.int4_group_inputs) *
+  if (model.code_group_inputs == 0) return PackedBytes(WeightsOf(model), in, out);
+  const double of_codes = model.code_bytes / Int4ElementBytes(model.code_group_inputs) *
                           static_cast<double>(PackedBytes(Weights::kInt4, in, out, group));
   const auto decoded = static_cast<double>(PackedBytes(WeightsOf(model), in, out));
   return static_cast<int64_t>(of_codes + model.decoded_part * decoded);
@@ -173,7 +173,7 @@ int64_t LogitBytes(const ModelShape& model, const StageSpec& stage, const RankSh
 
 // Matrices and norms of latent attention. Those of each head are elements whatever the files have.
 int64_t LatentBytes(const ModelShape& model, const LayerShape& shape, const LayerPart& part) {
-  const int64_t heads = part.query_heads, group = model.int4_group_inputs;
+  const int64_t heads = part.query_heads, group = model.code_group_inputs;
   const auto of_head = [&](int64_t in, int64_t out) {
     return PackedBytes(WeightsOf(model), in, out);
   };
@@ -189,7 +189,7 @@ int64_t LatentBytes(const ModelShape& model, const LayerShape& shape, const Laye
 // Matrices, norms and biases of one layer.
 int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
   const auto packed = [&model](int64_t in, int64_t out) {
-    return MatrixBytes(model, in, out, model.int4_group_inputs);
+    return MatrixBytes(model, in, out, model.code_group_inputs);
   };
   const LayerShape& shape = model.layer(layer);
   const LayerPart& part = share.part(model, layer);
@@ -201,7 +201,7 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
                       part.key_groups * shape.group_columns;
   // Heads of ranks may begin within a group of inputs, which is cut there.
   const int64_t unit = std::max(d, shape.group_values);
-  const int64_t output = MatrixBytes(model, q, hidden, std::gcd(model.int4_group_inputs, unit));
+  const int64_t output = MatrixBytes(model, q, hidden, std::gcd(model.code_group_inputs, unit));
   const int64_t norms = shape.further_row_floats > 0 ? 10 * hidden : 6 * hidden;
   const int64_t vectors =
       norms + 2 * d + qkv * (1 + shape.conv_taps) + 2 * gates + up * part.ffn_columns;

@@ -15,12 +15,6 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Columns of an ffn that stay together: the inputs of one scale, where weights are int8 or int4.
-int64_t FfnUnit(const ModelShape& model) {
-  if (model.int4_group_inputs > 0) return model.int4_group_inputs;
-  return model.weight_bytes_per_element < 2 ? kInt8GroupInputs : 1;
-}
-
 absl::Status CheckShape(const v1::Model& model) {
   const auto fail = [&](const char* field, const char* reason) {
     return absl::InvalidArgumentError(
@@ -68,7 +62,7 @@ LayerPart FullestPart(const ModelShape& model, const LayerShape& layer, int widt
     part.kv_heads = 1;
     part.query_heads = CeilDiv(group, width / layer.kv_heads);
   }
-  const int64_t unit = FfnUnit(model);
+  const int64_t unit = model.ffn_unit;
   part.ffn_columns =
       std::min(layer.ffn_width, CeilDiv(CeilDiv(layer.ffn_width, unit), width) * unit);
   part.experts = CeilDiv(layer.experts, width);
@@ -117,14 +111,15 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   const v1::DataType weights =
       weight_dtype == v1::DATA_TYPE_UNSPECIFIED ? model.dtype() : weight_dtype;
   shape.weight_bytes_per_element = BytesPerElement(weights);
-  if (KeepsInt4(model)) {
-    shape.int4_group_inputs = Int4GroupInputs(model.quantization().group_size());
-    shape.code_bytes = Int4ElementBytes(shape.int4_group_inputs);
+  if (KeepsInt4(model) || IsMixed(model.quantization())) {
+    shape.code_group_inputs = Int4GroupInputs(model.quantization().group_size());
+    shape.code_bytes = Int4ElementBytes(shape.code_group_inputs);
     if (IsMixed(model.quantization())) {
       shape.code_bytes = model.quantization().code_bytes();
       shape.decoded_part = model.quantization().decoded_part();
     }
   }
+  shape.ffn_unit = weights == v1::DATA_TYPE_INT8 ? kInt8GroupInputs : CodeUnitInputs(model);
   shape.activation_bytes_per_element = kActivationElementBytes;
   shape.wire_bytes_per_element = std::max(2.0, shape.weight_bytes_per_element);
   shape.kv_bytes_per_element = kv_dtype == v1::DATA_TYPE_UNSPECIFIED
@@ -154,7 +149,7 @@ std::vector<RankShare> SharesBy(const ModelShape& model, std::span<const double>
   std::vector<RankShare> shares(fractions.size(), FullestShare(model, width));
   for (size_t k = 0; k < model.kinds.size(); ++k) {
     const LayerShape& layer = model.kinds[k];
-    const int64_t unit = FfnUnit(model);
+    const int64_t unit = model.ffn_unit;
     const std::vector<int64_t> heads = Apportion(layer.kv_heads, fractions);
     const bool latent = layer.query_dim > 0;
     const std::vector<int64_t> readers = Apportion(latent ? layer.heads : 0, fractions);
@@ -186,7 +181,7 @@ int MaxWidth(const ModelShape& model) {
   for (const LayerShape& layer : model.kinds) {
     width = std::min(width, layer.key_groups > 0 ? layer.key_groups : layer.heads);
     if (layer.experts > 0) width = std::min(width, layer.experts);
-    if (layer.ffn_width > 0) width = std::min(width, CeilDiv(layer.ffn_width, FfnUnit(model)));
+    if (layer.ffn_width > 0) width = std::min(width, CeilDiv(layer.ffn_width, model.ffn_unit));
   }
   return static_cast<int>(width);
 }
@@ -197,7 +192,7 @@ double LayerParameters(const ModelShape& model, const RankShare& share, int laye
 }
 
 double MatrixElementBytes(const ModelShape& model) {
-  if (model.int4_group_inputs == 0) return model.weight_bytes_per_element;
+  if (model.code_group_inputs == 0) return model.weight_bytes_per_element;
   return model.code_bytes + model.decoded_part * model.weight_bytes_per_element;
 }
 

@@ -37,8 +37,10 @@ struct ModelShape {
   int64_t per_layer_parameters = 0;
   bool tied_embeddings = false;
   int64_t max_positions = 0;            // tokens, 0: no limit
-  double weight_bytes_per_element = 2;  // B, int4 matrices aside
-  int64_t int4_group_inputs = 0;        // of the layers' matrices; 0: they are not int4
+  double weight_bytes_per_element = 2;  // B, matrices kept as codes aside
+  // Inputs that share a scale of the layers' matrices; 0: none of them are kept as codes.
+  int64_t code_group_inputs = 0;
+  int64_t ffn_unit = 1;  // columns of an ffn that stay together: the inputs of one scale
   // Of these matrices, an element: bytes of codes with scales; and the part that is held as B.
   double code_bytes = 0;
   double decoded_part = 0;

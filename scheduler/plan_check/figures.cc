@@ -145,11 +145,12 @@ absl::Status CheckLoad(const std::string& where, const v1::DeploymentPlan& plan,
 // Of a layer's matrices: int4 has half a byte and a word for each group. Some may be of other
 // types.
 double MatrixElementBytes(const v1::DeploymentPlan& plan) {
-  if (!KeepsInt4(plan.model())) return WeightElementBytes(plan);
   const v1::Quantization& quantization = plan.model().quantization();
-  const int64_t group = Int4GroupInputs(quantization.group_size());
-  if (!IsMixed(quantization)) return Int4ElementBytes(group);
-  return quantization.code_bytes() + quantization.decoded_part() * WeightElementBytes(plan);
+  if (IsMixed(quantization)) {
+    return quantization.code_bytes() + quantization.decoded_part() * WeightElementBytes(plan);
+  }
+  if (!KeepsInt4(plan.model())) return WeightElementBytes(plan);
+  return Int4ElementBytes(Int4GroupInputs(quantization.group_size()));
 }
 
 }  // namespace

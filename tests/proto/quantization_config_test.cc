@@ -89,6 +89,9 @@ TEST_CASE("quantization_config: whether the codes of a method are kept") {
   CHECK(fp8.decoded());
   CHECK(fp8.block_rows() == 64);
   CHECK(fp8.block_columns() == 32);
+  CHECK(fp8.code_bytes() == 1.125);
+  CHECK(read(R"("quant_method": "fp8", "weight_block_size": [16, 24])").code_bytes() == 0);
+  CHECK(read(R"("quant_algo": "FP8")").code_bytes() == 1.03125);
   CHECK(read(R"("quant_method": "fp8")").block_rows() == 128);
   CHECK(read(R"("quant_method": "fp8", "weight_block_size": null)").block_rows() == 0);
   const v1::Quantization round = read(R"("quant_method": "auto-round", "bits": 4,
@@ -108,6 +111,9 @@ TEST_CASE("quantization_config: whether the codes of a method are kept") {
   CHECK_FALSE(mixed.decoded());
   CHECK(mixed.group_size() == 128);
   CHECK(groups(R"("num_bits": 8)", R"("num_bits": 8, "type": "float")").decoded());
+  CHECK(groups(R"("num_bits": 8)", R"("num_bits": 8, "type": "float")").code_bytes() == 0);
+  const std::string float8 = R"("num_bits": 8, "type": "float", "strategy": "channel")";
+  CHECK(groups(float8, float8).code_bytes() == 1.03125);
   CHECK_FALSE(groups(R"("num_bits": 8)", R"("num_bits": 4, "strategy": "channel")").decoded());
   CHECK(groups(R"("num_bits": 8)", R"("num_bits": 4, "group_size": 32, "actorder": "group")")
             .decoded());

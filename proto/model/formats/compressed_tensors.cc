@@ -71,9 +71,11 @@ absl::StatusOr<StoredMatrix> FindPacked(const TensorDirectory& tensors,
   return matrix;
 }
 
-// What is known of the groups of one config: whether any is kept as codes, and the widest of those.
+// What is known of the groups of one config: whether any is kept as int4, and the widest of those;
+// whether all are FP8.
 struct Groups {
   bool keeps_codes = false;
+  bool all_float = true;
   int64_t widest = 0;  // inputs that share a scale; 0: all, in every group
   void Keep(int64_t group) {
     keeps_codes = true;
@@ -124,6 +126,7 @@ void ReadWeights(JsonReader& weights, Groups* groups, v1::Quantization* quantiza
                        (weights.StringOr("actorder", "") == "group" ||
                         weights.StringOr("actorder", "") == "dynamic");
   const bool fits = group < 1 || group % kGroupUnit == 0;
+  groups->all_float = groups->all_float && is_float;
   if (!is_float && bits <= kMaxKeptBits && !ordered && fits) groups->Keep(group < 1 ? 0 : group);
 }
 
@@ -181,6 +184,7 @@ void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization) {
   for (const auto& [name, group] : reader.At("config_groups").items()) {
     ReadGroup(reader, name, group, &groups, quantization);
   }
+  if (groups.all_float) PlanFp8(quantization);
   quantization->set_decoded(!groups.keeps_codes);
   quantization->set_group_size(static_cast<int32_t>(groups.widest));
 }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "proto/activations.h"
 #include "proto/model/formats/format.h"
 #include "proto/model/formats/methods.h"
 #include "third_party/absl/str_cat.h"
@@ -21,6 +22,15 @@ constexpr std::string_view kZeros[] = {"I8"};
 constexpr int64_t kMaxBlock = int64_t{1} << 20;
 constexpr int64_t kMinKeptGroup = 32;
 constexpr int64_t kBlock = 128;  // where quantization_config names none
+
+// Whether kernels have groups of so many inputs.
+bool KeepsFp8(int64_t scaled_columns) { return scaled_columns % kMinKeptGroup == 0; }
+
+// Bytes of a weight with its part of the scale, an f32 for at most 128 inputs as workers hold it; 0
+// columns: all of an output's inputs share one.
+double HeldFp8Bytes(int64_t scaled_columns) {
+  return 1 + 4.0 / static_cast<double>(Int4GroupInputs(scaled_columns));
+}
 
 bool HoldsEightBits(const TensorDirectory& tensors, const std::string& name) {
   const auto codes = tensors.FindTensor(name + ".weight");
@@ -86,8 +96,9 @@ absl::StatusOr<StoredMatrix> FindEightBits(const TensorDirectory& tensors,
                                               : StrCat(" of ", quantization.block_rows(), " x ",
                                                        quantization.block_columns(), " weights")));
   }
+  const bool is_float = found->dtype == kCodes[0];
   const std::string zeros = name + ".weight_zero_point";
-  if (found->dtype == "I8" && tensors.FindTensor(zeros).has_value()) {
+  if (!is_float && tensors.FindTensor(zeros).has_value()) {
     found =
         ExpectTensor(tensors, zeros, scales->shape, kZeros, "; zeros of int8 weights must be I8");
     if (!found.ok()) return found.status();
@@ -96,8 +107,9 @@ absl::StatusOr<StoredMatrix> FindEightBits(const TensorDirectory& tensors,
     matrix.further.push_back(zeros);
   }
   // As FP8 in groups that kernels have; int8 may have the code -128, which they do not.
-  matrix.keeps_codes = found->dtype == kCodes[0] && (matrix.scaled_columns >= matrix.columns ||
-                                                     matrix.scaled_columns % kMinKeptGroup == 0);
+  const bool cut = matrix.scaled_columns < matrix.columns;
+  matrix.keeps_codes = is_float && (!cut || KeepsFp8(matrix.scaled_columns));
+  if (matrix.keeps_codes) matrix.held_bytes = HeldFp8Bytes(cut ? matrix.scaled_columns : 0);
   // Activations keep their type.
   for (const char* other : {".input_scale", ".activation_scale", ".input_zero_point"}) {
     matrix.further.push_back(name + other);
@@ -118,9 +130,14 @@ void SetBlock(JsonReader& reader, const char* key, v1::Quantization* quantizatio
 
 }  // namespace
 
+void PlanFp8(v1::Quantization* quantization) {
+  quantization->set_decoded(true);  // none is int4
+  const int64_t columns = quantization->block_columns();
+  if (columns == 0 || KeepsFp8(columns)) quantization->set_code_bytes(HeldFp8Bytes(columns));
+}
+
 void ReadFp8(JsonReader& reader, v1::Quantization* quantization) {
   quantization->set_format(v1::WEIGHT_FORMAT_FP8);
-  quantization->set_decoded(true);
   for (const auto& [key, known] : {std::pair("fmt", "e4m3"), std::pair("expert_dtype", "fp8")}) {
     const std::string value = reader.StringOr(key, known);
     if (value == known) continue;
@@ -133,11 +150,11 @@ void ReadFp8(JsonReader& reader, v1::Quantization* quantization) {
     quantization->set_block_rows(kBlock);
     quantization->set_block_columns(kBlock);
   }
+  PlanFp8(quantization);
 }
 
 void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization) {
   quantization->set_format(v1::WEIGHT_FORMAT_FP8);
-  quantization->set_decoded(true);
   const std::string algorithm = reader.StringOr("quant_algo", "");
   if (algorithm == "FP8_PB_WO") {
     quantization->set_block_rows(kBlock);
@@ -147,6 +164,7 @@ void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization) {
                 StrCat("'", algorithm.substr(0, 60), "' is not supported; known are FP8, ",
                        "FP8_PER_CHANNEL_PER_TOKEN and FP8_PB_WO", kOtherCheckpoint));
   }
+  PlanFp8(quantization);
 }
 
 extern const MatrixFormat kEightBitsFormat = {.holds = HoldsEightBits, .find = FindEightBits};

@@ -16,4 +16,8 @@ void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization);
 void ReadBitsAndBytes(JsonReader& reader, v1::Quantization* quantization);
 void ReadMxfp4(JsonReader& reader, v1::Quantization* quantization);
 
+// For a checkpoint of FP8, until its tensors say which matrices are: all of the layers' are planned
+// as codes, where blocks allow that.
+void PlanFp8(v1::Quantization* quantization);
+
 }  // namespace tessera
