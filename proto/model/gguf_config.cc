@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "proto/model/families/families.h"
+#include "proto/model/gguf_keys.h"
+#include "proto/model/gguf_mixers.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
@@ -37,44 +39,40 @@ constexpr std::array<std::string_view, 14> kEnds = {
 class ConfigWriter {
  public:
   ConfigWriter(const GgufHeader& header, const GgufRopeFactors& factors, std::string_view file)
-      : header_(header), factors_(factors), file_(file) {}
+      : header_(header), factors_(factors), keys_(header, file, &config_) {}
 
   absl::StatusOr<json> Write() {
     const std::string* name = header_.Find<std::string>("general.architecture");
     if (name == nullptr) {
-      Fail("general.architecture", "is missing");
-      return status_;
+      keys_.Fail("general.architecture", "is missing");
+      return keys_.status();
     }
-    prefix_ = StrCat(*name, ".");
-    const int64_t* experts = Find<int64_t>("expert_count");
+    keys_.SetArchitecture(*name);
+    const int64_t* experts = keys_.Find<int64_t>("expert_count");
     const Family* family = FindGgufFamily(*name, experts != nullptr && *experts > 0);
     if (family == nullptr) {
       RefuseArchitecture(*name, experts);
-      return status_;
+      return keys_.status();
+    }
+    if (const Family* other = family->gguf.other_gating; other != nullptr && GatesAs(*other)) {
+      family = other;
     }
     config_["architectures"] = {std::string(family->architecture)};
     WriteSizes(family->gguf);
     WriteExperts(family->gguf, experts);
-    WriteAttention(family->gguf.scaled_by_head);
-    WriteRope(*family);
+    WriteMixers(*family);
     WriteIds();
     WriteFacts(family->gguf);
-    RefuseOthers();
-    if (!status_.ok()) return status_;
+    keys_.RefuseOthers(kHarmless);
+    if (!keys_.ok()) return keys_.status();
     return std::move(config_);
   }
 
  private:
-  void Fail(std::string_view key, std::string_view reason) {
-    if (!status_.ok()) return;
-    status_ = absl::InvalidArgumentError(
-        StrCat(file_, ": key '", key.substr(0, kMaxShown), "' ", reason));
-  }
-
   void RefuseArchitecture(std::string_view name, const int64_t* experts) {
     if (experts != nullptr && FindGgufFamily(name, *experts <= 0) != nullptr) {
-      return Fail(StrCat(prefix_, "expert_count"),
-                  StrCat("is ", *experts, ": not supported of this architecture"));
+      return keys_.Fail(keys_.Whole("expert_count"),
+                        StrCat("is ", *experts, ": not supported of this architecture"));
     }
     std::set<std::string> names;
     for (const Family* one : Families()) names.emplace(one->gguf.architecture);
@@ -82,107 +80,69 @@ class ConfigWriter {
     for (const std::string& one : names) {
       if (!one.empty()) known = StrCat(known, known.empty() ? "" : ", ", one);
     }
-    Fail("general.architecture", StrCat("is '", name.substr(0, kMaxShown),
-                                        "', which is not supported as GGUF; known are ", known));
+    keys_.Fail("general.architecture",
+               StrCat("is '", name.substr(0, kMaxShown),
+                      "', which is not supported as GGUF; known are ", known));
   }
 
   // What no key says.
   void WriteFacts(const GgufFacts& facts) {
-    if (!status_.ok()) return;
+    if (!keys_.ok()) return;
     constexpr bool kMergeObjects = true;
     config_.update(json::parse(facts.config), kMergeObjects);
     if (facts.layers == layers_) {
       config_.update(json::parse(facts.config_of_layers), kMergeObjects);
+    }
+    if (facts.experts > 0 && config_.value("num_experts", int64_t{0}) == facts.experts) {
+      config_.update(json::parse(facts.config_of_experts), kMergeObjects);
     }
     for (const GgufFacts::Flag& flag : facts.flags) {
       if (!flag.key.empty()) config_[std::string(flag.key)] = FirstLayerHas(flag.tensor);
     }
   }
 
+  // Old files do not say how experts are chosen; a sigmoid is corrected by a bias.
+  bool GatesAs(const Family& family) {
+    const int64_t* gating = keys_.Find<int64_t>("expert_gating_func");
+    if (gating != nullptr && *gating != 0) return *gating == family.gguf.gating;
+    return std::any_of(
+        header_.tensors.begin(), header_.tensors.end(),
+        [](const GgufTensor& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); });
+  }
+
   bool FirstLayerHas(std::string_view tensor) const {
     return header_.FindTensor(StrCat("blk.0.", tensor)) != nullptr;
-  }
-
-  // The key's value, noted as understood; null where it is not there.
-  template <typename T>
-  const T* Find(std::string_view key) {
-    const std::string whole = StrCat(prefix_, key);
-    read_.insert(whole);
-    const T* value = header_.Find<T>(whole);
-    if (value == nullptr && header_.keys.contains(whole))
-      Fail(whole, "has a value of another type");
-    return value;
-  }
-  // One number for all layers, also where the file has a list of equal ones.
-  const int64_t* FindSame(std::string_view key) {
-    const std::string whole = StrCat(prefix_, key);
-    const auto* list = header_.Find<std::vector<int64_t>>(whole);
-    if (list == nullptr) return Find<int64_t>(key);
-    read_.insert(whole);
-    if (list->empty()) return nullptr;
-    if (std::any_of(list->begin(), list->end(), [&](int64_t n) { return n != list->front(); })) {
-      Fail(whole, "differs between layers: not supported");
-    }
-    return &list->front();
-  }
-  const double* FindReal(std::string_view key) {
-    const double* value = Find<double>(key);
-    if (value != nullptr && !std::isfinite(*value)) Fail(StrCat(prefix_, key), "is not finite");
-    return value;
-  }
-
-  void CopyInteger(std::string_view key, const char* name, bool required = false) {
-    const int64_t* value = FindSame(key);
-    if (value != nullptr) {
-      config_[name] = *value;
-    } else if (required) {
-      Fail(StrCat(prefix_, key), "is missing");
-    }
-  }
-  void CopyReal(std::string_view key, std::string_view name) {
-    if (const double* value = FindReal(key)) config_[std::string(name)] = *value;
-  }
-  // A key that is read only to be refused where it says something.
-  void Refuse(std::string_view key, double neutral) {
-    const std::string whole = StrCat(prefix_, key);
-    read_.insert(whole);
-    const auto* integer = header_.Find<int64_t>(whole);
-    const auto* real = header_.Find<double>(whole);
-    const double value = integer != nullptr ? static_cast<double>(*integer)
-                         : real != nullptr  ? *real
-                                            : neutral;
-    if (value != neutral) Fail(whole, StrCat("is ", value, ": not supported"));
   }
 
   void WriteSizes(const GgufFacts& facts) {
     const GgufTensor* table = header_.FindTensor("token_embd.weight");
     if (table == nullptr || table->shape.size() != 2) {
-      return Fail("general.architecture",
-                  "names a language model, but there is no tensor "
-                  "'token_embd.weight' of two dimensions");
+      return keys_.Fail("general.architecture",
+                        "names a language model, but there is no tensor "
+                        "'token_embd.weight' of two dimensions");
     }
-    CopyInteger("block_count", "num_hidden_layers", true);
-    CopyInteger("context_length", "max_position_embeddings", true);
-    CopyInteger("embedding_length", "hidden_size", true);
-    CopyInteger("feed_forward_length", "intermediate_size");
-    if (!status_.ok()) return;
+    keys_.CopyInteger("block_count", "num_hidden_layers", true);
+    keys_.CopyInteger("context_length", "max_position_embeddings", true);
+    keys_.CopyInteger("embedding_length", "hidden_size", true);
+    if (!facts.heads_by_kind) keys_.CopyInteger("feed_forward_length", "intermediate_size");
+    if (!keys_.ok()) return;
     layers_ = config_["num_hidden_layers"].get<int64_t>();
     if (layers_ < 1 || layers_ > kMaxLayersLooked) {
-      return Fail(StrCat(prefix_, "block_count"), StrCat("is ", layers_));
+      return keys_.Fail(keys_.Whole("block_count"), StrCat("is ", layers_));
     }
     // Layers that predict further tokens are counted, and left out here.
-    if (const int64_t* further = Find<int64_t>("nextn_predict_layers")) {
+    if (const int64_t* further = keys_.Find<int64_t>("nextn_predict_layers")) {
       if (*further < 0 || *further >= layers_) {
-        return Fail(StrCat(prefix_, "nextn_predict_layers"), StrCat("is ", *further));
+        return keys_.Fail(keys_.Whole("nextn_predict_layers"), StrCat("is ", *further));
       }
       layers_ -= *further;
       config_["num_hidden_layers"] = layers_;
     }
     config_["vocab_size"] = table->shape[0];
     config_["tie_word_embeddings"] = header_.FindTensor("output.weight") == nullptr;
-    CopyReal("attention.layer_norm_rms_epsilon", "rms_norm_eps");
-    CopyReal("attention.layer_norm_epsilon", facts.layer_norm_key);
-    if (const int64_t* parallel = Find<int64_t>("use_parallel_residual")) {
+    keys_.CopyReal("attention.layer_norm_rms_epsilon", "rms_norm_eps");
+    keys_.CopyReal("attention.layer_norm_epsilon", facts.layer_norm_key);
+    if (const int64_t* parallel = keys_.Find<int64_t>("use_parallel_residual")) {
       config_["use_parallel_residual"] = *parallel != 0;
     }
   }
@@ -191,14 +151,14 @@ class ConfigWriter {
   void CopyKeys(const GgufFacts& facts) {
     for (const GgufFacts::Key& key : facts.keys) {
       if (key.gguf.empty()) continue;
-      const std::string whole = StrCat(prefix_, key.gguf), name(key.config);
-      read_.insert(whole);
+      const std::string whole = keys_.Whole(key.gguf), name(key.config);
+      keys_.MarkRead(whole);
       if (name.empty()) continue;
       if (const auto* real = header_.Find<double>(whole)) config_[name] = *real;
       const auto* integer = header_.Find<int64_t>(whole);
       if (integer == nullptr) {
         if (header_.keys.contains(whole) && !config_.contains(name)) {
-          Fail(whole, "is no number: not supported");
+          keys_.Fail(whole, "is no number: not supported");
         }
         continue;
       }
@@ -208,9 +168,9 @@ class ConfigWriter {
   }
 
   void WriteExperts(const GgufFacts& facts, const int64_t* count) {
-    if (!status_.ok()) return;
-    const int64_t* used = Find<int64_t>("expert_used_count");
-    const int64_t* width = Find<int64_t>("expert_feed_forward_length");
+    if (!keys_.ok()) return;
+    const int64_t* used = keys_.Find<int64_t>("expert_used_count");
+    const int64_t* width = keys_.Find<int64_t>("expert_feed_forward_length");
     CopyKeys(facts);
     for (const auto& [key, neutral] :
          {std::pair("expert_shared_count", 0), std::pair("expert_shared_feed_forward_length", 0),
@@ -221,61 +181,81 @@ class ConfigWriter {
       const bool known =
           std::any_of(facts.keys.begin(), facts.keys.end(),
                       [key = std::string_view(key)](auto& one) { return one.gguf == key; });
-      if (!known) Refuse(key, neutral);
+      if (!known) keys_.Refuse(key, neutral);
     }
-    Refuse("expert_gating_func", static_cast<double>(facts.gating));
+    keys_.Refuse("expert_gating_func", static_cast<double>(facts.gating));
     if (count == nullptr || *count <= 0) return;
-    if (used == nullptr) return Fail(StrCat(prefix_, "expert_used_count"), "is missing");
+    if (used == nullptr) return keys_.Fail(keys_.Whole("expert_used_count"), "is missing");
     config_["num_experts"] = *count;
     config_["num_experts_per_tok"] = *used;
-    if (width != nullptr) config_["moe_intermediate_size"] = *width;
+    if (width == nullptr) return;
+    if (facts.dense_width.empty()) {
+      config_["moe_intermediate_size"] = *width;
+    } else {
+      config_[std::string(facts.dense_width)] = config_["intermediate_size"];
+      config_["intermediate_size"] = *width;
+    }
+  }
+
+  // Attention, or what is in its place, and rotations.
+  void WriteMixers(const Family& family) {
+    if (family.gguf.heads_by_kind) return WriteGgufKinds(keys_, layers_, factors_.all);
+    if (family.gguf.latent) {
+      WriteGgufLatent(keys_);
+      if (keys_.ok()) head_dim_ = config_["qk_rope_head_dim"].get<int64_t>();
+    } else {
+      WriteAttention(family.gguf.scaled_by_head);
+    }
+    if (family.gguf.delta) WriteGgufDelta(keys_, layers_);
+    WriteRope(family);
   }
 
   void WriteAttention(bool scaled_by_head) {
-    if (!status_.ok()) return;
-    CopyInteger("attention.head_count", "num_attention_heads", true);
-    if (!status_.ok()) return;
+    if (!keys_.ok()) return;
+    keys_.CopyInteger("attention.head_count", "num_attention_heads", true);
+    if (!keys_.ok()) return;
     const auto heads = config_["num_attention_heads"].get<int64_t>();
     config_["num_key_value_heads"] = heads;
-    CopyInteger("attention.head_count_kv", "num_key_value_heads");
-    const int64_t* keys = Find<int64_t>("attention.key_length");
-    const int64_t* values = Find<int64_t>("attention.value_length");
+    keys_.CopyInteger("attention.head_count_kv", "num_key_value_heads");
+    const int64_t* keys = keys_.Find<int64_t>("attention.key_length");
+    const int64_t* values = keys_.Find<int64_t>("attention.value_length");
     const auto hidden = config_["hidden_size"].get<int64_t>();
     head_dim_ = keys != nullptr ? *keys : (heads > 0 && hidden % heads == 0 ? hidden / heads : 0);
-    if (head_dim_ < 1) return Fail(StrCat(prefix_, "attention.key_length"), "is missing");
+    if (head_dim_ < 1) return keys_.Fail(keys_.Whole("attention.key_length"), "is missing");
     if (values != nullptr && *values != head_dim_) {
-      return Fail(StrCat(prefix_, "attention.value_length"),
-                  StrCat("is ", *values, ", attention.key_length ", head_dim_, ": not supported"));
+      return keys_.Fail(
+          keys_.Whole("attention.value_length"),
+          StrCat("is ", *values, ", attention.key_length ", head_dim_, ": not supported"));
     }
     config_["head_dim"] = head_dim_;
     if (scaled_by_head) config_["query_pre_attn_scalar"] = head_dim_;
-    CopyInteger("attention.sliding_window", "sliding_window");
-    Refuse("attention.clamp_kqv", 0);
-    Refuse("attention.max_alibi_bias", 0);
+    keys_.CopyInteger("attention.sliding_window", "sliding_window");
+    keys_.Refuse("attention.clamp_kqv", 0);
+    keys_.Refuse("attention.max_alibi_bias", 0);
     config_["attention_bias"] = FirstLayerHas("attn_q.bias") || FirstLayerHas("attn_qkv.bias");
     config_["mlp_bias"] = FirstLayerHas("ffn_up.bias");
   }
 
   void WriteRope(const Family& family) {
-    if (!status_.ok()) return;
-    CopyReal("rope.freq_base", "rope_theta");
-    const int64_t* dimensions = Find<int64_t>("rope.dimension_count");
+    if (!keys_.ok()) return;
+    keys_.CopyReal("rope.freq_base", "rope_theta");
+    const int64_t* dimensions = keys_.Find<int64_t>("rope.dimension_count");
     const int64_t rotated = dimensions == nullptr ? head_dim_ : *dimensions;
     if (rotated != head_dim_ || family.partial_rotary > 0) {
       config_["partial_rotary_factor"] =
           static_cast<double>(rotated) / static_cast<double>(head_dim_);
     }
-    const std::string* type = Find<std::string>("rope.scaling.type");
-    const double* factor = FindReal("rope.scaling.factor");
-    const double* old_factor = FindReal("rope.scale_linear");
-    const double* attention = FindReal("rope.scaling.attn_factor");
-    const int64_t* original = Find<int64_t>("rope.scaling.original_context_length");
+    const std::string* type = keys_.Find<std::string>("rope.scaling.type");
+    const double* factor = keys_.FindReal("rope.scaling.factor");
+    const double* old_factor = keys_.FindReal("rope.scale_linear");
+    const double* attention = keys_.FindReal("rope.scaling.attn_factor");
+    const int64_t* original = keys_.Find<int64_t>("rope.scaling.original_context_length");
     json scaling = json::object();
     if (type != nullptr && *type != "none") {
       if (*type != "linear" && *type != "yarn" && *type != "longrope") {
-        return Fail(StrCat(prefix_, "rope.scaling.type"),
-                    StrCat("is '", type->substr(0, kMaxShown),
-                           "': not supported; known are none, linear, yarn and longrope"));
+        return keys_.Fail(keys_.Whole("rope.scaling.type"),
+                          StrCat("is '", type->substr(0, kMaxShown),
+                                 "': not supported; known are none, linear, yarn and longrope"));
       }
       scaling["rope_type"] = *type;
     }
@@ -287,11 +267,16 @@ class ConfigWriter {
     if (original != nullptr) scaling["original_max_position_embeddings"] = *original;
     for (const auto& [key, name] :
          {std::pair("yarn_beta_fast", "beta_fast"), std::pair("yarn_beta_slow", "beta_slow")}) {
-      if (const double* value = FindReal(StrCat("rope.scaling.", key))) scaling[name] = *value;
+      if (const double* value = keys_.FindReal(StrCat("rope.scaling.", key)))
+        scaling[name] = *value;
     }
-    Refuse("rope.scaling.yarn_log_multiplier", 0);
-    Refuse("rope.scaling.yarn_ext_factor", 1);
-    Refuse("rope.scaling.yarn_attn_factor", 1);
+    if (!family.gguf.latent) keys_.Refuse("rope.scaling.yarn_log_multiplier", 0);
+    if (const double* all = keys_.FindReal("rope.scaling.yarn_log_multiplier")) {
+      // A tenth of mscale_all_dim, to which mscale is equal.
+      scaling["mscale"] = scaling["mscale_all_dim"] = std::round(*all * 1e6) / 1e5;
+    }
+    keys_.Refuse("rope.scaling.yarn_ext_factor", 1);
+    keys_.Refuse("rope.scaling.yarn_attn_factor", 1);
     WriteFactors(attention, scaling);
     // The length that llama.cpp stretches to with it is the file's own.
     const bool lengthens =
@@ -323,7 +308,7 @@ class ConfigWriter {
   bool ShrinkContext(const json& scaling) {
     const double factor = scaling.value("factor", 1.0);
     if (factor < 1) {
-      Fail(StrCat(prefix_, "rope.scaling.factor"), "is below 1");
+      keys_.Fail(keys_.Whole("rope.scaling.factor"), "is below 1");
       return false;
     }
     constexpr int64_t kMaxContext = int64_t{1} << 40;
@@ -356,24 +341,12 @@ class ConfigWriter {
     if (!ends.empty()) config_["eos_token_id"] = std::move(ends);
   }
 
-  // A key of the architecture that nobody read may change results.
-  void RefuseOthers() {
-    for (const std::string_view key : kHarmless) read_.insert(StrCat(prefix_, key));
-    for (const auto& [key, unused] : header_.keys) {
-      if (!key.starts_with(prefix_) || read_.contains(key)) continue;
-      Fail(key, "is not understood, and may change what the model answers: not supported");
-    }
-  }
-
   const GgufHeader& header_;
   const GgufRopeFactors& factors_;
-  const std::string file_;
-  std::string prefix_;
-  std::set<std::string> read_;
   int64_t layers_ = 0;
   int64_t head_dim_ = 0;
   json config_ = json::object();
-  absl::Status status_;
+  GgufKeys keys_;
 };
 
 }  // namespace

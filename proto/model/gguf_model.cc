@@ -56,6 +56,11 @@ const KeptType* FindKeptType(std::string_view name) {
 
 bool IsPlain(std::string_view dtype) { return dtype == "F32" || dtype == "F16" || dtype == "BF16"; }
 
+// Pairs for 256 inputs are not cut to put heads of inputs in another order.
+bool KeepsOrdered(const RowOrder& inputs, Form form) {
+  return inputs.IsRange() || (form != Form::kPairsOf256 && form != Form::kPairsOf256Small);
+}
+
 struct Opened {
   GgufParts parts;
   const Family* family = nullptr;
@@ -148,11 +153,14 @@ MatrixCounts CountMatrices(const std::vector<SafetensorsEntry>& entries, const T
     MatrixCounts::Layer& layer = counts.layers[tensor.layer];
     layer.elements += elements;
     const KeptType* kept = kinds.empty() ? nullptr : FindKeptType(*kinds.begin());
-    const bool alike = kept != nullptr && std::all_of(kinds.begin(), kinds.end(), [&](auto name) {
-                         const KeptType* type = FindKeptType(name);
-                         return type != nullptr && type->form == kept->form;
-                       });
-    if (alike) {
+    const bool alike = kept != nullptr &&
+                       std::all_of(kinds.begin(), kinds.end(),
+                                   [&](auto name) {
+                                     const KeptType* type = FindKeptType(name);
+                                     return type != nullptr && type->form == kept->form;
+                                   }) &&
+                       KeepsOrdered(tensor.parts[0].inputs, kept->form);
+    if (alike && tensor.role != TensorRole::kLatentHeads) {
       layer.code_bytes += elements * kept->element_bytes;
     } else {
       layer.decoded += elements;
@@ -189,6 +197,23 @@ void SetTypes(const MatrixCounts& counts, v1::Model* model) {
   quantization.set_decoded_part(most->second.decoded / most->second.elements);
 }
 
+// One matrix an expert, or two, one below the other.
+void AddExperts(const GgufTensor& tensor, const GgufPlace& place,
+                std::vector<SafetensorsEntry>* entries) {
+  const int64_t halves = !place.second.empty() && tensor.shape[1] % 2 == 0 ? 2 : 1;
+  const int64_t count = halves * tensor.shape[0], bytes = (tensor.end - tensor.begin) / count;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string_view name = i % halves == 0 ? place.name : place.second;
+    const size_t mark = name.find(kGgufExpertMark);
+    entries->push_back({.name = StrCat(name.substr(0, mark), i / halves,
+                                       name.substr(mark + kGgufExpertMark.size())),
+                        .dtype = std::string(tensor.type->name),
+                        .shape = {tensor.shape[1] / halves, tensor.shape[2]},
+                        .begin = tensor.begin + i * bytes,
+                        .end = tensor.begin + (i + 1) * bytes});
+  }
+}
+
 // In the file of that number; all: of all files.
 std::vector<SafetensorsEntry> EntriesOf(const Opened& opened, std::optional<size_t> file) {
   std::vector<SafetensorsEntry> entries;
@@ -204,22 +229,15 @@ std::vector<SafetensorsEntry> EntriesOf(const Opened& opened, std::optional<size
     std::vector<int64_t>& shape = entry.shape;
     if (place.dimensions == 1 && shape.size() == 2 && shape[0] == 1) shape.erase(shape.begin());
     if (place.dimensions == 2 && shape.size() == 1) shape.insert(shape.begin(), 1);
+    if (place.dimensions == 2 && shape.size() == 3) shape = {shape[0] * shape[1], shape[2]};
+    if (place.dimensions == 3 && shape.size() == 2) shape.insert(shape.begin() + 1, 1);
     const bool split =
         place.of_experts && shape.size() == 3 && shape[0] >= 1 && shape[0] <= kMaxExperts;
     if (!split) {
       entries.push_back(std::move(entry));
       continue;
     }
-    shape.erase(shape.begin());
-    const int64_t experts = tensor.shape[0], bytes = (tensor.end - tensor.begin) / experts;
-    const std::string_view name = place.name;
-    const size_t mark = name.find(kGgufExpertMark);
-    for (int64_t i = 0; i < experts; ++i) {
-      entry.name = StrCat(name.substr(0, mark), i, name.substr(mark + kGgufExpertMark.size()));
-      entry.begin = tensor.begin + i * bytes;
-      entry.end = entry.begin + bytes;
-      entries.push_back(entry);
-    }
+    AddExperts(tensor, place, &entries);
   }
   return entries;
 }
@@ -232,6 +250,7 @@ absl::StatusOr<v1::Model> ReadGgufModel(const fs::path& path) {
   absl::StatusOr<v1::Model> model = ParseModelConfig(opened->config.dump(), path.string());
   if (!model.ok()) return model.status();
   for (v1::LayerKind& kind : *model->mutable_kinds()) {
+    if (!kind.has_attention()) continue;
     v1::Attention& attention = *kind.mutable_attention();
     if (opened->family->gguf.pairs_rows && attention.has_rope()) {
       attention.mutable_rope()->set_neighbour_pairs(true);

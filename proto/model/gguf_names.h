@@ -12,7 +12,8 @@
 namespace tessera {
 
 // How a family's tensors are named and stored in GGUF: norms as they multiply, q, k and v of one
-// matrix one below the other, matrices of experts apart.
+// matrix one below the other, matrices of experts apart, value heads of delta nets by turns, a
+// latent's keys and values apart.
 TensorNames NamesInGguf(const TensorNames& names);
 
 // A tensor of GGUF as a tensor of the family.
@@ -21,7 +22,10 @@ struct GgufPlace {
   // [experts, outputs, inputs], one tensor an expert in the family, whose number goes where the
   // name has kGgufExpertMark.
   bool of_experts = false;
-  size_t dimensions = 0;  // that the family's tensor has, where a size of 1 may differ; 0: the same
+  // The shape that the family's tensor has, where a size of 1 may differ, or the heads of a matrix
+  // are apart; 0: the same.
+  size_t dimensions = 0;
+  std::string second = {};  // the lower half of each expert's outputs; "": all are of the first
 };
 inline constexpr std::string_view kGgufExpertMark = "<expert>";
 

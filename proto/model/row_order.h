@@ -15,10 +15,15 @@ struct RowOrder {
   // file, and become halves (i, i + paired / 2).
   int64_t paired = 0;
   int64_t unpaired = 0;
+  // Heads are of groups: here group after group, in the file the first of all groups, then the
+  // second of all; 0: in the same order.
+  int64_t groups = 0;
+  int64_t of_group = 0;
 
   int64_t FileRow(int64_t row) const {
     if (head == 0) return first + row;
-    const int64_t index = row / head, half = paired / 2;
+    const int64_t here = row / head, half = paired / 2;
+    const int64_t index = groups == 0 ? here : here % of_group * groups + here / of_group;
     const int64_t within = row % head, of_pairs = within - unpaired;
     int64_t in_file = within;
     if (of_pairs >= 0 && of_pairs < half) {
@@ -29,7 +34,9 @@ struct RowOrder {
     return first + index * stride + in_file;
   }
   // The rows follow each other in the file as well.
-  bool IsRange() const { return head == 0 || (paired == 0 && stride == head); }
+  bool IsRange() const {
+    return head == 0 || (paired == 0 && stride == head && (groups <= 1 || of_group <= 1));
+  }
 };
 
 }  // namespace tessera

@@ -196,8 +196,13 @@ class Walk {
                    .paired = PairedRows(attention),
                    .unpaired = latent.plain_dim()};
     VisitMatrix(TensorRole::kQuery, {std::move(query)});
-    VisitMatrix(TensorRole::kLatentHeads,
-                {of_heads(names.up, latent.plain_dim() + latent.value_dim(), rank)});
+    if (names.up_keys.empty()) {
+      VisitMatrix(TensorRole::kLatentHeads,
+                  {of_heads(names.up, latent.plain_dim() + latent.value_dim(), rank)});
+    } else {
+      VisitMatrix(TensorRole::kLatentHeads, {of_heads(names.up_keys, rank, latent.plain_dim()),
+                                             of_heads(names.up_values, latent.value_dim(), rank)});
+    }
     TensorPart output = Matrix(InLayer(names_.o), hidden, heads * latent.value_dim());
     output.cut = TensorCut::kQueryHeads;
     output.unit = latent.value_dim();
@@ -244,30 +249,44 @@ class Walk {
     return part;
   }
 
+  // Rows of value heads, `width` of each, where these stand by turns.
+  void OrderValues(const v1::GatedDelta& delta, int64_t width, RowOrder* order) const {
+    if (!names_.delta.values_by_turns) return;
+    order->head = order->stride = width;
+    order->groups = delta.key_heads();
+    order->of_group = delta.value_heads() / delta.key_heads();
+  }
+
   // In the order in which they are computed: z, v, q, k, then b, a.
   void VisitDeltaProjections(const v1::GatedDelta& delta) {
     const int64_t groups = delta.key_heads(), heads = delta.value_heads() / groups;
     const int64_t k = delta.key_dim(), v = heads * delta.value_dim();
     const DeltaNames& names = names_.delta;
-    const bool by_group = !names.qkvz.empty();
     const auto part = [&](std::string_view name, int64_t rows, int64_t all, int64_t first) {
-      return DeltaPart(delta, name, rows, all, first, by_group);
+      return DeltaPart(delta, name, rows, all, first, !names.qkvz.empty());
     };
-    if (by_group) {
+    if (!names.qkvz.empty()) {
       const int64_t all = 2 * (k + v);
       VisitMatrix(TensorRole::kDeltaIn,
                   {part(names.qkvz, v, all, 2 * k + v), part(names.qkvz, v, all, 2 * k),
                    part(names.qkvz, k, all, 0), part(names.qkvz, k, all, k)});
-      VisitMatrix(TensorRole::kDeltaGates,
-                  {part(names.ba, heads, 2 * heads, 0), part(names.ba, heads, 2 * heads, heads)});
-      return;
+    } else {
+      const int64_t all = 2 * k + v;
+      std::vector<TensorPart> parts = {
+          part(names.z, v, v, 0), part(names.qkv, v, all, 2 * groups * k),
+          part(names.qkv, k, all, 0), part(names.qkv, k, all, groups * k)};
+      OrderValues(delta, delta.value_dim(), &parts[0].order);
+      OrderValues(delta, delta.value_dim(), &parts[1].order);
+      VisitMatrix(TensorRole::kDeltaIn, std::move(parts));
     }
-    const int64_t all = 2 * k + v;
-    VisitMatrix(TensorRole::kDeltaIn,
-                {part(names.z, v, v, 0), part(names.qkv, v, all, 2 * groups * k),
-                 part(names.qkv, k, all, 0), part(names.qkv, k, all, groups * k)});
-    VisitMatrix(TensorRole::kDeltaGates,
-                {part(names.b, heads, heads, 0), part(names.a, heads, heads, 0)});
+    const bool one = !names.ba.empty();
+    const auto gate = [&](std::string_view name, int64_t first) {
+      TensorPart made = DeltaPart(delta, one ? names.ba : name, heads, one ? 2 * heads : heads,
+                                  one ? first : 0, one);
+      if (!one) OrderValues(delta, 1, &made.order);
+      return made;
+    };
+    VisitMatrix(TensorRole::kDeltaGates, {gate(names.b, 0), gate(names.a, heads)});
   }
 
   void VisitDelta(const v1::GatedDelta& delta) {
@@ -283,21 +302,22 @@ class Walk {
                         .cut = TensorCut::kKeyGroups,
                         .unit = of_group * taps};
     };
-    Visit({.role = TensorRole::kDeltaConv,
-           .layer = layer_,
-           .parts = {channels(v, 2 * groups * k), channels(k, 0), channels(k, groups * k)}});
-    const auto of_heads = [&](TensorRole role, std::string_view name) {
-      Visit({.role = role,
-             .layer = layer_,
-             .parts = {{.name = InLayer(name),
-                        .whole_name = true,
-                        .shape = {groups * heads},
-                        .rows = groups * heads,
-                        .cut = TensorCut::kKeyGroups,
-                        .unit = heads}}});
+    std::vector<TensorPart> conv = {channels(v, 2 * groups * k), channels(k, 0),
+                                    channels(k, groups * k)};
+    OrderValues(delta, delta.value_dim() * taps, &conv[0].order);
+    Visit({.role = TensorRole::kDeltaConv, .layer = layer_, .parts = std::move(conv)});
+    const auto of_heads = [&](TensorRole role, std::string_view name, bool is_rate) {
+      TensorPart part = {.name = InLayer(name),
+                         .whole_name = true,
+                         .shape = {groups * heads},
+                         .rows = groups * heads,
+                         .cut = TensorCut::kKeyGroups,
+                         .unit = heads};
+      OrderValues(delta, 1, &part.order);
+      Visit({.role = role, .layer = layer_, .parts = {std::move(part)}, .is_rate = is_rate});
     };
-    of_heads(TensorRole::kDeltaDecayLog, names.decay_log);
-    of_heads(TensorRole::kDeltaDecayBias, names.decay_bias);
+    of_heads(TensorRole::kDeltaDecayLog, names.decay_log, names.decay_is_rate);
+    of_heads(TensorRole::kDeltaDecayBias, names.decay_bias, false);
     const int64_t width = delta.value_dim();
     Visit({.role = TensorRole::kDeltaNorm,
            .layer = layer_,
@@ -306,6 +326,7 @@ class Walk {
     output.cut = TensorCut::kKeyGroups;
     output.unit = v;
     output.cuts_inputs = true;
+    OrderValues(delta, delta.value_dim(), &output.inputs);
     VisitMatrix(TensorRole::kDeltaOutput, {output});
   }
 
@@ -477,6 +498,10 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
                     const std::function<bool(const std::string&)>& has, std::string_view root) {
   TensorNames found = names;
   found.head = HeadOf(names, has);
+  const std::string keys = StrCat(root, names.layers, ".0.", names.latent.up_keys, ".weight");
+  if (!names.latent.up_keys.empty() && !has(keys)) {
+    found.latent.up_keys = found.latent.up_values = {};
+  }
   for (int64_t i = 0; i < LayerCount(model) && !names.stacked_up.empty(); ++i) {
     if (!KindOf(model, i).ffn().has_experts()) continue;
     const std::string stack = StrCat(root, names.layers, ".", i, ".", names.stacked_up);

@@ -38,8 +38,10 @@ enum class TensorRole {
   kLatentIn,  // matrix; rows: rotated key, latent, and the vector of queries
   kLatentNorm,
   kQueryNorm,
-  kQuery,            // matrix
-  kLatentHeads,      // matrix; of each head rows of its key, then of its value
+  kQuery,  // matrix
+  // Matrix; of each head rows of its key, then of its value. Two parts: of each head its key's
+  // columns as rows, and its value's rows.
+  kLatentHeads,
   kAttentionOutput,  // matrix
   kDeltaIn,          // matrix; rows: z, v, q, k
   kDeltaGates,       // matrix; rows: b, a
@@ -96,6 +98,7 @@ struct TensorPart {
   TensorCut cut = TensorCut::kAll;
   int64_t unit = 1;          // rows or columns of one number of the range that cuts
   bool cuts_inputs = false;  // columns: products are summed over the ranks, the bias added once
+  RowOrder inputs = {};      // of the columns; pairs none of them
 };
 
 // The tensor of its weights.
@@ -119,8 +122,9 @@ struct ModelTensor {
   int64_t layer = -1;   // -1: of none
   int64_t expert = -1;  // -1: of none
   std::vector<TensorPart> parts;
-  bool bias = false;  // a bias beside each part, of its rows
-  float added = 0;    // to each element when it is read
+  bool bias = false;     // a bias beside each part, of its rows
+  float added = 0;       // to each element when it is read
+  bool is_rate = false;  // elements are -exp of the model's
 };
 
 // The family's names as a checkpoint has them: of alternatives the one that is there.

@@ -10,6 +10,7 @@
 #include "kernels/half_floats.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/weights/element_floats.h"
 #include "worker/weights/start_thread.h"
 
 namespace tessera::worker {
@@ -17,20 +18,11 @@ namespace {
 
 using kernels::BFloat16;
 using kernels::DType;
-using kernels::Float16;
 using kernels::TensorView;
 
 constexpr int64_t kPanelRows = 64;  // whole panels of packed weights, on every path
 // What all threads read into together: part of what loading takes beyond the weights themselves.
 constexpr int64_t kMostStagingBytes = int64_t{64} << 20;
-
-float FloatAt(DType dtype, const std::byte* data) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, data, kernels::SizeInBytes(dtype));
-  if (dtype == DType::kF32) return kernels::FloatFromBits(bits);
-  const auto half = static_cast<uint16_t>(bits);
-  return dtype == DType::kBF16 ? kernels::ToFloat(BFloat16{half}) : kernels::ToFloat(Float16{half});
-}
 
 // `count` elements, with a number added, of one type as another, of which only widening to f32 and
 // f32 to bf16 occur.

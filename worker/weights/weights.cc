@@ -17,9 +17,11 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/weights/checkpoint.h"
+#include "worker/weights/mapped_columns.h"
 #include "worker/weights/mapped_rows.h"
 #include "worker/weights/model_share.h"
 #include "worker/weights/plain_rows.h"
+#include "worker/weights/rate_numbers.h"
 #include "worker/weights/turned_heads.h"
 #include "worker/weights/turned_rows.h"
 #include "worker/weights/weight_formats.h"
@@ -127,7 +129,7 @@ class ModelPlanner {
       case TensorRole::kQueryNorm: return AddNorm(tensor, &attention.query_norm);
       case TensorRole::kQuery: return AddLinear(tensor, &held, &attention.query);
       case TensorRole::kLatentHeads:
-        return AddLatentHeads(tensor.parts[0], KindOf(model_, tensor.layer).attention().latent(),
+        return AddLatentHeads(tensor, KindOf(model_, tensor.layer).attention().latent(),
                               RangeOf(held.query_heads()), &attention);
       case TensorRole::kSinks: return AddVector(tensor, "", &held, &attention.sinks);
       case TensorRole::kQNorm: return AddVector(tensor, ".weight", &held, &attention.q_norm);
@@ -251,7 +253,9 @@ class ModelPlanner {
                                      suffix == ".bias" ? shape.first(1) : shape);
       if (!source.ok()) return source.status();
       const float added = suffix == ".weight" ? tensor.added : 0;
-      const RowSlice slice = {InOrder(*source, part.order), TakenOfVector(part, held), {0, 1}};
+      auto numbers = InOrder(*source, part.order);
+      if (tensor.is_rate) numbers = LogOfRates(std::move(numbers));
+      const RowSlice slice = {std::move(numbers), TakenOfVector(part, held), {0, 1}};
       if (absl::Status s = plan_.AddVectorPart(target, first, slice, added); !s.ok()) return s;
       first += slice.rows.size();
     }
@@ -278,7 +282,7 @@ class ModelPlanner {
       const IndexRange taken = TakenOf(part, share_, held);
       const auto source = Open(part);
       if (!source.ok()) return source.status();
-      slices.push_back({InOrder(*source, part.order),
+      slices.push_back({InputsInOrder(InOrder(*source, part.order), part.inputs),
                         part.cuts_inputs ? IndexRange{0, part.rows} : taken,
                         part.cuts_inputs ? taken : IndexRange{0, InputsOf(part)}});
       const auto form = slices.back().source->FormOf(slices.back().columns);
@@ -305,23 +309,31 @@ class ModelPlanner {
   }
 
   // From a matrix with rows of each head's key, then of its value, two matrices a head: the first
-  // one turned. Both are elements, whatever the checkpoint has.
-  absl::Status AddLatentHeads(const TensorPart& part, const v1::LatentAttention& latent,
+  // one turned, as files have it that hold keys and values apart. Both are elements, whatever the
+  // checkpoint has.
+  absl::Status AddLatentHeads(const ModelTensor& tensor, const v1::LatentAttention& latent,
                               const IndexRange& heads, AttentionWeights* attention) {
     const int64_t plain = latent.plain_dim(), value = latent.value_dim(), rank = latent.rank();
-    const auto source = Open(part);
+    const auto source = Open(tensor.parts[0]);
     if (!source.ok()) return source.status();
-    const auto form = ElementsOf(**source, rank);
+    const bool apart = tensor.parts.size() == 2;
+    const auto values_source = apart ? Open(tensor.parts[1]) : source;
+    if (!values_source.ok()) return values_source.status();
+    const auto form = ElementsOf(**source, apart ? plain : rank);
     if (!form.ok()) return form.status();
-    const auto turned = TurnHeads(*source, *form, {plain + value, plain}, rank);
-    const auto values = InOrder(*source, {.first = plain, .head = value, .stride = plain + value});
+    const auto values_form = ElementsOf(**values_source, rank);
+    if (!values_form.ok()) return values_form.status();
+    const auto turned = apart ? *source : TurnHeads(*source, *form, {plain + value, plain}, rank);
+    const auto values =
+        apart ? *values_source
+              : InOrder(*source, {.first = plain, .head = value, .stride = plain + value});
     attention->head_queries.resize(heads.size());
     attention->head_values.resize(heads.size());
     for (int64_t head = heads.begin; head < heads.end; ++head) {
       const auto index = static_cast<size_t>(head - heads.begin);
       AddElements({turned, {head * rank, (head + 1) * rank}, {0, plain}}, *form,
                   &attention->head_queries[index]);
-      AddElements({values, {head * value, (head + 1) * value}, {0, rank}}, *form,
+      AddElements({values, {head * value, (head + 1) * value}, {0, rank}}, *values_form,
                   &attention->head_values[index]);
     }
     return absl::OkStatus();

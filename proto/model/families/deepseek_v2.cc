@@ -41,12 +41,20 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
+extern const Family kDeepseekV3;
 extern const Family kDeepseekV2 = {.architecture = "DeepseekV2ForCausalLM",
                                    .name = "DeepSeek V2 and V2-Lite",
                                    .read = Read,
                                    .tensors = kLatentTensors,
                                    .vocabulary = 102400,
                                    .max_positions = 2048,
-                                   .neighbour_pairs = true};
+                                   .neighbour_pairs = true,
+                                   .gguf = {.architecture = "deepseek2",
+                                            .with_experts = true,
+                                            // One group is all experts.
+                                            .config = R"({"topk_method": "group_limited_greedy"})",
+                                            .keys = kLatentGgufKeys,
+                                            .other_gating = &kDeepseekV3,
+                                            .latent = true}};
 
 }  // namespace tessera

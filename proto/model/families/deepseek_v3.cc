@@ -31,7 +31,12 @@ extern const Family kDeepseekV3 = {.architecture = "DeepseekV3ForCausalLM",
                                    .read = Read,
                                    .tensors = kCorrectedLatentTensors,
                                    .vocabulary = 129280,
-                                   .max_positions = 4096};
+                                   .max_positions = 4096,
+                                   .gguf = {.architecture = "deepseek2",
+                                            .with_experts = true,
+                                            .keys = kLatentGgufKeys,
+                                            .gating = 2,
+                                            .latent = true}};
 
 extern const Family kKimiK25Wrapped = {.architecture = "Kimi_K25ForConditionalGeneration",
                                        .published_as = "KimiK25ForConditionalGeneration",

@@ -134,7 +134,8 @@ const Family* FindFamily(std::string_view architecture) {
 const Family* FindGgufFamily(std::string_view architecture, bool with_experts) {
   for (const Family* family : kFamilies) {
     const GgufFacts& facts = family->gguf;
-    if (facts.architecture == architecture && facts.with_experts == with_experts) return family;
+    if (facts.architecture != architecture) continue;
+    if (facts.with_experts == with_experts || facts.without_experts_too) return family;
   }
   return nullptr;
 }

@@ -31,15 +31,22 @@ struct ConfigDraft {
 struct GgufFacts {
   std::string_view architecture = {};  // general.architecture; empty: the family is not read so
   bool with_experts = false;           // models of that architecture that have routed experts
+  bool without_experts_too = false;    // then: others of it as well
   // Rows of q and k are neighbouring pairs there, and halves in the family's own checkpoints.
   bool pairs_rows = false;
   // Key of config.json for attention.layer_norm_epsilon.
   std::string_view layer_norm_key = "layer_norm_eps";
   std::string_view ffn_norm = "ffn_norm";  // the tensor that others call so
-  // JSON objects, merged into config.json: always; and of models with so many layers.
+  // JSON objects, merged into config.json: always; of models with so many layers; with so many
+  // experts.
   std::string_view config = "{}";
   int64_t layers = 0;
   std::string_view config_of_layers = "{}";
+  int64_t experts = 0;
+  std::string_view config_of_experts = "{}";
+  // Key of config.json for the width of ffns without experts, where intermediate_size is that of
+  // experts.
+  std::string_view dense_width = {};
   // Keys of config.json that say whether the first layer has a tensor ("attn_q.bias").
   struct Flag {
     std::string_view key = {};
@@ -54,6 +61,11 @@ struct GgufFacts {
   };
   std::array<Key, 8> keys = {};
   int64_t gating = 1;           // expert_gating_func: softmax, sigmoid, or softmax of the chosen
+  // Another family that has this architecture where expert_gating_func is its own.
+  const Family* other_gating = nullptr;
+  bool latent = false;          // keys of latent attention
+  bool heads_by_kind = false;   // heads of layers with a window have keys of their own
+  bool delta = false;           // keys of gated delta nets, one for each of ssm.group_count key heads
   bool scaled_by_head = false;  // query_pre_attn_scalar is the size of a head
   // Linear scaling of positions lengthens max_position_embeddings.
   bool linear_lengthens = true;

@@ -185,18 +185,27 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kGemma4 = {.architecture = "Gemma4ForCausalLM",
-                               .name = "Gemma 4 (text)",
-                               .read = Read,
-                               .tensors = kTensors,
-                               .vocabulary = 262144,
-                               .heads = 8,
-                               .kv_heads = 4,
-                               .head_dim = 256,
-                               .max_positions = 131072,
-                               .sliding_window = 512,
-                               .per_layer_width = 256,
-                               .tied_embeddings = true};
+extern const Family kGemma4 = {
+    .architecture = "Gemma4ForCausalLM",
+    .name = "Gemma 4 (text)",
+    .read = Read,
+    .tensors = kTensors,
+    .vocabulary = 262144,
+    .heads = 8,
+    .kv_heads = 4,
+    .head_dim = 256,
+    .max_positions = 131072,
+    .sliding_window = 512,
+    .per_layer_width = 256,
+    .tied_embeddings = true,
+    .gguf = {.architecture = "gemma4",
+             .with_experts = true,
+             .without_experts_too = true,
+             .keys = {{{.gguf = "final_logit_softcapping", .config = "final_logit_softcapping"},
+                       {.gguf = "attention.shared_kv_layers", .config = "num_kv_shared_layers"},
+                       {.gguf = "embedding_length_per_layer_input",
+                        .config = "hidden_size_per_layer_input"}}},
+             .heads_by_kind = true}};
 
 extern const Family kGemma4Wrapped = {.architecture = "Gemma4ForConditionalGeneration",
                                       .name = "Gemma 4 E2B, E4B, 26B-A4B, 31B (their text parts)",

@@ -2,6 +2,7 @@
 // their checkpoints keep it. Failures go to the draft's reader.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -44,5 +45,14 @@ inline constexpr TensorNames kCorrectedLatentTensors = [] {
   names.router_correction = "mlp.gate.e_score_correction_bias";
   return names;
 }();
+
+// GGUF's keys (GgufFacts::keys).
+inline constexpr std::array<GgufFacts::Key, 8> kLatentGgufKeys = {
+    {{.gguf = "expert_shared_count", .config = "n_shared_experts"},
+     {.gguf = "leading_dense_block_count", .config = "first_k_dense_replace"},
+     {.gguf = "expert_weights_scale", .config = "routed_scaling_factor"},
+     {.gguf = "expert_weights_norm", .config = "norm_topk_prob"},
+     {.gguf = "expert_group_count", .config = "n_group"},
+     {.gguf = "expert_group_used_count", .config = "topk_group"}}};
 
 }  // namespace tessera

@@ -15,16 +15,18 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-extern const Family kQwen35 = {.architecture = "Qwen3_5ForCausalLM",
-                               .name = "Qwen3.5 to 3.8 (text)",
-                               .read = Read,
-                               .tensors = kDeltaTensors,
-                               .vocabulary = 248320,
-                               .heads = 16,
-                               .kv_heads = 4,
-                               .head_dim = 256,
-                               .max_positions = 32768,
-                               .partial_rotary = 0.25};
+extern const Family kQwen35 = {
+    .architecture = "Qwen3_5ForCausalLM",
+    .name = "Qwen3.5 to 3.8 (text)",
+    .read = Read,
+    .tensors = kDeltaTensors,
+    .vocabulary = 248320,
+    .heads = 16,
+    .kv_heads = 4,
+    .head_dim = 256,
+    .max_positions = 32768,
+    .partial_rotary = 0.25,
+    .gguf = {.architecture = "qwen35", .ffn_norm = "post_attention_norm", .delta = true}};
 
 extern const Family kQwen35Wrapped = {.architecture = "Qwen3_5ForConditionalGeneration",
                                       .name = "Qwen3.5 to 3.8 (their text part)",

@@ -16,16 +16,23 @@ void Read(ConfigDraft& draft) {
 
 }  // namespace
 
-extern const Family kQwen35Moe = {.architecture = "Qwen3_5MoeForCausalLM",
-                                  .name = "Qwen3.5 MoE (text)",
-                                  .read = Read,
-                                  .tensors = kDeltaExpertTensors,
-                                  .vocabulary = 248320,
-                                  .heads = 16,
-                                  .kv_heads = 2,
-                                  .head_dim = 256,
-                                  .max_positions = 32768,
-                                  .partial_rotary = 0.25};
+extern const Family kQwen35Moe = {
+    .architecture = "Qwen3_5MoeForCausalLM",
+    .name = "Qwen3.5 MoE (text)",
+    .read = Read,
+    .tensors = kDeltaExpertTensors,
+    .vocabulary = 248320,
+    .heads = 16,
+    .kv_heads = 2,
+    .head_dim = 256,
+    .max_positions = 32768,
+    .partial_rotary = 0.25,
+    .gguf = {.architecture = "qwen35moe",
+             .with_experts = true,
+             .ffn_norm = "post_attention_norm",
+             .keys = {{{.gguf = "expert_shared_feed_forward_length",
+                        .config = "shared_expert_intermediate_size"}}},
+             .delta = true}};
 
 extern const Family kQwen35MoeWrapped = {.architecture = "Qwen3_5MoeForConditionalGeneration",
                                          .name = "Qwen3.5 MoE (its text part)",

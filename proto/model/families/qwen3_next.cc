@@ -34,15 +34,22 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kQwen3Next = {.architecture = "Qwen3NextForCausalLM",
-                                  .name = "Qwen3-Next",
-                                  .read = Read,
-                                  .tensors = kTensors,
-                                  .vocabulary = 151936,
-                                  .heads = 16,
-                                  .kv_heads = 2,
-                                  .head_dim = 256,
-                                  .max_positions = 32768,
-                                  .partial_rotary = 0.25};
+extern const Family kQwen3Next = {
+    .architecture = "Qwen3NextForCausalLM",
+    .name = "Qwen3-Next",
+    .read = Read,
+    .tensors = kTensors,
+    .vocabulary = 151936,
+    .heads = 16,
+    .kv_heads = 2,
+    .head_dim = 256,
+    .max_positions = 32768,
+    .partial_rotary = 0.25,
+    .gguf = {.architecture = "qwen3next",
+             .with_experts = true,
+             .ffn_norm = "post_attention_norm",
+             .keys = {{{.gguf = "expert_shared_feed_forward_length",
+                        .config = "shared_expert_intermediate_size"}}},
+             .delta = true}};
 
 }  // namespace tessera

@@ -28,12 +28,17 @@ struct DeltaNames {
   std::string_view decay_log = {}, decay_bias = {};  // whole names
   std::string_view norm = {};
   std::string_view output = {};
+  // Value heads stand by turns: the first of every key head, then the second of every one.
+  bool values_by_turns = false;
+  bool decay_is_rate = false;  // decay_log holds -exp(what it is called)
 };
 
 // Names in latent attention: to the latent and the rotated key, its norm, from it to the keys and
 // values of heads; to the vector that queries are made from, its norm, from it to queries.
 struct LatentNames {
   std::string_view down = {}, norm = {}, up = {};
+  // Instead of `up`: of each head [latent, key], and [value, latent].
+  std::string_view up_keys = {}, up_values = {};
   std::string_view query_down = {}, query_norm = {}, query_up = {};
 };
 
