@@ -1,11 +1,13 @@
 #include "scheduler/simulator/plan_replicas.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "proto/layers/state_room.h"
 #include "scheduler/search/layout/stage_layout.h"
 #include "scheduler/simulator/kv_routes.h"
 #include "third_party/absl/str_cat.h"
@@ -114,7 +116,7 @@ class Reader {
     memory.max_step_tokens = std::max(step_tokens_, options_.max_batched_tokens);
     memory.max_logit_rows = std::max(memory.max_logit_rows, replica.max_sequences());
     memory.block_tokens = options_.block_tokens;
-    const double tokens = KvCapacityTokens(shape_, spec.stages, memory);
+    const KvCapacity room = KvCapacityOf(shape_, spec.stages, memory);
     setup.limits.max_batched_tokens = options_.max_batched_tokens > 0 ? options_.max_batched_tokens
                                       : replica.max_batched_tokens() > 0
                                           ? replica.max_batched_tokens()
@@ -122,9 +124,14 @@ class Reader {
     setup.limits.max_sequences = options_.max_sequences > 0    ? options_.max_sequences
                                  : replica.max_sequences() > 0 ? replica.max_sequences()
                                                                : kDefaultSequences;
+    if (std::isfinite(room.seats)) {
+      setup.seats = std::min(setup.limits.max_sequences, static_cast<int64_t>(room.seats));
+      setup.limits.max_sequences = setup.seats;
+      if (setup.role != Role::kBoth) setup.exchanges = ExchangesOf(setup.seats);
+    }
     setup.limits.max_logit_rows = setup.limits.max_sequences;
     setup.limits.block_tokens = options_.block_tokens;
-    setup.limits.total_blocks = static_cast<int64_t>(tokens) / options_.block_tokens;
+    setup.limits.total_blocks = static_cast<int64_t>(room.tokens) / options_.block_tokens;
     if (setup.limits.total_blocks < 1) {
       return absl::InvalidArgumentError(
           StrCat(replica.name(), ": no KV fits beside the weights on these devices"));

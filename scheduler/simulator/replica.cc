@@ -47,6 +47,7 @@ void SimulatedReplica::Recover() {
   load_.decode_tokens_per_second = setup_.decode_tokens_per_second;
   free_blocks_ = setup_.limits.total_blocks;
   kept_blocks_ = 0;
+  arriving_ = 0;
 }
 
 void SimulatedReplica::Requeue(SimulatedSequence sequence) {
@@ -65,6 +66,8 @@ void SimulatedReplica::Submit(SimulatedSequence sequence, double now) {
 }
 
 bool SimulatedReplica::Reserve(int64_t blocks, double now) {
+  const int64_t on_their_way = arriving_ + static_cast<int64_t>(joining_.size());
+  if (setup_.exchanges > 0 && on_their_way >= setup_.exchanges) return false;
   // Blocks of the steps in progress are taken already; those of later steps are not.
   int64_t taken = 0;
   for (const Lane& lane : lanes_) {
@@ -76,12 +79,19 @@ bool SimulatedReplica::Reserve(int64_t blocks, double now) {
   Cut(now);
   free_blocks_ -= blocks;
   kept_blocks_ += blocks;
+  ++arriving_;
   return true;
+}
+
+void SimulatedReplica::Unreserve(int64_t blocks, double now) {
+  --arriving_;
+  Release(blocks, now);
 }
 
 void SimulatedReplica::Join(SimulatedSequence sequence, int64_t reserved_blocks, double now) {
   Cut(now);
   const int64_t held = Blocks(sequence.computed_tokens);
+  --arriving_;
   kept_blocks_ -= reserved_blocks;
   free_blocks_ += reserved_blocks - held;
   sequence.prompt_pending = false;

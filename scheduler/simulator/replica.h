@@ -42,6 +42,10 @@ struct ReplicaSetup {
   std::shared_ptr<const CostTable> cost;
   BatchLimits limits;     // of all lanes together
   int micro_batches = 1;  // lanes
+  // For a model that keeps states of sequences: how many run, in all lanes together, and how many
+  // may be on their way here, from before their prompt is computed. 0: it keeps none.
+  int64_t seats = 0;
+  int64_t exchanges = 0;
   // What the router is told before anything was measured; 0: nothing, as in the daemon.
   double prefill_tokens_per_second = 0;
   double decode_tokens_per_second = 0;
@@ -83,6 +87,8 @@ class ReplicaListener {
   virtual void OnFinished(int replica, const SimulatedSequence& sequence, double now) = 0;
   virtual void OnPreempted(int replica, const SimulatedSequence& sequence, double now) = 0;
   virtual void OnNeverFits(int replica, const SimulatedSequence& sequence, double now) = 0;
+  // Sequences that came from elsewhere run now.
+  virtual void OnJoined(int /*replica*/) {}
   // Every token, where wants_tokens.
   virtual void OnToken(int /*replica*/, const SimulatedSequence&, double /*now*/) {}
 };
@@ -129,11 +135,13 @@ class SimulatedReplica {
   // Queues it and counts it in the load.
   void Submit(SimulatedSequence sequence, double now);
   // Takes blocks for KV to come, as the batcher admits: one block more per running sequence must be
-  // free. False: not now.
+  // free; and a place for its states. False: not now.
   bool Reserve(int64_t blocks, double now);
+  // Gives both back.
+  void Unreserve(int64_t blocks, double now);
   // A sequence whose KV has come into `reserved_blocks` decodes on. Its load was counted before.
   void Join(SimulatedSequence sequence, int64_t reserved_blocks, double now);
-  // Gives back reserved blocks, or those that a finished sequence kept.
+  // Gives back blocks that a finished sequence kept.
   void Release(int64_t blocks, double now);
   // Counts work for the router that comes later through Join.
   void Expect(int64_t output_tokens) { NoteSubmitted(0, 1, output_tokens, &load_); }
@@ -243,6 +251,7 @@ class SimulatedReplica {
   std::vector<SimulatedSequence> joining_;
   int64_t free_blocks_ = 0;
   int64_t kept_blocks_ = 0;  // reserved, or of finished sequences
+  int64_t arriving_ = 0;     // sequences with a reservation that have not come yet
   int64_t epoch_ = 0;        // grows when somebody who waits might be admitted
   int64_t incarnation_ = 0;
   double slowdown_ = 1;

@@ -201,11 +201,18 @@ int64_t SimulatedReplica::ExpectedTokens(const SimulatedSequence& sequence, int6
 }
 
 void SimulatedReplica::FillSnapshots(Lane& lane) {
+  const auto mine = static_cast<int64_t>(lane.running.size());
+  const int64_t slots = std::min(kMaxAdmitted, lane_limits_.max_sequences - mine);
+  // How long others get is asked where a sequence may be admitted beside them, and costs the most.
+  const bool admits = slots > 0 && !waiting_.empty();
+  const auto expected = [&](const SimulatedSequence& sequence, int64_t more) {
+    return admits ? ExpectedTokens(sequence, more) : 0;
+  };
   running_snapshot_.clear();
   for (const SimulatedSequence& s : lane.running) {
     const int64_t held = Blocks(s.computed_tokens);
     running_snapshot_.push_back(
-        {s.known_tokens, s.computed_tokens, held, held, false, ExpectedTokens(s, 0)});
+        {s.known_tokens, s.computed_tokens, held, held, false, expected(s, 0)});
   }
   beside_snapshot_.clear();
   for (const Lane& other : lanes_) {
@@ -215,18 +222,15 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
       const int64_t rows = !other.busy ? 0 : other.leaping ? 1 : s.step_rows;
       beside_snapshot_.push_back({s.known_tokens + other.leapt,
                                   Blocks(s.computed_tokens + other.leapt + rows),
-                                  ExpectedTokens(s, other.leapt)});
+                                  expected(s, other.leapt)});
     }
   }
-  const auto mine = static_cast<int64_t>(lane.running.size());
-  const int64_t slots = std::min(kMaxAdmitted, lane_limits_.max_sequences - mine);
   waiting_snapshot_.clear();
   for (const auto& [key, s] : waiting_) {
     if (static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;
     const int64_t block = setup_.limits.block_tokens;
     const int64_t cached = std::min(s.cached_tokens, s.known_tokens - 1) / block * block;
-    waiting_snapshot_.push_back(
-        {s.known_tokens, cached, cached / block, false, ExpectedTokens(s, 0)});
+    waiting_snapshot_.push_back({s.known_tokens, cached, cached / block, false, expected(s, 0)});
   }
 }
 
@@ -319,13 +323,17 @@ StepWork SimulatedReplica::WorkOf(const Lane& lane) const {
 void SimulatedReplica::TakeJoining(Lane& lane) {
   const auto mine = static_cast<int64_t>(lane.running.size());
   const int64_t quota = JoinQuota(running_sequences(), mine, static_cast<int64_t>(lanes_.size()));
-  const auto count = std::clamp<int64_t>(quota, 0, static_cast<int64_t>(joining_.size()));
+  const auto joining = static_cast<int64_t>(joining_.size());
+  int64_t most = quota;
+  if (setup_.seats > 0) most = std::min(most, setup_.seats - (running_sequences() - joining));
+  const auto count = std::clamp<int64_t>(most, 0, joining);
   if (count == 0) return;
   std::sort(joining_.begin(), joining_.end(), RanksBefore);
   lane.running.insert(lane.running.end(), joining_.begin(), joining_.begin() + count);
   std::inplace_merge(lane.running.begin(), lane.running.begin() + mine, lane.running.end(),
                      RanksBefore);
   joining_.erase(joining_.begin(), joining_.begin() + count);
+  if (setup_.exchanges > 0) listener_->OnJoined(index_);
 }
 
 bool SimulatedReplica::TryPlannedStep(Lane& lane, double now) {

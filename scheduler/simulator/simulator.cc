@@ -110,6 +110,7 @@ class Simulation : public ReplicaListener {
     roomier_.push_back(replica);
     refused_.push_back(sequence);
   }
+  void OnJoined(int replica) override { roomier_.push_back(replica); }
   void OnToken(int replica, const SimulatedSequence& sequence, double now) override {
     setup_.tokens->OnToken(replica, sequence.request, now);
   }
@@ -388,7 +389,7 @@ class Simulation : public ReplicaListener {
     SimulatedReplica& decode = Replica(index);
     if (decode.incarnation() == handover.decode_incarnation) {
       decode.Unexpect(unspent);
-      decode.Release(handover.reserved_blocks, now_);
+      if (handover.reserved_blocks > 0) decode.Unreserve(handover.reserved_blocks, now_);
       roomier_.push_back(index);
       Touch(index);
     }
@@ -575,7 +576,7 @@ class Simulation : public ReplicaListener {
   std::vector<SimulatedSequence> refused_;
   Transfers transfers_;
   HopSharing hops_;
-  std::vector<int> roomier_;           // replicas that gave back blocks
+  std::vector<int> roomier_;           // replicas that gave back blocks or places
   std::map<int32_t, double> orphans_;  // without a replica, until when
   int64_t reserving_ = 0;              // who wait for room, all replicas
   std::vector<ScheduledChange> changes_;

@@ -25,7 +25,7 @@ Transfers::Transfer& Transfers::Of(int32_t request, int prefill, int decode, int
   transfer.route = described ? &setup_.routes[pair] : &no_streams_;
   for (const KvStream& stream : *transfer.route) {
     const double bytes = stream.bytes_per_token * static_cast<double>(tokens);
-    transfer.streams.push_back({bytes + stream.bytes_per_prompt, 0, false});
+    transfer.streams.push_back({bytes, stream.bytes_per_prompt, 0, false});
   }
   return transfer;
 }
@@ -59,7 +59,8 @@ void Transfers::PrefillEnded(int32_t request, int prefill, int decode, int64_t t
   transfer.ended = true;
   for (size_t i = 0; i < transfer.streams.size(); ++i) {
     const Stream& stream = transfer.streams[i];
-    const double bytes = stream.pushed ? stream.bytes / setup_.layers : stream.bytes;
+    const double bytes =
+        stream.state_bytes + (stream.pushed ? stream.bytes / setup_.layers : stream.bytes);
     if (stream.flow > 0) {
       network_.Extend(stream.flow, bytes, now);
     } else {

@@ -38,8 +38,9 @@ class Transfers {
 
  private:
   struct Stream {
-    double bytes = 0;
-    int64_t flow = 0;  // 0: nothing on its way
+    double bytes = 0;        // of KV
+    double state_bytes = 0;  // behind the last layer
+    int64_t flow = 0;        // 0: nothing on its way
     bool pushed = false;
   };
   struct Transfer {

@@ -1,6 +1,7 @@
 // Roles, transfers, losses, stragglers, re-planning, and what is reported of them.
 #include "scheduler/simulator/simulator.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cmath>
 
@@ -190,6 +191,42 @@ TEST_CASE("a request waits for room at its decode replica before its prefill sta
   const SimulationResult result = Run(setup);
   CHECK(result.outcomes[0].finished_seconds == Approx(0.050 + 0.0005 + 0.022));
   CHECK(result.outcomes[1].started_seconds == Approx(result.outcomes[0].finished_seconds));
+}
+
+TEST_CASE("states follow a prompt's last layer, and nothing hides them") {
+  SimulationSetup setup = Split(4, 50);
+  setup.requests = {Request(0, 400, 2)};
+  const double without = Run(setup).outcomes[0].finished_seconds;
+  setup.transfers.routes[1][0].bytes_per_prompt = 30000;  // 30 ms of the link
+  CHECK(Run(setup).outcomes[0].finished_seconds == Approx(without + 0.030));
+}
+
+TEST_CASE("no more sequences decode at once than have seats for their states") {
+  SimulationSetup setup = Split(1, 0);
+  for (int i = 0; i < 6; ++i) setup.requests.push_back(Request(0, 10, 40));
+  const auto last = [&] {
+    double end = 0;
+    for (const auto& outcome : Run(setup).outcomes) end = std::max(end, outcome.finished_seconds);
+    return end;
+  };
+  const double together = last();  // steps of 10 ms and one more for each of six
+  setup.replicas[1].seats = setup.replicas[1].exchanges = 2;
+  const double by_twos = last();  // three times as many steps, of 12 ms
+  CHECK(together < 0.75);
+  CHECK(by_twos > 39 * 3 * 0.012);
+  CHECK(by_twos < 39 * 3 * 0.012 + 0.2);
+}
+
+TEST_CASE("a prompt is computed when its states have a place where it will be answered") {
+  SimulationSetup setup = Split(1, 0);
+  setup.transfers.routes[1][0].bytes_per_prompt = 100000;  // 100 ms
+  setup.replicas[1].seats = 8;
+  setup.requests = {Request(0, 400, 3), Request(0.001, 400, 3)};
+  CHECK(Run(setup).outcomes[1].started_seconds < 0.1);
+  setup.replicas[1].exchanges = 1;
+  const SimulationResult one = Run(setup);
+  CHECK(one.outcomes[1].started_seconds >= 0.050 + 0.1);
+  CHECK(one.outcomes[1].started_seconds < one.outcomes[0].finished_seconds);
 }
 
 TEST_CASE("a lost replica's requests go on elsewhere with what they have") {
