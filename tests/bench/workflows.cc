@@ -49,7 +49,7 @@ ReplicaSetup Replica(const std::string& name, const scheduler::ModelShape& model
   setup.name = name;
   setup.cost = scheduler::MakeModelCostTable(model, spec);
   setup.limits.total_blocks =
-      static_cast<int64_t>(KvCapacityTokens(model, spec.stages, {})) / setup.limits.block_tokens;
+      static_cast<int64_t>(KvCapacityOf(model, spec.stages, {}).tokens) / setup.limits.block_tokens;
   return setup;
 }
 
