@@ -182,8 +182,8 @@ void PlanCli::AddPlan() {
                   "once; the plan lists all under its assumptions");
   plan_.AddOption(
       "--dtype", f.weight_dtype,
-      "Type of weights: float32, float16, bfloat16, int8; int4: of a checkpoint in groups of "
-      "128 (AWQ, GPTQ); default: as stored");
+      "Type of weights: float32, float16, bfloat16, int8; of a checkpoint int4, in groups of 128 "
+      "(AWQ, GPTQ), or fp8, in blocks of 128; default: as stored");
   plan_.AddOption("--kv-dtype", f.kv_dtype,
                   "Type of keys and values; default: 16 bits, or 32 if the weights have 32");
   plan_.AddOption("--utilisation", f.options.utilisation, "Fraction of each device's memory to use")

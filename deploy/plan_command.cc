@@ -5,6 +5,7 @@
 
 #include "proto/document.h"
 #include "proto/file_text.h"
+#include "proto/layers/layers.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_config.h"
 #include "proto/model/model_tensors.h"
@@ -25,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kInt4[] = "int4";
+constexpr char kInt4[] = "int4", kFp8[] = "fp8";
 
 // Flags beat the objectives of the workload, not those of its classes.
 absl::Status ReadObjectives(const PlanFlags& flags, scheduler::WorkloadOptions* given,
@@ -143,11 +144,12 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
           StrCat("--weight-network: ", StdView(network.status().message())));
     options->move.network_bytes_per_second = *network;
   }
-  const bool int4 = flags.weight_dtype == kInt4;  // says the model, not the type of its weights
+  // These say the checkpoint, not the type that its weights are rounded to.
+  const bool stored = flags.weight_dtype == kInt4 || flags.weight_dtype == kFp8;
   const absl::StatusOr<v1::DataType> weights =
-      DataTypeNamed("--dtype", int4 ? std::string() : flags.weight_dtype);
+      DataTypeNamed("--dtype", stored ? std::string() : flags.weight_dtype);
   if (!weights.ok())
-    return absl::InvalidArgumentError(StrCat(StdView(weights.status().message()), ", int4"));
+    return absl::InvalidArgumentError(StrCat(StdView(weights.status().message()), ", int4, fp8"));
   const absl::StatusOr<v1::DataType> kv = DataTypeNamed("--kv-dtype", flags.kv_dtype);
   if (!kv.ok()) return kv.status();
   options->weight_dtype = *weights;
@@ -155,10 +157,30 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
   return absl::OkStatus();
 }
 
-// Plans for a checkpoint of the model whose matrices are int4, as published ones are.
-void MakeInt4(v1::Model* model) {
-  constexpr int kUsualGroup = 128;
-  if (!model->has_quantization()) model->mutable_quantization()->set_group_size(kUsualGroup);
+// Plans for a checkpoint of the model whose matrices are int4 or FP8, as published ones are.
+absl::Status MakeStored(const std::string& dtype, v1::Model* model) {
+  constexpr int kUsualGroup = 128;  // and block
+  if (dtype != kInt4 && dtype != kFp8) return absl::OkStatus();
+  if (model->has_quantization()) {
+    if (dtype == kInt4 && KeepsInt4(*model) && !IsMixed(model->quantization()))
+      return absl::OkStatus();
+    if (dtype == kFp8 && model->quantization().format() == v1::WEIGHT_FORMAT_FP8)
+      return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        StrCat("--dtype ", dtype, ": the weights of ", model->name(),
+               " are quantised already, in another format: leave out --dtype"));
+  }
+  v1::Quantization& quantization = *model->mutable_quantization();
+  if (dtype == kInt4) {
+    quantization.set_group_size(kUsualGroup);
+    return absl::OkStatus();
+  }
+  quantization.set_format(v1::WEIGHT_FORMAT_FP8);
+  quantization.set_decoded(true);  // none is int4
+  quantization.set_block_rows(kUsualGroup);
+  quantization.set_block_columns(kUsualGroup);
+  quantization.set_code_bytes(1 + 4.0 / kUsualGroup);
+  return absl::OkStatus();
 }
 
 // Lengths that no sequence holds would be cut to one, and the plan be for other requests.
@@ -249,7 +271,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   question.options = flags.options;
   question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
-  if (flags.weight_dtype == kInt4) MakeInt4(&input.model);
+  if (absl::Status s = MakeStored(flags.weight_dtype, &input.model); !s.ok()) return s;
   question.options.preference = PreferenceOf(flags);
   // Whoever writes a layout names its devices.
   question.options.supported_only = !flags.include_unsupported && flags.layout.empty();

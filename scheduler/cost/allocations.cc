@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "proto/activations.h"
+#include "scheduler/cost/layer_sums.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -236,14 +237,9 @@ int64_t PerLayerMatrixBytes(const ModelShape& model) {
 // The weights of a rank as they are allocated.
 double AllocatedWeightBytes(const ModelShape& model, const StageSpec& stage,
                             const RankShare& share) {
-  double bytes = 0;
-  if (model.uniform()) {
-    bytes = static_cast<double>(stage.layers) *
-            static_cast<double>(LayerBytes(model, share, stage.first_layer));
-  } else {
-    for (int i = 0; i < stage.layers; ++i)
-      bytes += static_cast<double>(LayerBytes(model, share, stage.first_layer + i));
-  }
+  const double bytes = SumOverLayers(model, stage.first_layer, stage.layers, [&](int layer) {
+    return static_cast<double>(LayerBytes(model, share, layer));
+  });
   const Weights weights = WeightsOf(model);
   const int64_t width = model.embedding_width;
   const int64_t table_element = weights == Weights::kF32 ? 4 : 2;

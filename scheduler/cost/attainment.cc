@@ -219,6 +219,8 @@ PrefillSpeed AttainmentModel::PrefillBeside(const ReplicaSpec& replica, int micr
                                             double decode_rows, double step_tokens) const {
   PrefillSpeed speed;
   ReplicaOptions options = options_;
+  if (model_.keeps_states())
+    options = WithSeats(options_, KvCapacityOf(model_, replica.stages, options_.memory).seats);
   if (step_tokens > 0) options.memory.max_step_tokens = static_cast<int64_t>(step_tokens);
   for (size_t c = 0; c < classes_.size(); ++c) {
     const Knots& knots = knots_[c];
@@ -518,10 +520,8 @@ void AttainmentModel::Expect(size_t request_class, const Chance& chance, const D
     for (const double z : normal) {
       const double decode = steps * std::max(0.0, chance.tpot_seconds + z * spread) + sent;
       if (decode > steps * one.limits.tpot_seconds * (1 + kRounding)) continue;
-      const double may_wait =
-          std::min(one.limits.ttft_seconds, one.limits.end_to_end_seconds - decode) *
-              (1 + kRounding) -
-          latency;
+      const double end = std::min(one.limits.ttft_seconds, one.limits.end_to_end_seconds - decode);
+      const double may_wait = end * (1 + kRounding) - latency;
       if (may_wait != waits) {
         waits = may_wait;
         in_time = may_wait >= kInfinity ? 1 : 1 - delays.Exceed(may_wait);
@@ -553,8 +553,8 @@ ReplicaRate AttainmentModel::WithinLimits(const ReplicaSpec& replica, const Repl
       const double better = kBetter * std::max(known, rate.requests_per_second);
       if (better > capacity.requests_per_second) break;
       const std::optional<ReplicaCurve> found_curve =
-          CurveFor(better, replica, m, capacity.kv_capacity_tokens, options_.max_sequences,
-                   std::floor(tokens));
+          CurveFor(better, replica, m, capacity.kv_capacity_tokens,
+                   WithSeats(options_, capacity.seats).max_sequences, std::floor(tokens));
       if (!found_curve) continue;
       const ReplicaCurve& curve = *found_curve;
       // Besides, what decodes on average leaves the headroom of the KV free.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/cost/layer_sums.h"
+
 namespace tessera::scheduler {
 namespace {
 
@@ -109,13 +111,7 @@ double UnevenStageSeconds(const ModelShape& model, const StageSpec& stage, const
     }
     return seconds;
   };
-  double layers = 0;
-  if (model.uniform()) {
-    layers = stage.layers * layer_seconds(stage.first_layer);
-  } else {
-    for (int i = 0; i < stage.layers; ++i) layers += layer_seconds(stage.first_layer + i);
-  }
-  return step + layers + head;
+  return step + SumOverLayers(model, stage.first_layer, stage.layers, layer_seconds) + head;
 }
 
 }  // namespace
@@ -196,8 +192,8 @@ double StepTimer::StageSeconds(const StageSpec& stage) {
       device_ = device;
       seconds += stage.layers * layer_seconds_;
     } else {
-      for (int layer = stage.first_layer; layer < stage.first_layer + stage.layers; ++layer)
-        seconds += layer_seconds(*device, layer);
+      seconds += SumOverLayers(model_, stage.first_layer, stage.layers,
+                               [&](int layer) { return layer_seconds(*device, layer); });
     }
     if (stage.holds_head) {
       seconds += HeadSeconds(model_, *device, share_, stage.communicator, work_);

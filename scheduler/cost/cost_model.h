@@ -16,6 +16,7 @@
 // within the model, at least one rank, finite non-zero rates (the readers of input check that).
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -154,10 +155,23 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t 
 // KV tokens that come with the states, or the windows, of a sequence at least.
 double TypicalTokens(const ModelShape& model);
 
-// KV tokens of the tightest rank of all stages; which stage that is goes to *limiting_stage if not
-// null. 0: some rank has no room.
-double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stages,
-                        const MemoryOptions& options, int* limiting_stage = nullptr);
+// What the tightest ranks of all stages have room for.
+struct KvCapacity {
+  double tokens = std::numeric_limits<double>::infinity();  // of KV; 0: some rank has no room
+  double seats = std::numeric_limits<double>::infinity();   // for states; infinite: there are none
+  int limiting_stage = 0;                                   // whose room for tokens that is
+};
+KvCapacity KvCapacityOf(const ModelShape& model, std::span<const StageSpec> stages,
+                        const MemoryOptions& options);
+
+// Whole tokens of KV that fit into `free_bytes` beside seats, as workers cut their memory
+// (CutKv of proto/layers/kv_sizes.h), and how many seats those are.
+struct SeatedKv {
+  double tokens = 0;
+  int64_t seats = 0;
+};
+SeatedKv CutSeats(const ModelShape& model, const MemoryOptions& options, double free_bytes,
+                  double kv_bytes_per_token, double state_bytes);
 
 // ResourceExhausted naming every rank without room for `kv_tokens` tokens, what it needs and the
 // GiB missing.
@@ -184,11 +198,18 @@ struct KvCodecRates {
 // 16-bit scale and zero each: of 16-bit KV 1, 0.53, 0.28. Above 1: the codec makes it larger.
 double KvCodecRatio(KvCodec codec, double element_bytes);
 
-// KV as a replica holds it.
+// What a prompt leaves behind, as a replica holds it.
 struct RawKv {
-  double bytes = 0;
+  double bytes = 0;  // of KV
   double element_bytes = 2;
+  // Bytes of states, which no codec makes smaller, and which leave behind the last layer of the
+  // last step, so that nothing hides them.
+  double state_bytes = 0;
+
+  bool empty() const { return bytes + state_bytes <= 0; }
 };
+// Bytes on the wire.
+double WireBytes(const RawKv& raw, KvCodec codec);
 
 struct KvTransfer {
   double seconds = 0;  // X, as if nothing were hidden

@@ -61,21 +61,18 @@ DecodeLoad AttainmentModel::LoadOf(const ReplicaCurve& decode, double rate,
 AttainmentModel::SentSeconds AttainmentModel::SentOf(const PrefillSpeed& speed,
                                                      const KvPath& path) const {
   SentSeconds sent;
-  // Behind the last layer of the prompt's last step.
-  const double state_bytes = StateBytesHandedOver(model_);
-  const double states = state_bytes > 0 ? state_bytes / path.link.bytes_per_second : 0;
+  RawKv kv = HandedOver(model_, 0);
+  const double token_bytes = KvBytesPerToken(model_);
   for (size_t c = 0; c < classes_.size(); ++c) {
     std::vector<double>& seconds = sent.emplace_back();
     for (size_t i = 0; i < classes_[c].samples.size(); ++i) {
       const RequestLengths& sample = classes_[c].samples[i];
-      const RawKv kv = {sample.prompt_tokens * KvBytesPerToken(model_),
-                        model_.kv_bytes_per_element};
+      kv.bytes = sample.prompt_tokens * token_bytes;
       seconds.push_back(sample.output_tokens <= 1
                             ? 0
                             : TransferKv(kv, path.link, model_.layers, speed.latency_seconds[c][i],
                                          path.codec, path.codec_rates)
-                                      .unhidden_seconds +
-                                  states);
+                                  .unhidden_seconds);
     }
   }
   return sent;

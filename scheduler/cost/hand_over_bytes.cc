@@ -12,8 +12,9 @@ double StateBytesHandedOver(const ModelShape& model) {
   return static_cast<double>(elements * kStateElementBytes);
 }
 
-double HandOverBytes(const ModelShape& model, double prompt_tokens) {
-  return prompt_tokens * KvBytesPerToken(model) + StateBytesHandedOver(model);
+RawKv HandedOver(const ModelShape& model, double prompt_tokens) {
+  return {prompt_tokens * KvBytesPerToken(model), model.kv_bytes_per_element,
+          StateBytesHandedOver(model)};
 }
 
 }  // namespace tessera::scheduler

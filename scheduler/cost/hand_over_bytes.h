@@ -2,15 +2,14 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include "scheduler/cost/model_shape.h"
+#include "scheduler/cost/cost_model.h"
 
 namespace tessera::scheduler {
 
-// A sequence's states in all layers, once, on its way. They leave behind the last layer of the
-// last step, so nothing hides them.
+// A sequence's states in all layers, once, on its way.
 double StateBytesHandedOver(const ModelShape& model);
 
-// Its keys, values and states, on average for prompts of so many tokens.
-double HandOverBytes(const ModelShape& model, double prompt_tokens);
+// Keys, values and states of a prompt of so many tokens.
+RawKv HandedOver(const ModelShape& model, double prompt_tokens);
 
 }  // namespace tessera::scheduler

@@ -23,6 +23,10 @@ double KvCodecRatio(KvCodec codec, double element_bytes) {
   return 1;
 }
 
+double WireBytes(const RawKv& raw, KvCodec codec) {
+  return raw.bytes * KvCodecRatio(codec, raw.element_bytes) + raw.state_bytes;
+}
+
 void KvCodecRates::Limit(double measured_bytes_per_second) {
   if (measured_bytes_per_second <= 0) return;
   encode_bytes_per_second = std::min(encode_bytes_per_second, measured_bytes_per_second);
@@ -41,6 +45,11 @@ KvTransfer TransferKv(const RawKv& raw, const LinkSpec& link, int layers, double
   transfer.seconds = link.latency_seconds + raw.bytes / rate;
   const double x = transfer.seconds;
   transfer.unhidden_seconds = std::max(x / layers, x - (1.0 - 1.0 / layers) * prefill_seconds);
+  if (raw.state_bytes > 0) {
+    const double states = raw.state_bytes / link.bytes_per_second;
+    transfer.seconds += states;
+    transfer.unhidden_seconds += states;
+  }
   return transfer;
 }
 

@@ -5,8 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/layers/kv_sizes.h"
+#include "proto/layers/state_room.h"
 #include "scheduler/cost/allocations.h"
 #include "scheduler/cost/cost_model.h"
+#include "scheduler/cost/layer_sums.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -38,20 +40,16 @@ double ReservedActivationBytes(const ModelShape& model, const StageSpec& stage,
 
 double StageKvBytesPerToken(const ModelShape& model, const StageSpec& stage,
                             const RankShare& share) {
-  if (model.uniform())
-    return stage.layers * EndlessKvBytesPerTokenLayer(model, share, stage.first_layer);
-  double bytes = 0;
-  for (int i = 0; i < stage.layers; ++i)
-    bytes += EndlessKvBytesPerTokenLayer(model, share, stage.first_layer + i);
-  return bytes;
+  return SumOverLayers(model, stage.first_layer, stage.layers,
+                       [&](int layer) { return EndlessKvBytesPerTokenLayer(model, share, layer); });
 }
 
 // As workers cut their memory, whose sizes are whole numbers of bytes.
 void CutWindows(const ModelShape& model, const StageSpec& stage, const RankShare& share,
                 const MemoryOptions& options, RankMemory* memory) {
-  double token_bytes = 0;
-  for (int i = 0; i < stage.layers; ++i)
-    token_bytes += WindowKvBytesPerTokenLayer(model, share, stage.first_layer + i);
+  const double token_bytes = SumOverLayers(model, stage.first_layer, stage.layers, [&](int layer) {
+    return WindowKvBytesPerTokenLayer(model, share, layer);
+  });
   memory->block_tokens = options.block_tokens;
   memory->window_block_bytes = token_bytes * static_cast<double>(options.block_tokens);
   if (memory->window_block_bytes == 0 || memory->free_bytes() <= 0) return;
@@ -69,23 +67,16 @@ void CutWindows(const ModelShape& model, const StageSpec& stage, const RankShare
 }
 
 double StageStateBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
-  double bytes = 0;
-  for (int i = 0; i < stage.layers; ++i)
-    bytes += StateBytesPerLayer(model, share, stage.first_layer + i);
-  return bytes;
+  return SumOverLayers(model, stage.first_layer, stage.layers,
+                       [&](int layer) { return StateBytesPerLayer(model, share, layer); });
 }
 
-// How many sequences a rank has seats for: as workers cut their memory (CutKv of
-// proto/layers/kv_sizes.h), so that the longest sequence has room where it can have any.
-int64_t SeatsOf(const ModelShape& model, const RankMemory& memory, const MemoryOptions& options) {
-  if (memory.state_bytes == 0) return 0;
-  const double free = std::max(0.0, memory.free_bytes());
-  const double longest = static_cast<double>(model.max_positions) * memory.kv_bytes_per_token;
-  double most = free / (memory.state_bytes + TypicalTokens(model) * memory.kv_bytes_per_token);
-  if (memory.state_bytes + longest <= free)
-    most = std::min(most, (free - longest) / memory.state_bytes);
-  return static_cast<int64_t>(
-      std::clamp(std::floor(most), 1.0, static_cast<double>(options.max_logit_rows)));
+// Whole tokens of KV in what seats leave.
+double TokensBeside(double free_bytes, double kv_bytes_per_token, double seat_bytes) {
+  const double bytes = free_bytes - seat_bytes;
+  if (free_bytes <= 0 || bytes < 0) return 0;
+  if (kv_bytes_per_token <= 0) return std::numeric_limits<double>::infinity();
+  return std::floor(bytes / kv_bytes_per_token);
 }
 
 std::string RankName(const StageSpec& stage, size_t rank) {
@@ -98,10 +89,24 @@ std::string RankName(const StageSpec& stage, size_t rank) {
 
 double RankMemory::kv_tokens() const {
   if (window_block_bytes > 0) return static_cast<double>(other_blocks * block_tokens);
-  const double bytes = free_bytes() - static_cast<double>(seats) * state_bytes;
-  if (free_bytes() <= 0 || bytes < 0) return 0;
-  if (kv_bytes_per_token <= 0) return std::numeric_limits<double>::infinity();
-  return std::floor(bytes / kv_bytes_per_token);
+  return TokensBeside(free_bytes(), kv_bytes_per_token, static_cast<double>(seats) * state_bytes);
+}
+
+// So that the longest sequence has room where it can have any.
+SeatedKv CutSeats(const ModelShape& model, const MemoryOptions& options, double free_bytes,
+                  double kv_bytes_per_token, double state_bytes) {
+  SeatedKv cut;
+  if (state_bytes > 0) {
+    const double free = std::max(0.0, free_bytes);
+    const double longest = static_cast<double>(model.max_positions) * kv_bytes_per_token;
+    double most = free / (state_bytes + TypicalTokens(model) * kv_bytes_per_token);
+    if (state_bytes + longest <= free) most = std::min(most, (free - longest) / state_bytes);
+    cut.seats = static_cast<int64_t>(
+        std::clamp(std::floor(most), 1.0, static_cast<double>(options.max_logit_rows)));
+  }
+  cut.tokens =
+      TokensBeside(free_bytes, kv_bytes_per_token, static_cast<double>(cut.seats) * state_bytes);
+  return cut;
 }
 
 RankShare ShareOfRank(const ModelShape& model, const StageSpec& stage, size_t rank) {
@@ -113,13 +118,9 @@ double StageWeightBytes(const ModelShape& model, const StageSpec& stage) {
 }
 
 double StageWeightBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
-  double bytes = 0;
-  if (model.uniform()) {
-    bytes = stage.layers * LayerWeightBytes(model, share, stage.first_layer);
-  } else {
-    for (int i = 0; i < stage.layers; ++i)
-      bytes += LayerWeightBytes(model, share, stage.first_layer + i);
-  }
+  const double bytes = SumOverLayers(model, stage.first_layer, stage.layers, [&](int layer) {
+    return LayerWeightBytes(model, share, layer);
+  });
   const bool one_table = model.tied_embeddings && stage.holds_embedding && stage.holds_head;
   const int tables = one_table ? 1 : (stage.holds_embedding ? 1 : 0) + (stage.holds_head ? 1 : 0);
   double parameters = tables * VocabularyParameters(model, share);
@@ -147,11 +148,17 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t 
     memory.activation_bytes = ActivationBytes(model, stage, share, options);
     memory.communication_bytes = CommunicationBytes(model, stage, options, pipeline);
     memory.reserve_bytes = LeftOutBytes(model, stage, share, options);
+    if (model.keeps_states()) {
+      const auto device_bytes = static_cast<int64_t>(stage.ranks[rank]->memory_bytes);
+      memory.reserve_bytes += static_cast<double>(UsualStateCacheBytes(device_bytes));
+    }
   }
   memory.budget_bytes = stage.ranks[rank]->memory_bytes * options.utilisation;
   memory.kv_bytes_per_token = StageKvBytesPerToken(model, stage, share);
   memory.state_bytes = StageStateBytes(model, stage, share);
-  memory.seats = SeatsOf(model, memory, options);
+  memory.seats =
+      CutSeats(model, options, memory.free_bytes(), memory.kv_bytes_per_token, memory.state_bytes)
+          .seats;
   if (!model.windows.empty()) CutWindows(model, stage, share, options, &memory);
   return memory;
 }
@@ -164,9 +171,9 @@ double TypicalTokens(const ModelShape& model) {
                      : static_cast<double>(typical);
 }
 
-double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stages,
-                        const MemoryOptions& options, int* limiting_stage) {
-  double least = std::numeric_limits<double>::infinity();
+KvCapacity KvCapacityOf(const ModelShape& model, std::span<const StageSpec> stages,
+                        const MemoryOptions& options) {
+  KvCapacity least;
   const auto like_before = [&](size_t i) {
     const StageSpec &a = stages[i - 1], &b = stages[i];
     return model.uniform() && a.layers == b.layers && a.holds_embedding == b.holds_embedding &&
@@ -178,11 +185,13 @@ double KvCapacityTokens(const ModelShape& model, std::span<const StageSpec> stag
     for (size_t rank = 0; rank < stages[i].ranks.size(); ++rank) {
       const bool like = rank > 0 && stages[i].ranks[rank] == stages[i].ranks[rank - 1];
       if (like && stages[i].shares.empty()) continue;
-      const double tokens =
-          MemoryOfRank(model, stages[i], rank, options, stages.size() > 1).kv_tokens();
-      if (tokens >= least) continue;
-      least = tokens;
-      if (limiting_stage != nullptr) *limiting_stage = static_cast<int>(i);
+      const RankMemory memory = MemoryOfRank(model, stages[i], rank, options, stages.size() > 1);
+      if (memory.state_bytes > 0)
+        least.seats = std::min(least.seats, static_cast<double>(memory.seats));
+      const double tokens = memory.kv_tokens();
+      if (tokens >= least.tokens) continue;
+      least.tokens = tokens;
+      least.limiting_stage = static_cast<int>(i);
     }
   }
   return least;

@@ -192,6 +192,12 @@ std::vector<double> BusyShares(const ModelShape& model, const ReplicaSpec& repli
   return shares;
 }
 
+ReplicaOptions WithSeats(const ReplicaOptions& options, double seats) {
+  ReplicaOptions within = options;
+  within.max_sequences = std::min(within.max_sequences, seats);
+  return within;
+}
+
 double LeastKvTokens(Role role, const LengthMoments& lengths, const ReplicaOptions& options) {
   if (role == Role::kPrefill) return lengths.max_sequence_tokens;
   return std::max(lengths.max_sequence_tokens, options.longest_request_tokens);
@@ -204,10 +210,11 @@ double LargestRows(Role role, const LengthMoments& lengths, const ReplicaOptions
 
 ReplicaRate CapacityOf(const ModelShape& model, const ReplicaSpec& replica,
                        const LengthMoments& lengths, const ReplicaOptions& options) {
-  int stage = 0;
-  const double kv_tokens = KvCapacityTokens(model, replica.stages, options.memory, &stage);
-  ReplicaRate rate = CapacityWithKv(model, replica, lengths, options, kv_tokens);
-  rate.kv_limiting_stage = stage;
+  const KvCapacity room = KvCapacityOf(model, replica.stages, options.memory);
+  ReplicaRate rate =
+      CapacityWithKv(model, replica, lengths, WithSeats(options, room.seats), room.tokens);
+  rate.kv_limiting_stage = room.limiting_stage;
+  rate.seats = room.seats;
   return rate;
 }
 

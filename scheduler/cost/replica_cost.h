@@ -85,7 +85,12 @@ struct ReplicaRate {
   int slowest_stage = 0;
   Limit limit = Limit::kNothing;
   int64_t step_tokens = 0;  // rows of a step that this rate needs; 0: any
+  // Sequences that its workers have seats for; infinite: the model keeps no states.
+  double seats = std::numeric_limits<double>::infinity();
 };
+
+// Where no more sequences run at once than have seats.
+ReplicaOptions WithSeats(const ReplicaOptions& options, double seats);
 
 // KV of the longest sequence of the workload; where the replica decodes, also of the longest
 // request that may come: it is routed there whatever the workload says.

@@ -11,6 +11,10 @@ constexpr double kTolerance = 0.01;
 // Of the sequences that decode, for the unevenness of their coming and going.
 constexpr double kMoreSequences = 0.25;
 
+double Running(const ReplicaOptions& options, const ReplicaRate& rate) {
+  return WithSeats(options, rate.seats).max_sequences;
+}
+
 }  // namespace
 
 int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
@@ -23,7 +27,7 @@ int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
       std::min(most, static_cast<int64_t>(std::ceil(b + rate.prefill_tokens - 1e-9)));
   // A receiver of KV computes no prompts but those it computes again.
   if (replica.role == Role::kDecode || rate.prefill_tokens <= 0) {
-    return std::min(most, std::max(least, static_cast<int64_t>(options.max_sequences)));
+    return std::min(most, std::max(least, static_cast<int64_t>(Running(options, rate))));
   }
   const StepWork steady = SteadyWork(replica.role, lengths, b, options);
   const auto period = [&](int64_t rows) {
@@ -51,13 +55,13 @@ int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
 int64_t SequenceBudget(const LengthMoments& lengths, const ReplicaOptions& options,
                        const ReplicaSpec& replica, const ReplicaRate& rate) {
   if (replica.role == Role::kPrefill || rate.decode_rows <= 0)
-    return static_cast<int64_t>(options.max_sequences);
+    return static_cast<int64_t>(Running(options, rate));
   // Prompts that begin and end in one step, where answers are short: one more of them runs for most
   // lengths.
   const double prompts = rate.prefill_tokens / std::max(1.0, lengths.uncached_prompt_tokens);
   const double per_lane =
       (1 + kMoreSequences) * (std::max(rate.decode_rows, 1.0) + std::max(0.0, prompts - 1)) + 1;
-  return static_cast<int64_t>(std::ceil(rate.micro_batches * per_lane));
+  return static_cast<int64_t>(std::min(rate.seats, std::ceil(rate.micro_batches * per_lane)));
 }
 
 }  // namespace tessera::scheduler

@@ -5,13 +5,12 @@
 #include <span>
 #include <utility>
 
-#include "proto/layers/layers.h"
+#include "absl/strings/str_cat.h"
 #include "scheduler/input/length_buckets.h"
 #include "scheduler/input/supported_devices.h"
 #include "scheduler/planner/plan_notes.h"
 #include "scheduler/planner/refusal.h"
 #include "scheduler/search/search_options.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -35,14 +34,6 @@ absl::Status Read(PlanningProblem* out) {
   if (absl::Status s = CheckMoveOptions(options.move); !s.ok()) return s;
   if (absl::Status s = CheckSpot(input.cluster, options.spot, input.cluster_file); !s.ok())
     return s;
-  // Seats bound what a replica decodes at once, which the search for pairs does not know.
-  if (options.require_split && KeepsStates(input.model)) {
-    return absl::InvalidArgumentError(
-        StrCat("model ", input.model.name(),
-               ": its layers keep states of sequences (gated delta nets), and replicas that only "
-               "prefill or only decode are not planned for such models yet: write such a plan by "
-               "hand (--plan)"));
-  }
   absl::StatusOr<ModelShape> shape =
       MakeModelShape(input.model, options.weight_dtype, options.kv_dtype);
   if (!shape.ok()) return shape.status();
@@ -78,8 +69,7 @@ absl::Status Read(PlanningProblem* out) {
   problem.classes = out->workload.classes;
   problem.arrival_variation = out->workload.arrival_variation;
   problem.goal = options.goal;
-  problem.allow_split =
-      options.allow_split && HasOneKvShape(out->shape) && !KeepsStates(input.model);
+  problem.allow_split = options.allow_split && HasOneKvShape(out->shape);
   problem.prove = options.prove;
   problem.watch = options.watch;
   problem.options.memory.utilisation = options.utilisation;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "proto/layers/layers.h"
+#include "scheduler/cost/model_shape.h"
 #include "scheduler/plan_check/plan_check.h"
 
 namespace tessera::deploy {
@@ -90,6 +91,32 @@ TEST_CASE("--dtype int4 plans for a quantised checkpoint, which needs a quarter 
   flags.weight_dtype = "int3";
   CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
              Catch::Contains("--dtype: \"int3\" is none of") && Catch::Contains("int4"));
+}
+
+TEST_CASE("--dtype fp8 plans for a checkpoint in blocks of 128, of models that are not quantised") {
+  PlanFlags flags = Flags("deploy/clusters/one_gpu.yaml");
+  flags.weight_dtype = "fp8";
+  const auto plan = PlanFromFiles(flags);
+  REQUIRE(plan.status().message() == "");
+  const v1::Quantization& quantization = plan->model().quantization();
+  CHECK(quantization.format() == v1::WEIGHT_FORMAT_FP8);
+  CHECK(quantization.block_rows() == 128);
+  // Planned as workers hold such a checkpoint.
+  const auto shape = scheduler::MakeModelShape(plan->model());
+  REQUIRE(shape.ok());
+  int64_t bytes = 0;
+  for (const v1::Stage& stage : plan->replicas(0).stages()) {
+    for (const v1::PlannedWorker& worker : stage.workers()) bytes += worker.weight_bytes();
+  }
+  CHECK(static_cast<double>(bytes) == Approx(TotalWeightBytes(*shape)).epsilon(0.01));
+  flags.cluster = "deploy/clusters/mixed_cloud_32.yaml";
+  flags.model = "gpt-oss-20B";
+  for (const char* dtype : {"fp8", "int4"}) {
+    flags.weight_dtype = dtype;
+    CHECK_THAT(std::string(PlanFromFiles(flags).status().message()),
+               Catch::Contains(std::string("--dtype ") + dtype) &&
+                   Catch::Contains("gpt-oss-20B are quantised already"));
+  }
 }
 
 TEST_CASE("every example is planned, and its plan survives the file") {
@@ -331,7 +358,7 @@ TEST_CASE("faults name the file or flag") {
   flags.goal = "best";
   CHECK_THAT(error(flags), Catch::Contains("--objective"));
   flags.goal = "throughput";
-  flags.weight_dtype = "fp8";
+  flags.weight_dtype = "fp6";
   CHECK_THAT(error(flags), Catch::Contains("--dtype"));
   flags.weight_dtype = "";
   flags.model = "Llama-2-70B";

@@ -11,6 +11,7 @@
 #include "proto/activations.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
+#include "proto/layers/state_room.h"
 #include "proto/model/model_folder.h"
 #include "scheduler/cost/cost_model.h"
 #include "scheduler/shares.h"
@@ -138,8 +139,12 @@ class Comparison {
     const bool pipeline = stage.layers < shape.layers;
     const scheduler::RankMemory charged =
         scheduler::MemoryOfRank(shape, stage, 0, memory, pipeline);
+    // Beside all that, states of prompts have what workers give them.
+    const auto memory_bytes = static_cast<int64_t>(device.memory_bytes);
+    const auto cache_bytes =
+        shape.keeps_states() ? static_cast<double>(UsualStateCacheBytes(memory_bytes)) : 0;
     const double charge = charged.weight_bytes + charged.activation_bytes +
-                          charged.communication_bytes + charged.reserve_bytes;
+                          charged.communication_bytes + charged.reserve_bytes - cache_bytes;
     for (const v1::WorkerShare& share :
          scheduler::StageShares(options_.model, layers.first, layers.second, width, weights)) {
       INFO("layers " << layers.first << " to " << layers.second << ", width " << width << ", "

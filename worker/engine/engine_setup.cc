@@ -8,6 +8,7 @@
 #include "proto/layers/kv_shares.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
+#include "proto/layers/state_room.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/engine/draft_setup.h"

@@ -9,8 +9,6 @@
 namespace tessera::worker {
 namespace {
 
-constexpr int64_t kMaxExchanges = 8;
-
 // Layers that keep states, or the others.
 std::vector<int32_t> LayersOf(const v1::Model& model, bool states) {
   std::vector<int32_t> layers;
@@ -32,8 +30,6 @@ kvcache::IndexRange RangeOf(const v1::Range& range) {
 }
 
 }  // namespace
-
-int64_t ExchangesOf(int64_t seats) { return std::min(seats, kMaxExchanges); }
 
 absl::StatusOr<std::shared_ptr<StateExchange>> MakeExchange(const v1::Model& model,
                                                             const v1::WorkerShare& share,

@@ -17,9 +17,6 @@
 
 namespace tessera::worker {
 
-// Places in which states of a replica with so many seats are on their way at once.
-int64_t ExchangesOf(int64_t seats);
-
 // Null where the worker's layers keep no states.
 absl::StatusOr<std::shared_ptr<StateExchange>> MakeExchange(const v1::Model& model,
                                                             const v1::WorkerShare& share,

@@ -2,19 +2,19 @@
 
 #include <algorithm>
 
+#include "proto/layers/state_room.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::worker {
 namespace {
 
-constexpr int64_t kMaxDefaultBytes = int64_t{4} << 30;
 // What the leader looks through to evict one.
 constexpr int64_t kMaxSnapshots = 4096;
 
 }  // namespace
 
 int64_t StateCacheBytes(int64_t asked, int64_t free_bytes) {
-  return asked >= 0 ? asked : std::clamp<int64_t>(free_bytes / 10, 0, kMaxDefaultBytes);
+  return asked >= 0 ? asked : UsualStateCacheBytes(free_bytes);
 }
 
 int64_t SnapshotsIn(int64_t bytes, int64_t seat_bytes) {

@@ -8,8 +8,8 @@
 
 namespace tessera::worker {
 
-// --state-cache-memory-bytes; `asked` negative: not given. Then a tenth of the machine's free
-// memory, 4 GiB at most.
+// --state-cache-memory-bytes; `asked` negative: not given. Then UsualStateCacheBytes
+// (proto/layers/state_room.h).
 int64_t StateCacheBytes(int64_t asked, int64_t free_bytes);
 
 // States of `seat_bytes` each that `bytes` hold. As many as a replica may have where this worker

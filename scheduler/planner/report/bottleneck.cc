@@ -96,7 +96,7 @@ v1::LimitedBy LimitOf(const PlacementProblem& problem, const PlacedReplica& plac
   limit.set_kind(KindOf(*problem.graph, placed, stage));
   if (rate.limit == Limit::kStepTokens) limit.set_most(problem.options.memory.max_step_tokens);
   if (rate.limit != Limit::kSequences) return limit;
-  const double most = problem.options.max_sequences;
+  const double most = WithSeats(problem.options, rate.seats).max_sequences;
   if (rate.decode_rows * rate.micro_batches >= kRounding * most) {
     limit.set_most(std::llround(most));
   } else {

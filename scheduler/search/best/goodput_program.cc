@@ -48,7 +48,7 @@ void GoodputProgram::MakePlaces() {
     if (fresh) machines_of.emplace_back();
     machines_of[at->second].insert(pools_[p].machine);
   }
-  const double bytes = HandOverBytes(*problem_.model, MomentsOf(problem_.samples).prompt_tokens);
+  const RawKv kv = HandedOver(*problem_.model, MomentsOf(problem_.samples).prompt_tokens);
   links_.assign(places.size(), std::vector<double>(places.size(), 0));
   for (size_t p = 0; p < pools_.size(); ++p) {
     for (size_t q = 0; q < pools_.size(); ++q) {
@@ -59,8 +59,7 @@ void GoodputProgram::MakePlaces() {
       }
       const LinkSpec& link = problem_.graph->Between(pools_[p].machine, pools_[q].machine);
       const KvTransfer transfer =
-          BestKvTransfer({bytes, problem_.model->kv_bytes_per_element}, link,
-                         problem_.model->layers, 0, problem_.codec_rates);
+          BestKvTransfer(kv, link, problem_.model->layers, 0, problem_.codec_rates);
       const size_t links =
           std::min(machines_of[place_of_[p]].size(), machines_of[place_of_[q]].size());
       most = std::max(most, static_cast<double>(links) * kOfLinks / transfer.seconds);

@@ -13,7 +13,7 @@ namespace tessera::scheduler {
 SplitLinkBound::SplitLinkBound(const PlacementProblem& problem)
     : problem_(problem),
       pools_(problem.graph->pools()),
-      kv_bytes_(HandOverBytes(*problem.model, MomentsOf(problem.samples).prompt_tokens)) {}
+      kv_(HandedOver(*problem.model, MomentsOf(problem.samples).prompt_tokens)) {}
 
 std::vector<SplitLinkBound::Machine> SplitLinkBound::MachinesOf(
     const std::vector<int>& counts) const {
@@ -33,8 +33,7 @@ std::vector<SplitLinkBound::Machine> SplitLinkBound::MachinesOf(
 }
 
 double SplitLinkBound::RateOf(Role role, const std::vector<int>& counts) const {
-  const double bytes =
-      kv_bytes_ * KvCodecRatio(KvCodec::kInt4, problem_.model->kv_bytes_per_element);
+  const double bytes = WireBytes(kv_, KvCodec::kInt4);
   if (bytes <= 0) return kUnbounded;
   const std::vector<Machine> own = MachinesOf(counts);
   std::set<int> others;
@@ -62,16 +61,14 @@ double SplitLinkBound::RateOf(Role role, const std::vector<int>& counts) const {
 SplitLinkBound::Ways SplitLinkBound::WaysBetween(const std::vector<Machine>& from,
                                                  const std::vector<Machine>& to) const {
   Ways ways;
-  ways.bytes = kv_bytes_;
-  const double element = problem_.model->kv_bytes_per_element;
+  ways.bytes = WireBytes(kv_, KvCodec::kRaw);
   std::vector<double> seconds;  // by machine of `from`, machine of `to`
   for (const Machine& a : from) {
     for (const Machine& b : to) {
-      const KvTransfer transfer =
-          BestKvTransfer({kv_bytes_, element}, problem_.graph->Between(a.machine, b.machine),
-                         problem_.model->layers, 0, problem_.codec_rates);
+      const KvTransfer transfer = BestKvTransfer(kv_, problem_.graph->Between(a.machine, b.machine),
+                                                 problem_.model->layers, 0, problem_.codec_rates);
       seconds.push_back(transfer.seconds);
-      ways.bytes = std::min(ways.bytes, kv_bytes_ * KvCodecRatio(transfer.codec, element));
+      ways.bytes = std::min(ways.bytes, WireBytes(kv_, transfer.codec));
     }
   }
   // First and last stage in one machine: of one machine alone, or on two of its devices.
@@ -100,7 +97,7 @@ double SplitLinkBound::RateOf(const std::vector<Set>& sets) const {
     rows.push_back(program.AddRow(0, set.rate));
   }
   const double free = whole + std::min(prefill, decode);
-  if (kv_bytes_ <= 0 || std::min(prefill, decode) <= 0) return free;
+  if (kv_.empty() || std::min(prefill, decode) <= 0) return free;
   LoadedLinks links(*problem_.graph);
   size_t flows = 0;
   for (size_t i = 0; i < sets.size(); ++i) {

@@ -47,7 +47,7 @@ class SplitLinkBound {
 
   const PlacementProblem& problem_;
   const std::vector<DevicePool>& pools_;
-  double kv_bytes_ = 0;  // of a prompt
+  RawKv kv_;  // of a prompt
 };
 
 }  // namespace tessera::scheduler

@@ -73,7 +73,13 @@ size_t ReplicaShaping::ByDevices::operator()(const std::vector<LayoutStage>& sta
 }
 
 ReplicaShaping::ReplicaShaping(const PlacementProblem& problem, StageShapes* shapes, Role role)
-    : problem_(problem), shapes_(*shapes), role_(role) {
+    : problem_(problem),
+      means_(problem.model->uniform()
+                 ? nullptr
+                 : std::make_unique<StageShapes>(*problem.model, shapes->lengths(), problem.options,
+                                                 OneLayer::kMean)),
+      shapes_(means_ ? *means_ : *shapes),
+      role_(role) {
   layout_.model = problem.model;
   layout_.graph = problem.graph;
   for (const DevicePool& pool : problem.graph->pools()) {
@@ -82,7 +88,7 @@ ReplicaShaping::ReplicaShaping(const PlacementProblem& problem, StageShapes* sha
     std::vector<int>& by_width = shape_of_.emplace_back();
     const int most = std::min(pool.count, MaxWidth(*problem.model));
     for (int width = 1; width <= most; ++width)
-      by_width.push_back(shapes->Intern(*pool.spec, inside, width));
+      by_width.push_back(shapes_.Intern(*pool.spec, inside, width));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -84,6 +85,7 @@ class ReplicaShaping {
                PlacedReplica* best);
 
   const PlacementProblem& problem_;
+  const std::unique_ptr<StageShapes> means_;  // where layers differ
   StageShapes& shapes_;
   const Role role_;
   LayoutProblem layout_;                    // of the whole graph, for MakeReplica

@@ -36,8 +36,9 @@ SplitAttainment::SplitAttainment(const PlacementProblem& problem, const Attainme
     if (replica.role == Role::kPrefill) {
       speeds_[i] = model.PrefillBeside(spec, m, 0, 0);
     } else {
-      curves_[i] = model.DecodeCurveOf(spec, m, replica.rate.kv_capacity_tokens,
-                                       problem.options.max_sequences);
+      curves_[i] =
+          model.DecodeCurveOf(spec, m, replica.rate.kv_capacity_tokens,
+                              WithSeats(problem.options, replica.rate.seats).max_sequences);
     }
   }
 }

@@ -243,8 +243,8 @@ class LayoutSearch {
     double table_bytes = 0;           // of embedding or head
     double kv = 0;
     std::vector<double> weights_until;  // bytes of layers [0, l), and of a step's rows in windows
-    // Bytes of a token, with its part of a sequence's states and windows.
-    std::vector<double> kv_until;
+    std::vector<double> kv_until;       // bytes of a token, with its part of a sequence's windows
+    std::vector<double> state_until;    // of a sequence
     double embedding_bytes = 0;
     double head_memory = 0;  // with its logits
   };
@@ -260,10 +260,11 @@ class LayoutSearch {
     table.until_layer.assign(model_.layers + 1, 0);
     table.weights_until.assign(model_.layers + 1, 0);
     table.kv_until.assign(model_.layers + 1, 0);
+    table.state_until.assign(model_.layers + 1, 0);
+    std::vector<double> of_kind(model_.kinds.size(), kInfinity);
     for (int l = 0; l < model_.layers; ++l) {
-      const bool repeat = l > 0 && model_.uniform();
-      const double seconds =
-          repeat ? table.until_layer[1] : LayerSeconds(model_, *pool.spec, share, inside, work, l);
+      double& seconds = of_kind[static_cast<size_t>(model_.kind_index(l))];
+      if (seconds == kInfinity) seconds = LayerSeconds(model_, *pool.spec, share, inside, work, l);
       table.until_layer[l + 1] = table.until_layer[l] + seconds;
       table.fastest_layer = l == 0 ? seconds : std::min(table.fastest_layer, seconds);
       const double window = WindowKvBytesPerTokenLayer(model_, share, l);
@@ -271,8 +272,8 @@ class LayoutSearch {
           table.weights_until[l] + LayerWeightBytes(model_, share, l) +
           window * static_cast<double>(problem_.options.memory.max_step_tokens);
       table.kv_until[l + 1] = table.kv_until[l] + EndlessKvBytesPerTokenLayer(model_, share, l) +
-                              StateBytesPerLayer(model_, share, l) / TypicalTokens(model_) +
                               window * WindowsPerToken();
+      table.state_until[l + 1] = table.state_until[l] + StateBytesPerLayer(model_, share, l);
     }
     const auto memory = [&](bool embedding, bool head) {
       StageSpec stage = MakeStage(problem_, {pool_index, width, 1}, 0);
@@ -313,11 +314,19 @@ class LayoutSearch {
   }
 
   double KvRoom(const WidthTable& table, int first, int layers) const {
-    return RoomOf(table, first, layers) / KvBytes(table, first, layers);
+    const double room = RoomOf(table, first, layers), token = KvBytes(table, first, layers);
+    const double state = table.state_until[first + layers] - table.state_until[first];
+    if (state <= 0) return room / token;
+    return CutSeats(model_, problem_.options.memory, room, token, state).tokens;
+  }
+
+  bool HasRoom(const WidthTable& table, int first, int layers) const {
+    if (model_.keeps_states()) return KvRoom(table, first, layers) >= table.kv;
+    return RoomOf(table, first, layers) >= table.kv * KvBytes(table, first, layers);
   }
 
   double StageSecondsOf(const WidthTable& table, int first, int layers) const {
-    if (RoomOf(table, first, layers) < table.kv * KvBytes(table, first, layers)) return kInfinity;
+    if (!HasRoom(table, first, layers)) return kInfinity;
     return table.step_overhead + table.until_layer[first + layers] - table.until_layer[first] +
            (first + layers == model_.layers ? table.head : 0.0);
   }

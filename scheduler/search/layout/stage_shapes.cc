@@ -1,6 +1,9 @@
 #include "scheduler/search/layout/stage_shapes.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "scheduler/cost/layer_sums.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -39,12 +42,13 @@ int StageShapes::Intern(const DeviceSpec& spec, const LinkSpec& inside, int widt
     shape.room_bytes[static_cast<int>(place)] = RoomOf(model_, shape, place, options_.memory);
   }
   const RankShare share = FullestShare(model_, width);
-  shape.layer_bytes = shape.kv_token_bytes = std::numeric_limits<double>::infinity();
-  for (int layer = 0; layer < (model_.uniform() ? 1 : model_.layers); ++layer) {
-    shape.layer_bytes = std::min(shape.layer_bytes, LayerWeightBytes(model_, share, layer));
-    shape.kv_token_bytes =
-        std::min(shape.kv_token_bytes, EndlessKvBytesPerTokenLayer(model_, share, layer));
-  }
+  shape.layer_bytes = OfOneLayer([&](int layer) { return LayerWeightBytes(model_, share, layer); });
+  const bool mean = one_layer_ == OneLayer::kMean;
+  shape.kv_token_bytes = OfOneLayer([&](int layer) {
+    const double states =
+        mean ? StateBytesPerLayer(model_, share, layer) / TypicalTokens(model_) : 0;
+    return EndlessKvBytesPerTokenLayer(model_, share, layer) + states;
+  });
   shapes_.push_back(shape);
   seconds_.clear();
   return size() - 1;
@@ -55,14 +59,22 @@ ShapeSeconds StageShapes::Measure(const StageShape& shape, const StepWork& work)
   const Communicator inside = {{shape.width, shape.inside, false}};
   ShapeSeconds seconds;
   seconds.fixed = shape.spec->step_overhead_seconds;
-  seconds.layer = std::numeric_limits<double>::infinity();
-  for (int layer = 0; layer < (model_.uniform() ? 1 : model_.layers); ++layer) {
-    seconds.layer =
-        std::min(seconds.layer, LayerSeconds(model_, *shape.spec, share, inside, work, layer));
-  }
+  seconds.layer = OfOneLayer(
+      [&](int layer) { return LayerSeconds(model_, *shape.spec, share, inside, work, layer); });
   seconds.head = HeadSeconds(model_, *shape.spec, share, inside, work);
   seconds.spread = BroadcastSeconds(inside, work.rows() * row_bytes());
   return seconds;
+}
+
+double StageShapes::OfOneLayer(const std::function<double(int layer)>& of) const {
+  if (model_.uniform()) return of(0);
+  double least = std::numeric_limits<double>::infinity();
+  const double sum = SumOverLayers(model_, 0, model_.layers, [&](int layer) {
+    const double figure = of(layer);
+    least = std::min(least, figure);
+    return figure;
+  });
+  return one_layer_ == OneLayer::kMean ? sum / model_.layers : least;
 }
 
 StepWork StageShapes::WorkAt(Role role, double rows) const {

@@ -3,12 +3,14 @@
 //
 // A stage shape is (device kind, link inside its machine, width). Its seconds are affine in its
 // layers: step overhead + layers * seconds per layer (+ the head); so is its memory: room - layers
-// * (weights + KV tokens * KV bytes). Where layers differ (dense layers before expert layers) the
-// cheapest layer stands for all, so figures are never above the truth: fit for bounds, and exact
-// for uniform models. Thread rule: not thread-safe (seconds are computed on demand and kept).
-// Units: bytes, seconds.
+// * (weights + KV tokens * KV bytes). Where layers differ (dense layers before expert layers,
+// delta nets before one that attends) the cheapest layer stands for all, so figures are never above
+// the truth: fit for bounds, and exact for uniform models. Or the mean layer does, with its part of
+// a sequence's states: near the truth, to deal layers by. Thread rule: not thread-safe (seconds are
+// computed on demand and kept). Units: bytes, seconds.
 #pragma once
 
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -44,11 +46,15 @@ struct ShapeSeconds {
   double spread = 0;  // of activations that arrive, to all ranks
 };
 
+// Which layer stands for all, where they differ.
+enum class OneLayer { kCheapest, kMean };
+
 class StageShapes {
  public:
   // Borrows model and options.
-  StageShapes(const ModelShape& model, const LengthMoments& lengths, const ReplicaOptions& options)
-      : model_(model), lengths_(lengths), options_(options) {}
+  StageShapes(const ModelShape& model, const LengthMoments& lengths, const ReplicaOptions& options,
+              OneLayer one_layer = OneLayer::kCheapest)
+      : model_(model), lengths_(lengths), options_(options), one_layer_(one_layer) {}
 
   // Index of a shape, new or known.
   int Intern(const DeviceSpec& spec, const LinkSpec& inside, int width);
@@ -69,11 +75,14 @@ class StageShapes {
 
  private:
   StepWork WorkAt(Role role, double rows) const;
+  // Figures of the layer that stands for all, where `of` says one layer's.
+  double OfOneLayer(const std::function<double(int layer)>& of) const;
   ShapeSeconds Measure(const StageShape& shape, const StepWork& work) const;
 
   const ModelShape& model_;
   const LengthMoments lengths_;
   const ReplicaOptions& options_;
+  const OneLayer one_layer_;
   std::vector<StageShape> shapes_;
   absl::node_hash_map<std::pair<int, double>, std::vector<ShapeSeconds>>
       seconds_;  // by role and rows

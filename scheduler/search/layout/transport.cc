@@ -15,18 +15,19 @@ int MachineOf(const PlacementProblem& problem, const LayoutStage& stage) {
   return problem.graph->pools()[static_cast<size_t>(stage.pool)].machine;
 }
 
-// The KV of a request between two replicas. Every stage sends its own layers; the narrower of the
-// first and the last pair of stages stands for all.
-KvTransfer SlowestTransfer(const PlacementProblem& problem, double bytes, const PlacedReplica& from,
-                           const PlacedReplica& to, LinkSpec* slowest_link) {
+// What a request's prompt left behind, between two replicas. Every stage sends its own layers; the
+// narrower of the first and the last pair of stages stands for all.
+KvTransfer SlowestTransfer(const PlacementProblem& problem, const RawKv& kv,
+                           const PlacedReplica& from, const PlacedReplica& to,
+                           LinkSpec* slowest_link) {
   KvTransfer slowest;
   for (const bool last : {false, true}) {
     const LayoutStage& sender = last ? from.stages.back() : from.stages.front();
     const LayoutStage& receiver = last ? to.stages.back() : to.stages.front();
     const LinkSpec& link =
         problem.graph->Between(MachineOf(problem, sender), MachineOf(problem, receiver));
-    const KvTransfer transfer = BestKvTransfer({bytes, problem.model->kv_bytes_per_element}, link,
-                                               problem.model->layers, 0, problem.codec_rates);
+    const KvTransfer transfer =
+        BestKvTransfer(kv, link, problem.model->layers, 0, problem.codec_rates);
     if (transfer.seconds <= slowest.seconds) continue;
     slowest = transfer;
     *slowest_link = link;
@@ -82,19 +83,18 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
   Transport transport;
   for (const PlacedReplica* replica : replicas)
     transport.capacity.push_back(replica->rate.requests_per_second);
-  const double bytes = HandOverBytes(*problem.model, lengths.prompt_tokens);
+  const RawKv kv = HandedOver(*problem.model, lengths.prompt_tokens);
   LoadedLinks shared(*problem.graph);
   for (size_t i = 0; i < replicas.size(); ++i) {
     if (replicas[i]->role != Role::kPrefill || replicas[i]->stages.empty()) continue;
     for (size_t j = 0; j < replicas.size(); ++j) {
       if (replicas[j]->role != Role::kDecode || replicas[j]->stages.empty()) continue;
       Transport::Pair pair{static_cast<int>(i), static_cast<int>(j)};
-      if (bytes > 0) {
+      if (!kv.empty()) {
         const KvTransfer transfer =
-            SlowestTransfer(problem, bytes, *replicas[i], *replicas[j], &pair.link);
+            SlowestTransfer(problem, kv, *replicas[i], *replicas[j], &pair.link);
         pair.link_rate = 1 / transfer.seconds;
-        const double wire_bytes =
-            bytes * KvCodecRatio(transfer.codec, problem.model->kv_bytes_per_element);
+        const double wire_bytes = WireBytes(kv, transfer.codec);
         for (const MachineFlow& flow : FlowsOf(problem, *replicas[i], *replicas[j])) {
           shared.Load(flow.from, flow.to, transport.pairs.size(), flow.part * wire_bytes);
         }

@@ -397,15 +397,15 @@ TEST_CASE("widths 4, 2, 2 with 48, 20, 12 layers fit, and the A5000 stage limits
   HexGenCase c;
   const std::vector<StageSpec> stages = c.Asymmetric();
   CHECK(CheckMemory(c.model, stages, c.options, 4096).ok());
-  int limiting = -1;
-  const double tokens = KvCapacityTokens(c.model, stages, c.options, &limiting);
-  CHECK(limiting == 1);
-  CHECK(tokens == Approx(124000).epsilon(0.04));  // steps of 512 rows cost 0.1 GiB of it
+  const KvCapacity room = KvCapacityOf(c.model, stages, c.options);
+  CHECK(room.limiting_stage == 1);
+  CHECK(std::isinf(room.seats));
+  CHECK(room.tokens == Approx(124000).epsilon(0.04));  // steps of 512 rows cost 0.1 GiB of it
   // By hand, nothing but weights and the reserve: (24 * 0.9 - 1 - 15.9375) GiB / 40960 B.
   c.options.max_step_tokens = 0;
-  CHECK(KvCapacityTokens(c.model, stages, c.options) == 122224);
+  CHECK(KvCapacityOf(c.model, stages, c.options).tokens == 122224);
   c.options.runtime_reserve_bytes = 1e9;  // the published figure counts a GB, not a GiB
-  CHECK(KvCapacityTokens(c.model, stages, c.options) == 124024);
+  CHECK(KvCapacityOf(c.model, stages, c.options).tokens == 124024);
 }
 
 }  // namespace

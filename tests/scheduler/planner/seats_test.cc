@@ -5,6 +5,7 @@
 
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
+#include "proto/layers/state_room.h"
 #include "scheduler/cost/hand_over_bytes.h"
 #include "scheduler/cost/model_shape.h"
 #include "scheduler/planner/planner.h"
@@ -51,6 +52,22 @@ KvBlocks CutOf(const v1::Model& model, const v1::PlannedWorker& worker, int64_t 
   return CutKv(worker.kv_bytes(), block, {64, 0, model.max_positions(), sequences, 2048});
 }
 
+// Workers cut as many seats from what the plan gives them as the replica is to run sequences.
+void CheckSeats(const v1::Model& model, const v1::Replica& replica) {
+  const int64_t tokens = replica.prediction().kv_capacity_tokens();
+  INFO(replica.max_sequences() << " sequences, KV for " << tokens << " tokens");
+  CHECK(replica.max_sequences() >= 1);
+  CHECK(tokens >= replica.max_sequences() * kTypicalTokens);
+  for (const v1::Stage& stage : replica.stages()) {
+    for (const v1::PlannedWorker& worker : stage.workers()) {
+      INFO(worker.ShortDebugString());
+      const KvBlocks cut = CutOf(model, worker, replica.max_sequences());
+      CHECK(cut.seats == replica.max_sequences());
+      CHECK(cut.common * 64 >= tokens - 64);
+    }
+  }
+}
+
 }  // namespace
 
 TEST_CASE("a replica runs as many sequences as its workers cut seats for") {
@@ -63,18 +80,7 @@ TEST_CASE("a replica runs as many sequences as its workers cut seats for") {
   REQUIRE(plan->replicas_size() > 0);
   for (const v1::Replica& replica : plan->replicas()) {
     CHECK(replica.role() == v1::REPLICA_ROLE_BOTH);
-    const int64_t tokens = replica.prediction().kv_capacity_tokens();
-    INFO(replica.max_sequences() << " sequences, KV for " << tokens << " tokens");
-    CHECK(replica.max_sequences() >= 1);
-    CHECK(tokens >= replica.max_sequences() * kTypicalTokens);
-    for (const v1::Stage& stage : replica.stages()) {
-      for (const v1::PlannedWorker& worker : stage.workers()) {
-        INFO(worker.ShortDebugString());
-        const KvBlocks cut = CutOf(input.model, worker, replica.max_sequences());
-        CHECK(cut.seats == replica.max_sequences());
-        CHECK(cut.common * 64 >= tokens - 64);
-      }
-    }
+    CheckSeats(input.model, replica);
   }
 }
 
@@ -94,14 +100,49 @@ TEST_CASE("a plan's text says how many of the longest sequences fit, and what li
              Contains("2 sequences of 131072 tokens fit at once: room for their states"));
 }
 
-TEST_CASE("a split is not planned, and who asks for one hears why") {
-  const PlannerInput input = tests::OneMachine("{kind: H100-SXM, count: 2}", Qwen27B());
+TEST_CASE("replicas of a split plan have seats for as many sequences as they run") {
+  const std::string devices =
+      GENERATE("{kind: H100-SXM, count: 4}", "{kind: L40S, count: 2}, {kind: H100-SXM, count: 2}");
+  INFO(devices);
+  const PlannerInput input = tests::OneMachine(devices, Qwen27B());
   PlannerOptions options = tests::Unsimulated();
   options.require_split = true;
   const auto plan = MakePlan(input, options);
-  CHECK(plan.status().code() == absl::StatusCode::kInvalidArgument);
-  CHECK_THAT(std::string(plan.status().message()),
-             Contains("Qwen3.6-27B") && Contains("keep states") && Contains("not planned"));
+  REQUIRE(plan.status().message() == "");
+  REQUIRE(plan->replicas_size() >= 2);
+  CHECK(plan->prediction().requests_per_second() > 0);
+  for (const v1::Replica& replica : plan->replicas()) {
+    INFO(replica.ShortDebugString());
+    CHECK(replica.role() != v1::REPLICA_ROLE_BOTH);
+    CheckSeats(input.model, replica);
+    if (replica.role() != v1::REPLICA_ROLE_DECODE) continue;
+    // What it is promised to decode has seats, all of the time.
+    const auto& p = replica.prediction();
+    CHECK(p.requests_per_second() * (plan->basis().output_tokens() - 1) *
+              p.time_per_output_token_seconds() <=
+          1.01 * static_cast<double>(replica.max_sequences()));
+  }
+}
+
+TEST_CASE("workers of one machine each keep a tenth of their memory for states of prompts") {
+  const PlannerInput input = tests::OneMachine("{kind: H100-SXM, count: 2}", Qwen27B());
+  PlannerOptions options = tests::Unsimulated();
+  options.runtime_reserve_bytes = 0;  // as on CPUs, whose workers take it from their --memory
+  const auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  int workers = 0;
+  for (const v1::Replica& replica : plan->replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        ++workers;
+        const int64_t memory = worker.available_bytes() * 10 / 9;
+        CHECK(worker.activation_bytes() >= UsualStateCacheBytes(memory));
+        CHECK(worker.weight_bytes() + worker.activation_bytes() + worker.kv_bytes() <=
+              worker.available_bytes());
+      }
+    }
+  }
+  CHECK(workers == 2);
 }
 
 TEST_CASE("states are counted on their way between replicas") {
@@ -113,7 +154,14 @@ TEST_CASE("states are counted on their way between replicas") {
   // 48 layers of 48 matrices of 128 x 128 and three rows of the convolution, in float32.
   constexpr double kStateBytes = 48 * (48 * 128 * 128 + 3 * 10240) * 4.0;
   CHECK(StateBytesHandedOver(*shape) == kStateBytes);
-  CHECK(HandOverBytes(*shape, 1000) == 1000 * KvBytesPerToken(*shape) + kStateBytes);
+  const RawKv kv = HandedOver(*shape, 1000);
+  CHECK(kv.bytes == 1000 * KvBytesPerToken(*shape));
+  CHECK(WireBytes(kv, KvCodec::kRaw) == kv.bytes + kStateBytes);
+  // No codec makes states smaller, and nothing hides them.
+  CHECK(WireBytes(kv, KvCodec::kInt8) == Approx(0.53125 * kv.bytes + kStateBytes));
+  const LinkSpec link = {.bytes_per_second = 1e9};
+  CHECK(TransferKv(kv, link, shape->layers, 1e6, KvCodec::kRaw, {}).unhidden_seconds ==
+        Approx(kv.bytes / 1e9 / shape->layers + kStateBytes / 1e9));
 }
 
 }  // namespace tessera::scheduler

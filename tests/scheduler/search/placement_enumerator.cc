@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "scheduler/cost/hand_over_bytes.h"
 #include "scheduler/search/layout/goodput.h"
 #include "tests/scheduler/search/every_layout.h"
 
@@ -153,7 +154,7 @@ class Enumerator {
   explicit Enumerator(const scheduler::PlacementProblem& problem)
       : problem_(problem), graph_(*problem.graph), layouts_(problem) {
     const auto lengths = scheduler::MomentsOf(problem.samples);
-    kv_bytes_ = lengths.prompt_tokens * KvBytesPerToken(*problem.model);
+    kv_ = HandedOver(*problem.model, lengths.prompt_tokens);
     for (const Role role : kRoles) {
       for (int used = 0; used < layouts_.states(); ++used) {
         std::vector<Kept> kept = layouts_.Of(role, used);
@@ -296,23 +297,21 @@ class Enumerator {
     return most;
   }
 
-  // The KV of a request goes from the machine of a layer to the machine of that layer. One request
-  // after another passes the slower of the first and the last layer's link; links that machines and
-  // sites share carry what all pairs send.
+  // KV and states of a request go from the machine of a layer to the machine of that layer. One
+  // request after another passes the slower of the first and the last layer's link; links that
+  // machines and sites share carry what all pairs send.
   template <typename AddRow>
   void LoadLinks(const Kept& from, const Kept& to, size_t pair, const AddRow& add_row) {
-    if (kv_bytes_ <= 0) return;
+    if (kv_.empty()) return;
     const int layers = problem_.model->layers;
     scheduler::KvTransfer slowest;
     for (const int layer : {0, layers - 1}) {
       const auto& link = graph_.Between(MachineOfLayer(from, layer), MachineOfLayer(to, layer));
-      const auto transfer = BestKvTransfer({kv_bytes_, problem_.model->kv_bytes_per_element}, link,
-                                           layers, 0, problem_.codec_rates);
+      const auto transfer = BestKvTransfer(kv_, link, layers, 0, problem_.codec_rates);
       if (transfer.seconds > slowest.seconds) slowest = transfer;
     }
     rows_[add_row(1 / slowest.seconds)][pair] = 1;
-    const double layer_bytes =
-        kv_bytes_ * KvCodecRatio(slowest.codec, problem_.model->kv_bytes_per_element) / layers;
+    const double layer_bytes = WireBytes(kv_, slowest.codec) / layers;
     for (int layer = 0; layer < layers; ++layer) {
       const int a = MachineOfLayer(from, layer), b = MachineOfLayer(to, layer);
       if (a == b) continue;
@@ -339,7 +338,7 @@ class Enumerator {
   const scheduler::PlacementProblem& problem_;
   const scheduler::ClusterGraph& graph_;
   const AllLayouts layouts_;
-  double kv_bytes_ = 0;  // of a request's prompt
+  scheduler::RawKv kv_;  // of a request's prompt
   std::vector<Group> whole_, split_;
   std::vector<double> served_whole_;       // by devices that are free
   std::vector<const Group*> first_whole_;  // a replica of the best, by devices that are free

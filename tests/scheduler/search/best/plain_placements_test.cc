@@ -118,6 +118,34 @@ TEST_CASE("20 seeded clusters: nothing plain is better than the plan") {
   }
 }
 
+// By hand a practitioner gives the quicker machine more of the layers, and lets it begin.
+TEST_CASE("a large model over two unlike machines is cut by speed, not evenly") {
+  Instance instance(
+      "machines:\n"
+      "- {name: h, devices: [{kind: H100-SXM, count: 8}], rack: r1}\n"
+      "- {name: a, devices: [{kind: A100-80, count: 8}], rack: r1}\n"
+      "- {name: l1, devices: [{kind: L40S, count: 8}], rack: r2}\n"
+      "- {name: l2, devices: [{kind: L40S, count: 8}], rack: r2}\n"
+      "tiers: {rack: {bandwidth: 100 Gbit/s, latency: 15 us}, "
+      "site: {bandwidth: 25 Gbit/s, latency: 30 us}}",
+      *MakeModelShape(*BuiltInModel("Llama-3.1-405B")));
+  const auto pool_of = [&](const std::string& kind) {
+    const auto& pools = instance.graph.pools();
+    return static_cast<int>(
+        std::find_if(pools.begin(), pools.end(),
+                     [&](const auto& pool) { return pool.spec->kind == kind; }) -
+        pools.begin());
+  };
+  PlacedReplica by_hand;
+  by_hand.stages = {{pool_of("H100-SXM"), 8, 66}, {pool_of("A100-80"), 8, 60}};
+  const auto written = Assemble(instance.problem, {by_hand});
+  REQUIRE(written.ok());
+  REQUIRE(written->requests_per_second > 0);
+  const auto found = (*FindSearch("best"))(instance.problem);
+  REQUIRE(found.status().message() == "");
+  CHECK(found->requests_per_second >= 0.999 * written->requests_per_second);
+}
+
 // What is judged beside the search is there, whatever the search finds.
 TEST_CASE("chains, even splits and machines by themselves are judged") {
   Instance instance(

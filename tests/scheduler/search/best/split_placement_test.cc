@@ -46,6 +46,59 @@ TEST_CASE("where the best of all placements is split, what is found comes near i
   CHECK(worst >= 0.5);
 }
 
+// Three gated delta nets for each layer that attends, with much to keep of each sequence.
+void KeepStates(ModelShape* model) {
+  LayerShape delta = model->kinds[0];
+  delta.heads = delta.kv_heads = delta.head_dim = 0;
+  delta.key_groups = 16;
+  delta.group_columns = 768;
+  delta.group_values = 256;
+  delta.group_gates = 4;
+  delta.conv_taps = 4;
+  delta.group_state_elements = 400000;
+  model->kinds.push_back(delta);
+  model->layers = 8;
+  model->max_positions = 16384;
+  for (int layer = 0; layer < model->layers; ++layer)
+    model->kind_of_layer.push_back(layer % 4 == 3 ? 0 : 1);
+}
+
+TEST_CASE("of models that keep states, what is found is mostly the best of all, split or not") {
+  int compared = 0, best_found = 0, split = 0, seated = 0;
+  for (int seed = 0; seed < 25; ++seed) {
+    CensusInstance instance;
+    MakeCensusInstance(seed, &instance);
+    if (instance.graph.devices() > 5) continue;  // more take minutes to enumerate
+    KeepStates(&instance.model);
+    INFO("seed " << seed);
+    const EnumeratedPlacement best = EnumeratePlacements(instance.problem);
+    const absl::StatusOr<Placement> found = (*FindSearch("best"))(instance.problem);
+    if (best.replicas.empty()) {
+      CHECK(!found.ok());
+      continue;
+    }
+    REQUIRE(found.status().message() == "");
+    CAPTURE(found->requests_per_second, best.requests_per_second);
+    const double part = found->requests_per_second / best.requests_per_second;
+    CHECK(part <= 1 + 1e-6);
+    CHECK(part >= 0.85);
+    ++compared;
+    best_found += part >= 0.995 ? 1 : 0;
+    CHECK(found->requests_per_second <= found->upper_bound * (1 + 1e-6));
+    if (AllSplit(best.replicas)) ++split;
+    for (const PlacedReplica& replica : found->replicas) {
+      const double rows = replica.rate.decode_rows * replica.rate.micro_batches;
+      CHECK(rows <= replica.rate.seats * (1 + 1e-9));
+      seated += rows > 0.999 * replica.rate.seats ? 1 : 0;
+    }
+  }
+  CAPTURE(compared, best_found, split, seated);
+  CHECK(compared >= 10);
+  CHECK(best_found >= compared - 1);  // its bounds count the cheapest layer for all
+  CHECK(split >= 3);
+  CHECK(seated >= 3);
+}
+
 TEST_CASE("the searches that split for the sake of it find little better on larger clusters") {
   int beside = 0;
   for (int seed = 0; seed < 8; ++seed) {
