@@ -63,12 +63,13 @@ absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share
   injection.memory_bytes = memory_bytes;
   if (std::getenv(kFaultFile) != nullptr) injection.fails_now = &FaultFileIsThere;
   kernels::cuda::emulated::Inject(injection);
+  kernels::cuda::emulated::SetCapability(EmulatedCapability(options.device));
   auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
   if (!device.ok()) return device.status();
   Logger("worker").warn(
       "--device {}: an emulator runs the GPU's kernels on one core, far slower than the "
       "CPU's own kernels; it is for tests",
-      kEmulatedDevice);
+      options.device);
   made->device = *std::move(device);
   made->info.set_kind(std::string(kEmulatedDevice));
   made->info.set_kernel_path("mma");
@@ -97,7 +98,7 @@ absl::Status MakeGpu(const WorkerOptions& options, const GpuOpener& open_gpu, Wo
 absl::Status MakeDevice(const WorkerOptions& options, const DeviceShare& share,
                         const GpuOpener& open_gpu, WorkerDevice* made) {
   if (options.device == "cpu") return MakeCpu(options, share, made);
-  if (options.device == kEmulatedDevice) return MakeEmulated(options, share, made);
+  if (EmulatedCapability(options.device) > 0) return MakeEmulated(options, share, made);
   return MakeGpu(options, open_gpu, made);
 }
 
@@ -131,7 +132,9 @@ absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options,
     if (made.device->ops().ComputesIn(kernels::DType::kF16)) {
       made.info.add_data_types(v1::DATA_TYPE_FLOAT16);
     }
-    made.info.add_data_types(v1::DATA_TYPE_BFLOAT16);
+    if (made.device->ops().ComputesIn(kernels::DType::kBF16)) {
+      made.info.add_data_types(v1::DATA_TYPE_BFLOAT16);
+    }
     made.info.add_data_types(v1::DATA_TYPE_INT8);
   }
   return made;

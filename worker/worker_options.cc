@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/launch/gpu_limits.h"
 #include "kernels/links/link_address.h"
 #include "proto/build_version.h"
 #include "proto/program_flags.h"
@@ -58,8 +59,9 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "index, or /0");
   app.AddOption("--device", o->device,
                 "Device that computes: cpu; cuda:0 or cuda:UUID, a GPU of --list-devices; or "
-                "cuda-emulated: the "
-                "GPU's kernels on an emulator, very slow, for tests")
+                "cuda-emulated: the GPU's kernels on an emulator, very slow, for tests; "
+                "cuda-emulated-75, -80, -86, -89 or -120 refuses what GPUs of that compute "
+                "capability refuse")
       .ShowDefault();
   app.AddSwitch("--list-devices", o->list_devices,
                 "Print the GPUs that --device can name, or why there are none, and exit");
@@ -121,13 +123,14 @@ void Declare(const Command& app, WorkerOptions* o) {
 }
 
 absl::Status CheckDevice(std::string_view device) {
-  if (device == "cpu" || device == kEmulatedDevice) return absl::OkStatus();
+  if (device == "cpu" || EmulatedCapability(device) > 0) return absl::OkStatus();
   if (device.starts_with(kGpuPrefix) && device.size() > kGpuPrefix.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("--device ", device,
              ": there is no such device; it takes cpu, cuda:0 (an index or a "
              "UUID of --list-devices) or ",
-             kEmulatedDevice));
+             kEmulatedDevice, " (or, of another compute capability than 9.0, cuda-emulated-75, -80, ",
+             "-86, -89 or -120)"));
 }
 
 // The second half of "machine/index".
@@ -138,6 +141,14 @@ std::string DefaultIndex(std::string_view device) {
 }
 
 }  // namespace
+
+int EmulatedCapability(std::string_view device) {
+  if (device == kEmulatedDevice) return 90;
+  for (const int capability : kernels::cuda::kEmulatedCapabilities) {
+    if (device == StrCat(kEmulatedDevice, "-", capability)) return capability;
+  }
+  return 0;
+}
 
 absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;

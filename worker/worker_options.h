@@ -12,8 +12,11 @@
 
 namespace tessera::worker {
 
-// A value of --device, and the kind that such a worker registers.
+// A value of --device, and the kind that such a worker registers. Behind a dash may stand the
+// capability of the GPU that it stands for: "cuda-emulated-75".
 inline constexpr std::string_view kEmulatedDevice = "cuda-emulated";
+// The capability of such a device, 90 for 9.0; 0: it is none.
+int EmulatedCapability(std::string_view device);
 // Before a GPU's index or UUID in --device.
 inline constexpr std::string_view kGpuPrefix = "cuda:";
 
@@ -27,7 +30,7 @@ struct WorkerOptions {
   std::string advertise_kv;    // likewise
   std::string kv_transport = "auto";  // on which KV goes to other workers (transfer/kv_transport.h)
   std::string name;            // "machine/index"; empty: host name and the GPU's index, or /0
-  std::string device = "cpu";  // or kEmulatedDevice, or kGpuPrefix with an index or a UUID
+  std::string device = "cpu";  // or kEmulatedDevice..., or kGpuPrefix with an index or a UUID
   bool list_devices = false;   // print them and exit
   bool measure = false;        // them, first
   bool json = false;           // as JSON

@@ -10,10 +10,18 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr std::string_view kGpuPrefix = "cuda:";
+constexpr std::string_view kEmulatedPrefix = "cuda-emulated-";
 
 std::string_view Named() {
   const char* const name = std::getenv("CUDA_TEST_DEVICE");
   return name == nullptr ? "" : name;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> MakeEmulated(int64_t memory_bytes) {
+  if (Named().starts_with(kEmulatedPrefix)) {
+    emulated::SetCapability(std::atoi(Named().substr(kEmulatedPrefix.size()).data()));
+  }
+  return emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
 }
 
 absl::StatusOr<std::unique_ptr<Device>> MakeGpu([[maybe_unused]] int64_t memory_bytes) {
@@ -34,8 +42,7 @@ UnderTest DevicesUnderTest() {
 
 absl::StatusOr<CudaUnderTest> MakeCudaUnderTest(int64_t memory_bytes) {
   const bool gpu = DevicesUnderTest() == UnderTest::kGpu;
-  auto device =
-      gpu ? MakeGpu(memory_bytes) : emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
+  auto device = gpu ? MakeGpu(memory_bytes) : MakeEmulated(memory_bytes);
   if (!device.ok()) return device.status();
   return CudaUnderTest{*std::move(device), gpu ? nullptr : &emulated::CheckMemoryGuards};
 }

@@ -1,7 +1,8 @@
 // Which devices conformance tests and golden models run on.
 //
-// All that need no GPU, unless the environment names one in CUDA_TEST_DEVICE: "cuda-emulated", or a
-// GPU as "cuda:0". Then tests of devices run on it alone: so gpu_check runs them. Thread-safe.
+// All that need no GPU, unless the environment names one in CUDA_TEST_DEVICE: "cuda-emulated",
+// "cuda-emulated-75" for that of another capability than 9.0, or a GPU as "cuda:0". Then tests of
+// devices run on it alone: so gpu_check runs them. Thread-safe.
 #pragma once
 
 #include <cstdint>

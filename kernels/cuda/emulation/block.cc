@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/cuda/emulation/device_variables.h"
+#include "kernels/cuda/launch/gpu_limits.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::cuda::emulated {
@@ -50,10 +51,11 @@ std::string NameThreads(const std::vector<int>& threads) {
 
 }  // namespace
 
-Block::Block(std::string name, const LaunchShape& shape, const Schedule& schedule, Fibers& fibers,
-             SharedMemory& shared, ScheduleRandom& random)
+Block::Block(std::string name, const LaunchShape& shape, int capability, const Schedule& schedule,
+             Fibers& fibers, SharedMemory& shared, ScheduleRandom& random)
     : name_(std::move(name)),
       shape_(shape),
+      capability_(capability),
       schedule_(schedule),
       fibers_(fibers),
       shared_(shared),
@@ -74,7 +76,7 @@ absl::Status Block::Run(const LaunchShape::Extent& index, const std::function<vo
   barriers_ = {};
   live_threads_ = count;
   runnable_warps_ = 0;
-  shared_.Begin(shape_.shared_bytes);
+  shared_.Begin(shape_.shared_bytes, BlockSharedBytes(capability_));
   blockIdx = {static_cast<unsigned>(index.x), static_cast<unsigned>(index.y),
               static_cast<unsigned>(index.z)};
   for (int t = 0; t < count; ++t) {
@@ -264,6 +266,12 @@ void Block::Land(const Copy& copy) {
   std::memset(to + copy.read_bytes, 0, copy.size_bytes - copy.read_bytes);
 }
 
+void Block::CheckCapability(int capability, const Site& site, const char* what) {
+  if (capability_ >= capability) return;
+  Fail(site, StrCat("a GPU of capability ", capability_ / 10, ".", capability_ % 10, " has no ",
+                    what));
+}
+
 void Block::CopyAsync(void* shared, const void* global, int size_bytes, int read_bytes,
                       const Site& site) {
   const auto misaligned = [size_bytes](const void* address) {
@@ -277,7 +285,8 @@ void Block::CopyAsync(void* shared, const void* global, int size_bytes, int read
   }
   Thread& thread = threads_[running_];
   const Copy copy = {shared, global, size_bytes, read_bytes, thread.committed_groups};
-  const bool now = schedule_.copies == CopyLanding::kAtIssue ||
+  // Older GPUs have plain copies in its place.
+  const bool now = capability_ < kAmpere || schedule_.copies == CopyLanding::kAtIssue ||
                    (schedule_.copies == CopyLanding::kRandom && random_.Below(2) == 0);
   if (now) {
     Land(copy);

@@ -41,9 +41,9 @@ using LaneArguments = std::array<void*, kWarpThreads>;
 
 class Block {
  public:
-  // `name` stands for the kernel in reports. All are borrowed.
-  Block(std::string name, const LaunchShape& shape, const Schedule& schedule, Fibers& fibers,
-        SharedMemory& shared, ScheduleRandom& random);
+  // `name` stands for the kernel in reports; `capability` is of the GPU. All are borrowed.
+  Block(std::string name, const LaunchShape& shape, int capability, const Schedule& schedule,
+        Fibers& fibers, SharedMemory& shared, ScheduleRandom& random);
 
   // Runs body() once per thread of the block with this index.
   absl::Status Run(const LaunchShape::Extent& index, const std::function<void()>& body);
@@ -65,6 +65,8 @@ class Block {
   void Synchronize(int id, int threads, const Site& site);
   // Arrives at a named barrier without waiting.
   void Arrive(int id, int threads, const Site& site);
+  // Fails where the GPU has no `what`, which comes with this capability.
+  void CheckCapability(int capability, const Site& site, const char* what);
   // cp.async: `read_bytes` of `from`, then zeros up to `size_bytes`, to shared memory.
   void CopyAsync(void* shared, const void* global, int size_bytes, int read_bytes,
                  const Site& site);
@@ -126,6 +128,7 @@ class Block {
 
   const std::string name_;
   const LaunchShape shape_;
+  const int capability_;
   const Schedule schedule_;
   Fibers& fibers_;
   SharedMemory& shared_;

@@ -15,6 +15,7 @@
 #include "kernels/cuda/emulation/device_variables.h"
 #include "kernels/cuda/emulation/fibers.h"
 #include "kernels/cuda/emulation/shared_memory.h"
+#include "kernels/cuda/launch/gpu_limits.h"
 
 namespace tessera::kernels::cuda::emulated {
 namespace {
@@ -41,6 +42,7 @@ struct GlobalMemory {
   std::mutex mutex;
   DeviceMemory memory;
   Injection injection;
+  int capability = 90;
   int64_t launches = 0;                                       // since the injection
   std::map<std::string, int64_t, std::less<>> launches_from;  // by file
   std::map<void*, int64_t> pinned;                            // sizes of what is pinned
@@ -68,16 +70,30 @@ Multiprocessor& OfThisThread() {
   return multiprocessor;
 }
 
-// What the launch that begins now returns; cudaSuccess: it runs, or stalls.
-cudaError_t InjectedError(const std::string& name, bool& vary_schedules, bool& stalls) {
+// How the launch that begins now goes.
+struct LaunchOrders {
+  cudaError_t error = cudaSuccess;  // otherwise it runs, or stalls
+  bool vary_schedules = false, runs_nothing = false, stalls = false;
+};
+
+LaunchOrders OrdersOf(const std::string& name) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   ++Global().launches_from[name.substr(0, name.find(':'))];
   const Injection& injection = Global().injection;
-  vary_schedules = injection.vary_schedules;
   const int64_t launch = ++Global().launches;
-  stalls = launch == injection.stalling_launch;
-  if (injection.fails_now != nullptr && injection.fails_now()) return cudaErrorIllegalAddress;
-  return launch == injection.failing_launch ? injection.launch_error : cudaSuccess;
+  LaunchOrders orders = {.vary_schedules = injection.vary_schedules,
+                         .runs_nothing = injection.runs_nothing,
+                         .stalls = launch == injection.stalling_launch};
+  if (launch == injection.failing_launch) orders.error = injection.launch_error;
+  if (injection.fails_now != nullptr && injection.fails_now()) {
+    orders.error = cudaErrorIllegalAddress;
+  }
+  return orders;
+}
+
+int Capability() {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  return Global().capability;
 }
 
 bool IsSticky(cudaError_t error) {
@@ -92,6 +108,11 @@ void Inject(const Injection& injection) {
   Global().launches = 0;
 }
 
+void SetCapability(int capability) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  Global().capability = capability;
+}
+
 void EmulatedStream::Fail(cudaError_t error, absl::Status failure) {
   failure_ = std::move(failure);
   sticky_error_ = error;
@@ -100,25 +121,28 @@ void EmulatedStream::Fail(cudaError_t error, absl::Status failure) {
 cudaError_t EmulatedStream::Launch(const std::string& name, const LaunchShape& shape,
                                    const std::function<void()>& thread) {
   if (!failure_.ok()) return sticky_error_;
-  if (!shape.IsLegal()) return cudaErrorInvalidConfiguration;
-  bool vary_schedules = false;
+  const int capability = Capability();
+  if (!shape.IsLegal() || shape.shared_bytes > BlockSharedBytes(capability)) {
+    return cudaErrorInvalidConfiguration;
+  }
   if (stalled_) return cudaSuccess;  // queued behind what never ends
   if (capture_ != nullptr) {
     capture_->nodes.push_back({name, shape, thread});
     return cudaSuccess;
   }
-  if (const cudaError_t error = InjectedError(name, vary_schedules, stalled_);
-      error != cudaSuccess) {
+  const LaunchOrders orders = OrdersOf(name);
+  stalled_ = orders.stalls;
+  if (const cudaError_t error = orders.error; error != cudaSuccess) {
     if (IsSticky(error)) Fail(error, absl::InternalError(name + ": a test asked for this failure"));
     return error;
   }
-  if (stalled_) return cudaSuccess;
-  if (vary_schedules) schedule_ = ScheduleFromSeed(static_cast<uint64_t>(launches_++));
+  if (stalled_ || orders.runs_nothing) return cudaSuccess;
+  if (orders.vary_schedules) schedule_ = ScheduleFromSeed(static_cast<uint64_t>(launches_++));
   ScheduleRandom random(schedule_.seed);
   const int64_t count = shape.blocks.count();
   const std::vector<int64_t> order = BlockOrder(count, schedule_.blocks, random);
   Multiprocessor& on = OfThisThread();
-  Block block(name, shape, schedule_, on.fibers, on.shared, random);
+  Block block(name, shape, capability, schedule_, on.fibers, on.shared, random);
   blockDim = ToDim3(shape.threads);
   gridDim = ToDim3(shape.blocks);
   for (int64_t i = 0; i < count && failure_.ok(); ++i) {
@@ -158,7 +182,8 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  *properties = {"CUDA emulator on the CPU", 9, 0, 1};
+  const int capability = Capability();
+  *properties = {"CUDA emulator on the CPU", capability / 10, capability % 10, 1};
   return cudaSetDevice(device);
 }
 

@@ -60,8 +60,15 @@ struct Injection {
   bool (*fails_now)() = nullptr;
   bool captures_fail = false;   // when they end
   bool vary_schedules = false;  // launch n of a stream runs under ScheduleFromSeed(n)
+  // Launches are counted and checked, and write nothing: for tests of which kernels are chosen.
+  bool runs_nothing = false;
 };
 void Inject(const Injection& injection);
+
+// Which GPU is emulated, one of kEmulatedCapabilities: it refuses blocks with more shared memory
+// than a GPU of it has, and before 8.0 arithmetic in bf16. Process-wide, 90 until it is set; no
+// Inject changes it. Before devices are made.
+void SetCapability(int capability);
 
 class EmulatedStream {
  public:

@@ -24,17 +24,18 @@ SharedMemory::SharedMemory() : memory_(kMemoryBytes + kBaseAlignmentBytes) {
   end_ = base_;
 }
 
-void SharedMemory::Begin(int64_t dynamic_bytes) {
+void SharedMemory::Begin(int64_t dynamic_bytes, int64_t most_bytes) {
   parts_.clear();
   end_ = base_;
   used_bytes_ = 0;
+  most_bytes_ = most_bytes;
   Add(nullptr, dynamic_bytes, kBaseAlignmentBytes);
 }
 
 std::byte* SharedMemory::Add(const void* tag, int64_t size_bytes, int64_t alignment_bytes) {
   const int64_t offset = RoundUp(end_ - base_, alignment_bytes);
   const int64_t end = RoundUp(offset + size_bytes + kGuardBytes, 16);
-  if (used_bytes_ + size_bytes > kMaxSharedBytes || end > kMemoryBytes) return nullptr;
+  if (used_bytes_ + size_bytes > most_bytes_ || end > kMemoryBytes) return nullptr;
   used_bytes_ += size_bytes;
   Fill(base_ + offset, size_bytes, kPoison);
   Fill(base_ + offset + size_bytes, end - offset - size_bytes, Guard(parts_.size()));

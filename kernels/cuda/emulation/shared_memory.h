@@ -15,11 +15,12 @@ class SharedMemory {
  public:
   SharedMemory();
 
-  // A new block: everything poison, no static arrays.
-  void Begin(int64_t dynamic_bytes);
+  // A new block: everything poison, no static arrays. It may have `most_bytes` in all, at most
+  // kMaxSharedBytes.
+  void Begin(int64_t dynamic_bytes, int64_t most_bytes);
   std::byte* dynamic() const { return base_; }
   // The block's array with this tag (the address of a static variable at its declaration); made at
-  // the first call. Null where the block would have more than kMaxSharedBytes.
+  // the first call. Null where the block would have more than it may.
   std::byte* Static(const void* tag, int64_t size_bytes, int64_t alignment_bytes);
   bool Contains(const void* address, int64_t size_bytes) const;
   // Empty, or which part was written beyond its end.
@@ -36,7 +37,7 @@ class SharedMemory {
   std::vector<std::byte> memory_;
   std::byte* base_;
   std::byte* end_;  // of the parts and their guards
-  int64_t used_bytes_ = 0;
+  int64_t used_bytes_ = 0, most_bytes_ = 0;
   std::vector<Part> parts_;
 };
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/emulation/device_language.h"
 #include "kernels/half_floats.h"
@@ -37,15 +38,25 @@ float HalfToFloat(uint16_t bits) {
   return ToFloat(T{bits});
 }
 
+// Arithmetic in bf16 came with 8.0.
+template <typename T>
+void CheckArithmetic(const Site& site) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    Block::Current().CheckCapability(80, site, "arithmetic in bf16");
+  }
+}
+
 template <typename T>
 void Mma16x8x16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
                 Place place = Place::current()) {
+  CheckArithmetic<T>({"Mma16x8x16", place});
   MmaOperands operands = {a, b, c, &HalfToFloat<T>, 16};
   Block::Current().MeetAligned({"Mma16x8x16", place}, &operands, &ExecuteMma);
 }
 
 template <typename T>
 void Mma16x8x8(float (&c)[4], const uint32_t (&a)[2], uint32_t b, Place place = Place::current()) {
+  CheckArithmetic<T>({"Mma16x8x8", place});
   MmaOperands operands = {a, &b, c, &HalfToFloat<T>, 8};
   Block::Current().MeetAligned({"Mma16x8x8", place}, &operands, &ExecuteMma);
 }
@@ -91,14 +102,16 @@ float HalfOfPair(uint32_t pair, int i) {
 }
 
 template <typename T>
-uint32_t AddPairs(uint32_t a, uint32_t b) {
+uint32_t AddPairs(uint32_t a, uint32_t b, Place place = Place::current()) {
+  CheckArithmetic<T>({"AddPairs", place});
   return RoundPair<T>(HalfOfPair<T>(a, 0) + HalfOfPair<T>(b, 0),
                       HalfOfPair<T>(a, 1) + HalfOfPair<T>(b, 1));
 }
 
 template <typename T>
-uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
+uint32_t MultiplyPairs(uint32_t a, uint32_t b, Place place = Place::current()) {
   static_assert(std::is_same_v<T, BFloat16>);
+  CheckArithmetic<T>({"MultiplyPairs", place});
   return RoundPair<T>(HalfOfPair<T>(a, 0) * HalfOfPair<T>(b, 0),
                       HalfOfPair<T>(a, 1) * HalfOfPair<T>(b, 1));
 }

@@ -60,6 +60,23 @@ TEST_CASE("MoeRoute equals the reference") {
   }
 }
 
+TEST_CASE("MoeRoute of many rows and experts equals the reference") {
+  const auto [experts, k, rows] = GENERATE(
+      table<int64_t, int64_t, int64_t>({{128, 8, 300}, {3, 2, 1100}, {2000, 3, 90}, {33, 33, 40}}));
+  CAPTURE(experts, k, rows);
+  std::vector<float> logits = RandomFloats(rows * experts, 3);
+  for (float& value : logits) value = std::round(value * 20) / 4 * (value < 0 ? 1.0f : 0.5f);
+  const Routing expected = Route(Reference(), logits, experts, k, true);
+  for (Path* path : PathsWith("MoeRoute")) {
+    INFO("path " << path->name());
+    const Routing actual = Route(*path, logits, experts, k, true);
+    CHECK(Difference(actual.weights, expected.weights, 1e-5) == "");
+    CHECK(actual.slots == expected.slots);
+    CHECK(actual.source_rows == expected.source_rows);
+    CHECK(actual.offsets == expected.offsets);
+  }
+}
+
 // How scores are routed.
 struct Rule {
   bool renormalise = true;
