@@ -1,6 +1,7 @@
 #include "kernels/cuda/device/cuda_graphs.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
@@ -15,20 +16,46 @@ CudaGraphs::~CudaGraphs() {
   }
 }
 
-CudaGraphs::Graph* CudaGraphs::FindKept(const RepeatingStream::Key& key) const {
+CudaGraphs::Graph* CudaGraphs::FindKept(const RepeatingStream::Key& key) {
+  ++steps_;
   const auto found = graphs_.find(key);
-  const bool kept = found != graphs_.end() && found->second->state == Graph::State::kKept;
-  return kept ? found->second.get() : nullptr;
+  if (found == graphs_.end() || found->second->state != Graph::State::kKept) return nullptr;
+  found->second->last_step = steps_;
+  return found->second.get();
 }
 
-CudaGraphs::Graph* CudaGraphs::ToRecord(const RepeatingStream::Key& key) {
-  if (!works_ || graphs_.size() >= kMaxGraphs || graphs_.contains(key)) return nullptr;
-  if (seen_.erase(key) == 0) {
+std::unique_ptr<CudaGraphs::Graph> CudaGraphs::TakeIdle() {
+  const auto oldest =
+      std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
+        return a.second->last_step < b.second->last_step;
+      });
+  if (oldest == graphs_.end() || oldest->second->last_step + kIdleSteps > steps_) return nullptr;
+  return std::move(graphs_.extract(oldest).mapped());
+}
+
+CudaGraphs::Graph* CudaGraphs::ToRecord(const RepeatingStream::Key& key,
+                                        std::unique_ptr<Graph>* evicted) {
+  if (!works_ || graphs_.contains(key)) return nullptr;
+  if (!seen_.contains(key)) {
     if (seen_.size() >= kMaxSeen) seen_.clear();
     seen_.insert(key);
     return nullptr;
   }
-  return graphs_.emplace(key, std::make_unique<Graph>()).first->second.get();
+  if (graphs_.size() >= kMaxGraphs) {
+    *evicted = TakeIdle();
+    if (*evicted == nullptr) return nullptr;
+  }
+  seen_.erase(key);
+  Graph* const graph = graphs_.emplace(key, std::make_unique<Graph>()).first->second.get();
+  graph->last_step = steps_;
+  return graph;
+}
+
+void CudaGraphs::Free(std::unique_ptr<Graph> graph) {
+  if (graph->graph == nullptr) return;
+  cudaGraphExecDestroy(graph->graph);
+  --count_;
+  bytes_ -= graph->bytes;
 }
 
 namespace {
@@ -52,8 +79,9 @@ bool CudaGraphs::Keep(cudaStream_t stream, bool wanted, Graph& graph) {
            cudaGraphInstantiate(&graph.graph, captured, 0) == cudaSuccess &&
            cudaGraphUpload(graph.graph, stream) == cudaSuccess;
     if (kept) {
+      graph.bytes = std::max<int64_t>(0, free_bytes - FreeBytes());
       ++count_;
-      bytes_ += std::max<int64_t>(0, free_bytes - FreeBytes());
+      bytes_ += graph.bytes;
     } else {
       GiveUp();
     }

@@ -168,8 +168,18 @@ bool CudaStream::Replay(const Key& key) {
 }
 
 void CudaStream::BeginRecording(const Key& key) {
-  recording_ = graphs_.ToRecord(key);
+  std::unique_ptr<CudaGraphs::Graph> evicted;
+  recording_ = graphs_.ToRecord(key, &evicted);
   if (recording_ == nullptr) return;
+  if (evicted != nullptr) {
+    const auto give_way = [](const Record& record, CudaStream& stream) {
+      const auto& call = *reinterpret_cast<const GraphCall*>(record.arguments.data());
+      stream.graphs_.Free(std::unique_ptr<CudaGraphs::Graph>(call.graph));
+      return stream.failure_;
+    };
+    // Not where the device is lost: then launches may hold it until the process ends.
+    EnqueueGraph(give_way, {evicted.release(), true}, true);
+  }
   EnqueueGraph(
       [](const Record&, CudaStream& stream) {
         // Where CUDA refuses, the launches just run.

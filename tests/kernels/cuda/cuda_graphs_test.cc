@@ -111,6 +111,44 @@ TEST_CASE("what comes once takes no room from what comes again") {
   CHECK(sums.Sum() == 1503);
 }
 
+TEST_CASE("what has not been used for long gives its place to what comes again") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Sums sums;
+  float expected = 0;
+  const auto step = [&sums, &expected](uint64_t i) {
+    expected += 1;
+    return sums.Step(Key{400, i}, 1);
+  };
+  const auto most = static_cast<uint64_t>(sums.repeating().kept().most);
+  for (uint64_t i = 0; i < most + 40; ++i) {
+    CAPTURE(i);
+    CHECK_FALSE(step(i));
+    CHECK_FALSE(step(i));
+    CHECK(sums.Sum() == expected);
+    CHECK(step(i));
+  }
+  CHECK(sums.Sum() == expected);
+  CHECK(sums.repeating().kept().count == static_cast<int64_t>(most));
+  // The last ones are there, the first ones are not.
+  CHECK(step(most));
+  CHECK_FALSE(step(0));
+  CHECK(sums.Sum() == expected);
+}
+
+TEST_CASE("more graphs than places by turns: the first ones keep theirs") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Sums sums;
+  const auto most = static_cast<uint64_t>(sums.repeating().kept().most);
+  for (int round = 0; round < 6; ++round) {
+    for (uint64_t i = 0; i < most + 2; ++i) {
+      CAPTURE(round, i);
+      CHECK(sums.Step(Key{500, i}, 1) == (round >= 2 && i < most));
+    }
+    // Waits, too: what was recorded is kept by then.
+    CHECK(sums.Sum() == static_cast<float>((round + 1) * (most + 2)));
+  }
+}
+
 TEST_CASE("what was not whole is run, and never kept") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   Sums sums;
@@ -138,6 +176,12 @@ TEST_CASE("graphs are launched, and freed with their stream") {
     }
     CHECK(GraphsLaunched() == launched + 4);
     CHECK(GraphsAlive() == 1);
+    const int64_t most = sums.repeating().kept().most;
+    for (uint64_t i = 0; i < 200; ++i) {
+      for (int time = 0; time < 3; ++time) sums.Step(Key{2, i}, 1);
+    }
+    CHECK(sums.Sum() == 615);
+    CHECK(GraphsAlive() == most);  // those that gave way are freed as well
   }
   CHECK(GraphsAlive() == 0);
 }
