@@ -5,8 +5,8 @@
 //   bin/gpu_bench             from the archive of //deploy:gpu_bundle
 //
 // Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k;
-// products with weights of an 8B Llama's shapes in bfloat16, int8 and int4, and sampling, without
-// bars; the decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64,
+// products with weights of an 8B Llama's shapes in bfloat16, int8 and int4, routing of rows to 8 of
+// 128 experts, and sampling, without bars; the decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64,
 // in bfloat16, int8 and int4; and what the whole daemon serves over HTTP, beside the bfloat16 step.
 // Each has a bar and a goal; under a bar the exit code is 1. --device cuda-emulated runs the same
 // on a tiny model anywhere, without bars: it shows that the measurements work.
@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -42,8 +43,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
-constexpr std::array<std::string_view, 7> kParts = {"attention", "linear", "sample", "int4",
-                                                    "int8",      "step",   "served"};
+constexpr std::array<std::string_view, 8> kParts = {"attention", "linear", "route", "sample",
+                                                    "int4",      "int8",   "step",  "served"};
 constexpr int64_t kInt4Group = 128;
 
 struct LinearShape {
@@ -60,7 +61,9 @@ struct Sizes {
   std::vector<Attended> more_decodes, more_prompts;  // without bars
   std::vector<LinearShape> linears;
   std::vector<int64_t> linear_rows;
-  int64_t vocabulary = 0;        // that is sampled from
+  RouterShape router;
+  std::vector<std::pair<int64_t, double>> routed;  // rows, and the seconds that are the goal
+  int64_t vocabulary = 0;                          // that is sampled from
   std::vector<int64_t> batches;  // of the step; the last is that of the streams
   int64_t context = 0;           // of the step, and of the prompts
   int64_t output_tokens = 0;
@@ -76,6 +79,8 @@ const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
                          .more_prompts = {{4, 1024}},
                          .linears = {{4096, 28672}, {14336, 4096}},
                          .linear_rows = {1, 4, 8, 16, 64, 512, 4096},
+                         .router = {128, 8},
+                         .routed = {{1, 8e-6}, {64, 8e-6}, {2048, 30e-6}},
                          .vocabulary = 128256,
                          .batches = {1, 16, 64},
                          .context = 1024,
@@ -90,6 +95,8 @@ const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
                               .more_prompts = {{2, 80}},
                               .linears = {{1024, 96}},
                               .linear_rows = {1, 9},
+                              .router = {8, 2},
+                              .routed = {{1, 8e-6}, {9, 8e-6}},
                               .vocabulary = 3000,
                               .batches = {1, 2},
                               .context = 64,
@@ -142,6 +149,7 @@ class GpuBench {
     absl::Status status;
     if (Wanted("attention")) status = Attention();
     if (status.ok() && Wanted("linear")) status = Linears();
+    if (status.ok() && Wanted("route")) status = Route();
     if (status.ok() && Wanted("sample")) status = Sample();
     if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
     if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
@@ -298,6 +306,20 @@ class GpuBench {
          std::max(of_bytes, of_products) / seconds, 0, memory ? 0.80 : 0.50,
          absl::StrFormat("%.1f us; of the time of its %s", seconds * 1e6,
                          memory ? "bytes" : "products")});
+  }
+
+  // No bar: what a layer of experts costs beside their products.
+  absl::Status Route() {
+    auto device = Open();
+    if (!device.ok()) return device.status();
+    for (const auto& [rows, goal_seconds] : sizes_.routed) {
+      const auto seconds = RouteSeconds(**device, sizes_.router, rows);
+      if (!seconds.ok()) return seconds.status();
+      Add({StrCat("route, ", sizes_.router.used, " of ", sizes_.router.experts, ", rows ", rows),
+           goal_seconds / *seconds, 0, 1,
+           absl::StrFormat("%.1f us; beside %.0f us", *seconds * 1e6, goal_seconds * 1e6)});
+    }
+    return absl::OkStatus();
   }
 
   // No bar: what a token costs beside the model's step.

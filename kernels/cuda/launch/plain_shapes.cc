@@ -54,6 +54,23 @@ LaunchShape HeadsShape(int64_t rows, int64_t vectors) {
           .threads = {kWarpThreads, kVectorsOfOneBlock}};
 }
 
+LaunchShape WarpRowsShape(int64_t rows) {
+  return {.blocks = {Ceil(rows, kVectorsOfOneBlock)},
+          .threads = {kWarpThreads, kVectorsOfOneBlock}};
+}
+
+LaunchShape SortShape(int64_t choices, int64_t experts) {
+  constexpr int64_t kMaxWarps = kMaxBlockThreads / kWarpThreads;
+  const int64_t expert_bytes = experts * int64_t{sizeof(int32_t)};
+  // One more has the experts' first slots.
+  const int64_t with_room = kPlainSharedBytes / expert_bytes - 1;
+  const int64_t wanted = std::min(Ceil(choices, kWarpThreads), kMaxWarps);
+  const int64_t warps = std::max<int64_t>(1, std::min(wanted, with_room));
+  return {.blocks = {1},
+          .threads = {kWarpThreads, warps},
+          .shared_bytes = (warps + 1) * expert_bytes};
+}
+
 LaunchShape ElementShape(int64_t elements) {
   return {.blocks = {Ceil(elements, kMaxRowThreads)}, .threads = {kMaxRowThreads}};
 }

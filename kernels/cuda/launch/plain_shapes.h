@@ -41,6 +41,11 @@ LaunchShape SpreadShape(int64_t rows, int64_t elements);
 LaunchShape LogitsShape(int64_t rows, int64_t width);
 // Blocks (rows, groups of vectors), threads (a warp, vectors): a warp per vector of each row.
 LaunchShape HeadsShape(int64_t rows, int64_t vectors);
+// Threads (a warp, rows): a warp per row.
+LaunchShape WarpRowsShape(int64_t rows);
+// One block that sorts `choices` (0 or more) by expert, threads (a warp, warps): a warp per 32 of
+// them, up to as many as have room for a count of each expert. 8192 experts at most.
+LaunchShape SortShape(int64_t choices, int64_t experts);
 // A thread per element.
 LaunchShape ElementShape(int64_t elements);
 // Blocks (rows, heads); shared memory for the scores and slots of a tile, a query and its sums.

@@ -281,6 +281,28 @@ absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadS
   return 4.0 * static_cast<double>(shape.heads * shape.head_dim) * pairs / *seconds;
 }
 
+absl::StatusOr<double> RouteSeconds(kernels::Device& device, const RouterShape& shape,
+                                    int64_t rows) {
+  auto bench = Bench::Create(device);
+  if (!bench.ok()) return bench.status();
+  const int64_t choices = rows * shape.used;
+  const auto logits = bench->Random<float>(rows * shape.experts);
+  const auto weights = bench->Allocate(choices * 4), slots = bench->Allocate(choices * 4);
+  const auto sources = bench->Allocate(choices * 4);
+  const auto offsets = bench->Allocate((shape.experts + 1) * 4);
+  for (const auto* there : {&logits, &weights, &slots, &sources, &offsets}) {
+    if (!there->ok()) return there->status();
+  }
+  const kernels::MoeRouteArgs args = {
+      .logits = TensorView(*logits, DType::kF32, {rows, shape.experts}),
+      .weights = TensorView(*weights, DType::kF32, {rows, shape.used}),
+      .slots = TensorView(*slots, DType::kI32, {rows, shape.used}),
+      .source_rows = TensorView(*sources, DType::kI32, {choices}),
+      .expert_offsets = TensorView(*offsets, DType::kI32, {shape.experts + 1})};
+  return bench->Seconds([&] { return bench->ops().MoeRoute(args, bench->stream()); },
+                        kShortRunSeconds);
+}
+
 absl::StatusOr<double> SampleSeconds(kernels::Device& device, const SampleCase& sample) {
   auto bench = Bench::Create(device);
   if (!bench.ok()) return bench.status();

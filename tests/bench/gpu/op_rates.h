@@ -34,6 +34,13 @@ absl::StatusOr<std::vector<double>> LinearSeconds(kernels::Device& device,
                                                   const kernels::LinearSpec& spec,
                                                   std::span<const int64_t> rows);
 
+struct RouterShape {
+  int64_t experts = 128, used = 8;  // by a row
+};
+// Seconds of one call of MoeRoute for so many rows.
+absl::StatusOr<double> RouteSeconds(kernels::Device& device, const RouterShape& shape,
+                                    int64_t rows);
+
 struct SampleCase {
   int64_t rows = 1, vocabulary = 0;
   float temperature = 0;  // 0: greedy
