@@ -19,6 +19,10 @@ class LoggedLines final : public LogObserver {
   LoggedLines(const LoggedLines&) = delete;
   LoggedLines& operator=(const LoggedLines&) = delete;
 
+  std::vector<std::string> All() const {
+    const std::lock_guard lock(mutex_);
+    return lines_;
+  }
   // How many lines contain `text`.
   int Count(const std::string& text) const {
     const std::lock_guard lock(mutex_);

@@ -60,10 +60,14 @@ TEST_CASE("devices that this build has are taken, others are refused by name") {
   const auto emulated = Parse({"--device", "cuda-emulated"});
   REQUIRE(emulated.ok());
   CHECK(emulated->options.device == kEmulatedDevice);
+  CHECK(Parse({"--device", "cuda-emulated-75"})->options.device == "cuda-emulated-75");
+  CHECK(EmulatedCapability("cuda-emulated") == 90);
+  CHECK(EmulatedCapability("cuda-emulated-120") == 120);
+  CHECK(EmulatedCapability("cuda:0") == 0);
   CHECK(Parse({"--device", "cuda:0"})->options.name == HostName() + "/0");
   CHECK(Parse({"--device", "cuda:3"})->options.name == HostName() + "/3");
   CHECK(Parse({"--device", "cuda:GPU-12"})->options.name == HostName() + "/0");
-  for (const char* device : {"tpu", "cuda", "cuda:", "all"}) {
+  for (const char* device : {"tpu", "cuda", "cuda:", "all", "cuda-emulated-70", "cuda-emulated-"}) {
     CHECK_THAT(std::string(Parse({"--device", device}).status().message()),
                Catch::Contains("--device " + std::string(device) + ": there is no such device") &&
                    Catch::Contains("cpu, cuda:0") && Catch::Contains("or cuda-emulated"));

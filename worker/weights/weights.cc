@@ -292,9 +292,10 @@ class ModelPlanner {
     }
     MakeAlike(&forms);
     LinearSpec spec = SpecOf(forms[0], slices[0].columns.size(), out_features);
-    // Such groups of int8 weigh half of what elements do; where nothing fast computes them, these
-    // are better.
-    if (forms[0].dtype == DType::kI8 && !ops_.ComputesCodes(spec)) {
+    // Where nothing fast computes such groups, elements are better, though they weigh more.
+    if (forms[0].is_codes() && !ops_.ComputesCodes(spec)) {
+      if (decoded_.narrow_matrices++ == 0) decoded_.narrow = tensor.parts[0].name;
+      decoded_.narrow_group = spec.group_size;
       std::fill(forms.begin(), forms.end(), RowForm{});
       spec = SpecOf(forms[0], spec.in_features, out_features);
     }
@@ -460,6 +461,12 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
   weights->memory = std::move(loaded->memory);
   weights->later = std::move(loaded->later);
   weights->decoded = planner.decoded();
+  if (weights->decoded.narrow_matrices > 0) {
+    Logger("worker").warn(
+        "{} matrices, the first '{}', have codes in groups of {}, which the device has no fast "
+        "kernel for: they are decoded when they are read",
+        weights->decoded.narrow_matrices, weights->decoded.narrow, weights->decoded.narrow_group);
+  }
   if (weights->decoded.stored_bytes > 0) {
     Logger("worker").info(
         "quantised weights are decoded when they are read: {:.1f} MiB of codes became {:.1f} MiB",

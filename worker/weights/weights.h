@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -105,6 +106,10 @@ struct LayerWeights {
 struct DecodedBytes {
   int64_t stored_bytes = 0;  // of codes, without scales
   int64_t held_bytes = 0;    // in memory
+  // Of them, those with groups that Ops::ComputesCodes says no to: how many, the first one's name,
+  // and the last one's group.
+  int64_t narrow_matrices = 0, narrow_group = 0;
+  std::string narrow = {};
 };
 
 struct ModelWeights {

@@ -15,7 +15,7 @@ bool IsAligned(const TensorView& view, int64_t bytes) {
 
 }  // namespace
 
-bool IsTensorAttention(const AttentionArgs& args, int capability) {
+AttentionChoice ChooseAttention(const AttentionArgs& args, int capability) {
   const DType cached = args.cache.keys.dtype;
   const bool multiplied =
       (cached == DType::kBF16 && capability >= 80) || (cached == DType::kF16 && capability >= 75);
@@ -24,10 +24,14 @@ bool IsTensorAttention(const AttentionArgs& args, int capability) {
   const int64_t longest = args.block_tables.shape[1] * args.cache.keys.shape[2];
   const bool one_chunk = !args.chunked || longest <= args.window;
   const int64_t pair_bytes = 2 * SizeInBytes(args.q.dtype);
-  return multiplied && typed && args.soft_cap == 0 && one_chunk &&
-         HasTensorAttention(args.q.shape[2]) && IsAligned(args.cache.keys, kCopyBytes) &&
-         IsAligned(args.cache.values, kCopyBytes) && IsAligned(args.q, pair_bytes) &&
-         IsAligned(args.out, pair_bytes);
+  if (!multiplied || !typed) return AttentionChoice::kPlainType;
+  if (!HasTensorAttention(args.q.shape[2])) return AttentionChoice::kPlainHead;
+  if (args.soft_cap != 0) return AttentionChoice::kPlainSoftCap;
+  if (!one_chunk) return AttentionChoice::kPlainChunks;
+  const bool aligned = IsAligned(args.cache.keys, kCopyBytes) &&
+                       IsAligned(args.cache.values, kCopyBytes) && IsAligned(args.q, pair_bytes) &&
+                       IsAligned(args.out, pair_bytes);
+  return aligned ? AttentionChoice::kTensorCores : AttentionChoice::kPlainAlignment;
 }
 
 int64_t TensorAttentionWorkspaceBytes(const AttentionShape& shape) {

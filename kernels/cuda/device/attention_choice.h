@@ -7,14 +7,27 @@
 
 namespace tessera::kernels::cuda {
 
-// Whether kernels/cuda/attention takes it: keys and values of bf16 (from `capability` 80 on) or f16
-// (from 75), `products` of that type, queries of it or of f32, no soft cap, one chunk of keys at
-// most, a head size that HasTensorAttention(), and memory that may be read in pieces of 16 bytes
-// (keys, values) or two elements (queries, outputs). Otherwise kernels/cuda/plain does. The
-// arguments are not checked here.
-bool IsTensorAttention(const AttentionArgs& args, int capability);
+// Kernels of kernels/cuda/attention, or the plain one of kernels/cuda/plain and what keeps the
+// others from it.
+enum class AttentionChoice : uint8_t {
+  kTensorCores,
+  // Keys and values are neither bf16 (from capability 80 on) nor f16 (from 75), `products` are not
+  // of that type, or queries neither of it nor of f32.
+  kPlainType,
+  // A head size without HasTensorAttention().
+  kPlainHead,
+  // The type of scores.
+  kPlainSoftCap,
+  // Several of them in a context.
+  kPlainChunks,
+  // Memory that may not be read in pieces of 16 bytes (keys, values) or two elements (queries,
+  // outputs).
+  kPlainAlignment,
+};
+// The arguments are not checked here.
+AttentionChoice ChooseAttention(const AttentionArgs& args, int capability);
 
-// What the former needs beside its arguments, whatever the types.
+// What the kernels of kernels/cuda/attention need beside their arguments, whatever the types.
 int64_t TensorAttentionWorkspaceBytes(const AttentionShape& shape);
 
 }  // namespace tessera::kernels::cuda

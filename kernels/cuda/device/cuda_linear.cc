@@ -160,6 +160,7 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   const LinearProblem problem =
       ProblemOf(args.weights->spec, args.in.dtype, args.products, args.in.rows(), 1);
   const LinearKernel kernel = ChooseLinear(problem, capability_);
+  slow_->Note("Linear", problem, kernel, capability_);
   if (kernel == LinearKernel::kPlain) {
     auto params = ParamsOf<MatmulParams>(*args.weights, args.out, args.in);
     params.bias = args.bias.As<float>();
@@ -214,6 +215,7 @@ absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stre
       ProblemOf(args.experts[0].spec, args.in.dtype, args.products, args.out.rows(),
                 static_cast<int64_t>(args.experts.size()));
   const LinearKernel kernel = ChooseLinear(problem, capability_);
+  slow_->Note("GroupedLinear", problem, kernel, capability_);
   const bool rounds = kernel == LinearKernel::kTensorCores;
   absl::Status check = CheckGroupedLinear(args, rounds ? RoundedBytes(args.in) : 0);
   if (!check.ok()) return check;

@@ -1,6 +1,6 @@
 // Linear and GroupedLinear of a CUDA device: which kernels compute a call, and with what workspace.
 //
-// Thread-safe: holds nothing that changes.
+// Thread-safe: holds nothing that changes but what was logged.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "kernels/cuda/device/blas_products.h"
 #include "kernels/cuda/device/cuda_stream.h"
+#include "kernels/cuda/device/slow_kernels.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/ops.h"
 
@@ -15,9 +16,10 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class CudaLinear {
  public:
-  // Of the GPU; a capability of 90 is 9.0. `blas` is borrowed; null: there is none.
-  CudaLinear(int capability, int multiprocessors, BlasProducts* blas)
-      : capability_(capability), multiprocessors_(multiprocessors), blas_(blas) {}
+  // `capability` is the GPU's; 90 is 9.0. `blas` and `slow` are borrowed; null: there is no
+  // cuBLASLt.
+  CudaLinear(int capability, int multiprocessors, BlasProducts* blas, SlowKernels* slow)
+      : capability_(capability), multiprocessors_(multiprocessors), blas_(blas), slow_(slow) {}
 
   // For the rows as tensor cores take them, where the call's are others, for sums of parts of the
   // depth, and for cuBLASLt, whose plans for up to so many rows of the type `in` this makes.
@@ -35,6 +37,7 @@ class CudaLinear {
   const int capability_;
   const int multiprocessors_;
   BlasProducts* const blas_;
+  SlowKernels* const slow_;
 };
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -392,7 +392,7 @@ int64_t CudaOps::AttentionWorkspaceBytes(const AttentionShape& shape) const {
 
 absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
   const AttentionShape shape = ShapeOf(args);
-  const bool tensor = IsTensorAttention(args, capability_);
+  const bool tensor = ChooseAttention(args, capability_) == AttentionChoice::kTensorCores;
   const int64_t workspace_bytes = tensor ? AttentionWorkspaceBytes(shape) : 0;
   if (absl::Status check = CheckAttention(args, workspace_bytes); !check.ok()) return check;
   const AttentionParams params = {.out = args.out.data,
@@ -420,7 +420,10 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                   .soft_cap = args.soft_cap,
                                   .cache_dtype = args.cache.keys.dtype,
                                   .dtype = args.q.dtype};
-  if (!tensor) return Enqueue("Attention", &LaunchAttention, params, stream);
+  if (!tensor) {
+    slow_.Note("Attention", args, capability_);
+    return Enqueue("Attention", &LaunchAttention, params, stream);
+  }
   const TensorAttentionParams tiled = {.attention = params,
                                        .max_context = shape.max_context_tokens,
                                        .partials = args.workspace.As<float>(),

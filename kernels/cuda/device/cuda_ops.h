@@ -14,6 +14,7 @@
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/cuda_linear.h"
 #include "kernels/cuda/device/cuda_stream.h"
+#include "kernels/cuda/device/slow_kernels.h"
 #include "kernels/cuda/device/weight_ring.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/ops.h"
@@ -35,7 +36,8 @@ class CudaOps final : public Ops {
       : health_(health),
         capability_(capability),
         blas_(std::move(blas)),
-        linear_(capability, multiprocessors, blas_.get()),
+        slow_(health->device()),
+        linear_(capability, multiprocessors, blas_.get(), &slow_),
         rings_(device_index, health) {}
 
   std::string name() const override { return std::string(kPlatformName); }
@@ -105,6 +107,7 @@ class CudaOps final : public Ops {
   CudaHealth* const health_;
   const int capability_;
   const std::unique_ptr<BlasProducts> blas_;
+  SlowKernels slow_;
   const CudaLinear linear_;
   WeightRings rings_;
 };

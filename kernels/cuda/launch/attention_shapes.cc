@@ -2,26 +2,17 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/launch/gpu_limits.h"
+
 namespace tessera::kernels::cuda {
 namespace {
 
 // Blocks that registers of a multiprocessor have room for.
 constexpr int kPrefillBlocks = 2;
-// What a block needs beyond what it asks for, from capability 8.0 on.
-constexpr int64_t kReservedBytes = 1 << 10;
-
-// Shared memory of a multiprocessor.
-int64_t SharedBytesOf(int capability) {
-  if (capability < 80) return 64 << 10;
-  if (capability == 80 || capability == 87) return 164 << 10;
-  if (capability < 90 || capability >= 120) return 100 << 10;
-  return 228 << 10;
-}
 
 // What each of `blocks` blocks has for its tiles. Below zero: not even their queries fit.
 int64_t TileBytes(int capability, int blocks, int64_t query_bytes) {
-  const int64_t reserved = capability < 80 ? 0 : kReservedBytes;
-  return SharedBytesOf(capability) / blocks - reserved - query_bytes;
+  return BlockSharedBytes(capability, blocks) - query_bytes;
 }
 
 // With so many slots that `blocks` blocks fit, if possible.
@@ -46,7 +37,7 @@ int64_t PrefillQueryBytes(int64_t head_dim, int row_tiles) {
 }  // namespace
 
 int PrefillRowTiles(int64_t head_dim, int capability) {
-  if (MaxPrefillRowTiles(head_dim) == 1 || capability < 80) return 1;
+  if (MaxPrefillRowTiles(head_dim) == 1 || capability < kAmpere) return 1;
   const int64_t room = TileBytes(capability, kPrefillBlocks, PrefillQueryBytes(head_dim, 2));
   return room >= kMinTileSlots * PrefillSlotBytes(head_dim) ? 2 : 1;
 }

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/cuda/launch/gpu_limits.h"
+
 namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int64_t kGroup = kGemmWindow;  // inputs that must share one scale
-constexpr int kAmpere = 80;
 
 // Of a GEMM with split depth: enough blocks for large GPUs, and what a block sums at least.
 constexpr int64_t kSplitBlocks = 256, kMinPartStages = 4;
@@ -22,23 +23,6 @@ bool IsHalf(DType type) { return type == DType::kF16 || type == DType::kBF16; }
 bool Fits(const LinearProblem& problem, DType type) {
   if (IsCodes(problem.weights)) return problem.group_size % kGroup == 0;
   return IsHalf(problem.weights) && (type == problem.weights || type == DType::kF32);
-}
-
-// Shared memory of a multiprocessor.
-int64_t SharedBytes(int capability) {
-  switch (capability) {
-    case 80:
-    case 87: return 164 << 10;
-    case 90:
-    case 100:
-    case 103: return 228 << 10;
-    default: return capability < kAmpere ? 64 << 10 : 100 << 10;
-  }
-}
-
-// What each of so many blocks on a multiprocessor may have; the driver takes 1 KiB from 8.0 on.
-int64_t SharedBytesOfBlock(int capability, int64_t blocks) {
-  return SharedBytes(capability) / blocks - (capability < kAmpere ? 0 : 1 << 10);
 }
 
 int64_t RowsOfExpert(int64_t rows, int64_t experts) { return Ceil(rows, experts); }
@@ -89,7 +73,7 @@ GemmTile ChooseGemmTile(const GemmProblem& problem) {
   const int bits = WeightBits(problem.weights);
   for (const GemmTile& tile : kTiles) {
     const bool fits =
-        kMinStages * GemmStageBytes(tile.rows(), bits) <= SharedBytesOfBlock(problem.capability, 1);
+        kMinStages * GemmStageBytes(tile.rows(), bits) <= BlockSharedBytes(problem.capability);
     const bool half_empty = 2 * of_expert <= tile.rows();
     const bool idle =
         !may_split && 2 * Ceil(of_expert, tile.rows()) * wide < problem.multiprocessors;
@@ -100,8 +84,8 @@ GemmTile ChooseGemmTile(const GemmProblem& problem) {
 
 int GemmStages(const GemmTile& tile, const GemmProblem& problem) {
   const int64_t stage_bytes = GemmStageBytes(tile.rows(), WeightBits(problem.weights));
-  const int64_t of_two = SharedBytesOfBlock(problem.capability, 2) / stage_bytes;
-  const int64_t alone = SharedBytesOfBlock(problem.capability, 1) / stage_bytes;
+  const int64_t of_two = BlockSharedBytes(problem.capability, 2) / stage_bytes;
+  const int64_t alone = BlockSharedBytes(problem.capability) / stage_bytes;
   const int64_t stages = of_two >= kEnoughStages ? of_two : std::min<int64_t>(alone, 4);
   return static_cast<int>(std::clamp<int64_t>(stages, kMinStages, kMaxStages));
 }

@@ -24,6 +24,10 @@ AttentionArgs Arguments(DType cached, int64_t head_dim) {
   return args;
 }
 
+bool IsTensorAttention(const AttentionArgs& args, int capability) {
+  return ChooseAttention(args, capability) == AttentionChoice::kTensorCores;
+}
+
 TEST_CASE("attention on tensor cores: types and capabilities") {
   for (const int64_t head_dim : {64, 80, 96, 128, 256}) {
     CHECK(IsTensorAttention(Arguments(DType::kBF16, head_dim), 90));

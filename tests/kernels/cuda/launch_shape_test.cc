@@ -89,6 +89,30 @@ TEST_CASE("plain attention: heads of up to 8000 fit in the least shared memory o
   }
 }
 
+TEST_CASE("routing: a warp per row, and a block that sorts with room for its counts") {
+  for (const int64_t rows : {1, 3, 4, 5, 100000}) {
+    const LaunchShape shape = WarpRowsShape(rows);
+    CHECK(shape.IsLegal());
+    CHECK(shape.threads.x == kWarpThreads);
+    CHECK(shape.blocks.x * shape.threads.y >= rows);
+    CHECK((shape.blocks.x - 1) * shape.threads.y < rows);
+  }
+  for (const int64_t choices : {0, 1, 33, 512, 16384}) {
+    for (const int64_t experts : {1, 8, 128, 384, 8192}) {
+      CAPTURE(choices, experts);
+      const LaunchShape shape = SortShape(choices, experts);
+      CHECK(shape.IsLegal());
+      CHECK(shape.blocks.count() == 1);
+      CHECK(shape.threads.x == kWarpThreads);
+      CHECK(shape.shared_bytes == (shape.threads.y + 1) * experts * 4);
+      CHECK(shape.shared_bytes <= 64 << 10);  // capability 7.5
+    }
+  }
+  CHECK(SortShape(8, 128).threads.y == 1);
+  CHECK(SortShape(512, 128).threads.y == 16);
+  CHECK(SortShape(16384, 128).threads.y == 32);
+}
+
 TEST_CASE("shapes of KV's codecs are legal and have room for every scale") {
   for (const int64_t count : {1, 127, 128, 129, 1000000}) {
     const LaunchShape units = KvUnitShape(count);

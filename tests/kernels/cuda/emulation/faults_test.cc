@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "kernels/cuda/launch/gpu_limits.h"
 #include "kernels/cuda/warp_ops.h"
 #include "tests/kernels/cuda/emulation/every_schedule.h"
 #include "third_party/absl/str_cat.h"
@@ -51,6 +52,56 @@ TEST_CASE("a deadlock names block, threads and what each waits for") {
 TEST_CASE("a fault is sticky, a later launch does not run") {
   CHECK(Run(&HalfBlockKernel, {.threads = {64}}).next_error == cudaErrorLaunchFailure);
   CHECK(Run(&NothingKernel, {.threads = {64}}).next_error == cudaSuccess);
+}
+
+// The GPU of a block of code.
+class AsCapability {
+ public:
+  explicit AsCapability(int capability) { SetCapability(capability); }
+  ~AsCapability() { SetCapability(90); }
+};
+
+void ManyFloatsKernel(NoParams) {
+  TESSERA_SHARED(float, values, 26 << 8);  // 26 KiB
+  values[threadIdx.x] = 0;
+}
+
+TEST_CASE("a GPU refuses blocks with more shared memory than it has") {
+  const LaunchShape large = {.threads = {32}, .shared_bytes = 110 << 10};
+  for (const int capability : kEmulatedCapabilities) {
+    CAPTURE(capability);
+    const AsCapability as(capability);
+    const bool has = capability == 80 || capability == 90;
+    CHECK(Run(&NothingKernel, large).error ==
+          (has ? cudaSuccess : cudaErrorInvalidConfiguration));
+    // Arrays that the kernel declares count too.
+    const Outcome outcome = Run(&ManyFloatsKernel, {.threads = {32}, .shared_bytes = 74 << 10});
+    CHECK((outcome.error == cudaSuccess) == has);
+    if (capability == 75) {
+      CHECK(outcome.error == cudaErrorInvalidConfiguration);
+    } else if (!has) {
+      CHECK_THAT(outcome.failure, Contains("no shared memory is left"));
+    }
+  }
+}
+
+template <typename T>
+void ProductKernel(NoParams) {
+  float sums[4] = {};
+  Mma16x8x8<T>(sums, {0, 0}, 0);
+}
+
+TEST_CASE("a GPU of 7.5 has no products of bf16") {
+  for (const int capability : kEmulatedCapabilities) {
+    CAPTURE(capability);
+    const AsCapability as(capability);
+    CHECK(Run(&ProductKernel<Float16>, {.threads = {32}}).error == cudaSuccess);
+    const Outcome outcome = Run(&ProductKernel<BFloat16>, {.threads = {32}});
+    CHECK((outcome.error == cudaSuccess) == (capability >= 80));
+    if (capability >= 80) continue;
+    CHECK_THAT(outcome.failure, Contains("Mma16x8x8 at faults_test.cc:"));
+    CHECK_THAT(outcome.failure, Contains("a GPU of capability 7.5 has no arithmetic in bf16"));
+  }
 }
 
 void WaitingKernel(NoParams) { WaitForEarlierLaunches(); }
