@@ -83,6 +83,7 @@ std::string MiniMaxStart(std::string_view function) {
                       function.empty() ? "" : absl::StrCat(std::string(function), "\">\n"));
 }
 
+// GLM 4.5 and 4.6 with line breaks between the tags, later ones without.
 Parser Glm(const ToolSchemas& schemas) {
   return TaggedParser(kHermesOpening,
                       {.name_opening = {},
@@ -96,6 +97,21 @@ Parser Glm(const ToolSchemas& schemas) {
 }
 std::string GlmStart(std::string_view function) {
   return absl::StrCat(kHermesOpening, std::string(function), function.empty() ? "" : "\n");
+}
+CallFrame GlmFrame(const std::string& line_break) {
+  const std::string before = absl::StrCat("</arg_key>", line_break, "<arg_value>");
+  return {.section = kHermesOpening,
+          .close = "</tool_call>",
+          .next = absl::StrCat(line_break, kHermesOpening),
+          .tags = TaggedForm{.key_opening = "<arg_key>",
+                             .before_text = before,
+                             .before_json = before,
+                             .value_closing = "</arg_value>",
+                             .behind_value = line_break,
+                             .other_closing = {"</tool_call>"}}};
+}
+std::string Glm47Start(std::string_view function) {
+  return absl::StrCat(kHermesOpening, std::string(function));
 }
 
 constexpr char kDsmlOpening[] = "<｜DSML｜function_calls>";
@@ -115,6 +131,18 @@ Parser DsmlParser(std::string_view opening, std::string_view closing, const Tool
 std::string DsmlStart(const char* opening, std::string_view function) {
   return absl::StrCat(opening, "\n<｜DSML｜invoke name=\"",
                       function.empty() ? "" : absl::StrCat(std::string(function), "\">\n"));
+}
+CallFrame DsmlFrame(const char* opening, const std::string& closing) {
+  return {.section = opening,
+          .close = "</｜DSML｜invoke>",
+          .next = "",
+          .finish = absl::StrCat("\n", closing),
+          .tags = TaggedForm{.key_opening = "<｜DSML｜parameter name=\"",
+                             .before_text = "\" string=\"true\">",
+                             .before_json = "\" string=\"false\">",
+                             .value_closing = "</｜DSML｜parameter>",
+                             .behind_value = "\n",
+                             .other_closing = {closing}}};
 }
 Parser DeepSeekV32(const ToolSchemas& schemas) {
   return DsmlParser(kDsmlOpening, "</｜DSML｜function_calls>", schemas);
@@ -170,6 +198,8 @@ std::string DeepSeekV31Start(std::string_view function) {
 constexpr char kKimiSection[] = "<|tool_calls_section_begin|>";
 constexpr char kKimiCall[] = "<|tool_call_begin|>";
 constexpr char kKimiArguments[] = "<|tool_call_argument_begin|>";
+constexpr char kKimiCallEnd[] = "<|tool_call_end|>";
+constexpr char kKimiSectionEnd[] = "<|tool_calls_section_end|>";
 // functions.NAME:INDEX
 std::string_view KimiName(std::string_view head) {
   head = Before(head, kKimiArguments);
@@ -177,9 +207,8 @@ std::string_view KimiName(std::string_view head) {
   return head.substr(0, head.rfind(':'));
 }
 Parser Kimi(const ToolSchemas&) {
-  return HeadedParser(
-      {.opening = {kKimiCall}, .silent = {kKimiSection, "<|tool_calls_section_end|>"}},
-      {.name_of = KimiName, .closing = "<|tool_call_end|>"});
+  return HeadedParser({.opening = {kKimiCall}, .silent = {kKimiSection, kKimiSectionEnd}},
+                      {.name_of = KimiName, .closing = kKimiCallEnd});
 }
 std::string KimiStart(std::string_view function) {
   return absl::StrCat(kKimiSection, kKimiCall, "functions.", std::string(function),
@@ -288,31 +317,60 @@ std::span<const CallFormat> CallFormats() {
        HarmonyStart,
        CallIds::kOpenAi,
        /*has_thinking=*/true,
-       JsonCalls{}},
+       CallFrame{}},
       {"minimax_m2",
        {kMiniMaxOpening},
        {kMiniMaxOpening},
        {kMiniMaxOpening, "</minimax:tool_call>"},
        MiniMax,
-       MiniMaxStart},
+       MiniMaxStart,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       CallFrame{.section = kMiniMaxOpening,
+                 .close = "</invoke>",
+                 .next = "",
+                 .finish = "\n</minimax:tool_call>",
+                 .tags = TaggedForm{.key_opening = "<parameter name=\"",
+                                    .before_text = "\">",
+                                    .before_json = "\">",
+                                    .value_closing = "</parameter>",
+                                    .behind_value = "\n",
+                                    .other_closing = {"</minimax:tool_call>"}}}},
       {"seed_oss",
        {kSeedOssOpening},
        {kSeedOssOpening},
        {kSeedOssOpening, "</seed:tool_call>"},
        SeedOss,
-       SeedOssStart},
+       SeedOssStart,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       CallFrame{.section = kSeedOssOpening,
+                 .close = "</function>\n</seed:tool_call>",
+                 .next = absl::StrCat("\n", kSeedOssOpening),
+                 .tags = TaggedForm{.key_opening = "<parameter=",
+                                    .before_text = ">",
+                                    .before_json = ">",
+                                    .value_closing = "</parameter>",
+                                    .behind_value = "\n",
+                                    .other_closing = {"</seed:tool_call>"}}}},
       {"deepseek_v32",
        {"DSML", "function_calls>"},
        {kDsmlOpening},
        {"｜DSML｜"},
        DeepSeekV32,
-       DeepSeekV32Start},
+       DeepSeekV32Start,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       DsmlFrame(kDsmlOpening, "</｜DSML｜function_calls>")},
       {"deepseek_v4",
        {"DSML", "tool_calls>"},
        {kDsmlV4Opening},
        {"｜DSML｜"},
        DeepSeekV4,
-       DeepSeekV4Start},
+       DeepSeekV4Start,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       DsmlFrame(kDsmlV4Opening, "</｜DSML｜tool_calls>")},
       {"gemma4",
        {"<|tool_call>call:"},
        {kGemmaOpening},
@@ -322,10 +380,16 @@ std::span<const CallFormat> CallFormats() {
       {"kimi_k2",
        {kKimiCall},
        {kKimiSection, kKimiCall},
-       {kKimiSection, kKimiCall, kKimiArguments, "<|tool_call_end|>", "<|tool_calls_section_end|>"},
+       {kKimiSection, kKimiCall, kKimiArguments, kKimiCallEnd, kKimiSectionEnd},
        Kimi,
        KimiStart,
-       CallIds::kNamed},
+       CallIds::kNamed,
+       /*has_thinking=*/false,
+       CallFrame{.section = kKimiSection,
+                 .behind_number = kKimiArguments,
+                 .close = kKimiCallEnd,
+                 .next = "",
+                 .finish = kKimiSectionEnd}},
       {"deepseek_v3",
        {kDeepSeekCall, "```json"},
        {kDeepSeekCalls, kDeepSeekCall},
@@ -334,7 +398,7 @@ std::span<const CallFormat> CallFormats() {
        DeepSeekV3Start,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = absl::StrCat(kDeepSeekCalls, kDeepSeekCall),
+       CallFrame{.section = absl::StrCat(kDeepSeekCalls, kDeepSeekCall),
                  .close = absl::StrCat("\n```", kDeepSeekCallEnd),
                  .next = absl::StrCat("\n", kDeepSeekCall),
                  .finish = kDeepSeekCallsEnd}},
@@ -346,22 +410,45 @@ std::span<const CallFormat> CallFormats() {
        DeepSeekV31Start,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = absl::StrCat(kDeepSeekCalls, kDeepSeekCall),
+       CallFrame{.section = absl::StrCat(kDeepSeekCalls, kDeepSeekCall),
                  .close = kDeepSeekCallEnd,
                  .next = kDeepSeekCall,
                  .finish = kDeepSeekCallsEnd}},
+      {"glm47",
+       {kHermesOpening, "</arg_key><arg_value>"},
+       {kHermesOpening},
+       {kHermesOpening, "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+       Glm,
+       Glm47Start,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       GlmFrame("")},
       {"glm45",
        {kHermesOpening, "<arg_key>"},
        {kHermesOpening},
        {kHermesOpening, "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
        Glm,
-       GlmStart},
+       GlmStart,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       GlmFrame("\n")},
       {"qwen3_coder",
        {"<function=", "<parameter="},
        {kHermesOpening},
        {kHermesOpening, "</tool_call>"},
        Qwen3Coder,
-       Qwen3CoderStart},
+       Qwen3CoderStart,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       CallFrame{.section = kHermesOpening,
+                 .close = "</function>\n</tool_call>",
+                 .next = absl::StrCat("\n", kHermesOpening),
+                 .tags = TaggedForm{.key_opening = "<parameter=",
+                                    .before_text = ">\n",
+                                    .before_json = ">\n",
+                                    .value_closing = "\n</parameter>",
+                                    .behind_value = "\n",
+                                    .other_closing = {"</parameter>", "</tool_call>"}}}},
       {"hermes",
        {kHermesOpening},
        {kHermesOpening},
@@ -370,7 +457,7 @@ std::span<const CallFormat> CallFormats() {
        HermesStart,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = kHermesOpening,
+       CallFrame{.section = kHermesOpening,
                  .close = "}\n</tool_call>",
                  .next = absl::StrCat("\n", kHermesOpening),
                  .finish = ""}},
@@ -382,7 +469,7 @@ std::span<const CallFormat> CallFormats() {
        MistralStart,
        CallIds::kNineCharacters,
        /*has_thinking=*/false,
-       JsonCalls{.section = kMistralOpening, .close = "", .next = kMistralOpening, .finish = ""}},
+       CallFrame{.section = kMistralOpening, .close = "", .next = kMistralOpening, .finish = ""}},
       {"mistral_v3",
        {kMistralOpening},
        {kMistralOpening},
@@ -391,7 +478,7 @@ std::span<const CallFormat> CallFormats() {
        MistralListStart,
        CallIds::kNineCharacters,
        /*has_thinking=*/false,
-       JsonCalls{.section = "[TOOL_CALLS][", .close = "}", .next = ", ", .finish = "]"}},
+       CallFrame{.section = "[TOOL_CALLS][", .close = "}", .next = ", ", .finish = "]"}},
       {"command",
        {kCommandOpening},
        {kCommandOpening},
@@ -400,7 +487,7 @@ std::span<const CallFormat> CallFormats() {
        CommandStart,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = kCommandOpening,
+       CallFrame{.section = kCommandOpening,
                  .close = "}",
                  .next = std::nullopt,
                  .finish = "\n]<|END_ACTION|>"}},
@@ -412,7 +499,7 @@ std::span<const CallFormat> CallFormats() {
        NemotronStart,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = "<TOOLCALL>[", .close = "}", .next = ", ", .finish = "]</TOOLCALL>"}},
+       CallFrame{.section = "<TOOLCALL>[", .close = "}", .next = ", ", .finish = "]</TOOLCALL>"}},
       {"phi4_mini_json",
        {"<|tool_call|>", "<|/tool_call|>"},
        {kPhi4Opening, "<|tool_call|>"},
@@ -421,7 +508,7 @@ std::span<const CallFormat> CallFormats() {
        Phi4Start,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = kPhi4Opening, .close = "}", .next = ", ", .finish = "]"}},
+       CallFrame{.section = kPhi4Opening, .close = "}", .next = ", ", .finish = "]"}},
       {"granite",
        {kGraniteOpening},
        {kGraniteOpening},
@@ -430,7 +517,7 @@ std::span<const CallFormat> CallFormats() {
        GraniteStart,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = "<|tool_call|>[", .close = "}", .next = ", ", .finish = "]"}},
+       CallFrame{.section = "<|tool_call|>[", .close = "}", .next = ", ", .finish = "]"}},
       {"llama3_json",
        {kPythonTag},
        {kPythonTag},
@@ -439,7 +526,7 @@ std::span<const CallFormat> CallFormats() {
        LlamaJsonStart,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = "", .close = "}", .next = std::nullopt, .finish = ""}},
+       CallFrame{.section = "", .close = "}", .next = std::nullopt, .finish = ""}},
       {"llama3_json",
        {"ipython", "\"parameters\": "},
        {kPythonTag},
@@ -448,7 +535,7 @@ std::span<const CallFormat> CallFormats() {
        LlamaJsonStart,
        CallIds::kOpenAi,
        /*has_thinking=*/false,
-       JsonCalls{.section = "", .close = "}", .next = std::nullopt, .finish = ""}},
+       CallFrame{.section = "", .close = "}", .next = std::nullopt, .finish = ""}},
       {"pythonic",
        {"<|python_start|>"},
        {"<|python_start|>"},

@@ -14,6 +14,7 @@
 
 #include "coordinator/answer/call_parser.h"
 #include "coordinator/answer/tool_schemas.h"
+#include "coordinator/grammar/tagged_grammar.h"
 
 namespace tessera::coordinator {
 
@@ -24,13 +25,15 @@ enum class CallIds {
   kNamed,           // Kimi K2's functions.NAME:INDEX, INDEX counting the conversation's calls
 };
 
-// Calls whose arguments are JSON: `section`, then each call, which goes on from call_start with its
-// arguments and `close`; `next` between two; `finish`.
-struct JsonCalls {
-  std::string section;  // what call_start begins with that comes once
-  std::string close;
-  std::optional<std::string> next;  // none: one call only
-  std::string finish;
+// How calls stand whose arguments a grammar can hold: `section`, then each call, which goes on from
+// call_start with its arguments and `close`; `next` between two; `finish`.
+struct CallFrame {
+  std::string section = {};        // what call_start begins with that comes once
+  std::string behind_number = {};  // not empty: behind call_start stand a number and this
+  std::string close = {};
+  std::optional<std::string> next = {};  // none: one call only
+  std::string finish = {};
+  std::optional<TaggedForm> tags = {};  // of the arguments; none: they are a JSON object
 };
 
 struct CallFormat {
@@ -44,8 +47,8 @@ struct CallFormat {
   // How an answer begins that is a call of `function` ("": of any), up to where the model chooses.
   std::string (*call_start)(std::string_view function);
   CallIds ids = CallIds::kOpenAi;
-  bool has_thinking = false;           // the parser finds the thinking too
-  std::optional<JsonCalls> json = {};  // none: arguments are not JSON, or not everywhere
+  bool has_thinking = false;            // the parser finds the thinking too
+  std::optional<CallFrame> frame = {};  // none: no grammar has the arguments
 };
 
 std::span<const CallFormat> CallFormats();

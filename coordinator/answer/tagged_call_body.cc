@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/answer/json_scanner.h"
 #include "coordinator/answer/python_literal.h"
 #include "coordinator/answer/trim.h"
 
@@ -150,12 +151,14 @@ class TaggedCallBody final : public CallBody {
 
   State ValueByte(AnswerEvents& out) {
     if (held_.ends_with(options_.value_closing)) {
+      if (IsWithinString()) return State::kOpen;
       value_bytes_ = held_.size() - options_.value_closing.size();
       at_ = At::kBehindValue;
       return State::kOpen;
     }
     // The value's own closing tag is missing: the function's ends it where the body's follows.
-    if (options_.closing.empty() || !held_.ends_with(options_.closing)) return State::kOpen;
+    if (options_.closing.empty() || !held_.ends_with(options_.closing) || IsWithinString())
+      return State::kOpen;
     std::string_view value(held_);
     value.remove_suffix(options_.closing.size());
     value = TrimRight(value);
@@ -165,6 +168,18 @@ class TaggedCallBody final : public CallBody {
     }
     PutValue(value, out);
     return EndFunction(options_.closing, out);
+  }
+
+  // Whether the value's end stands within a string of an object or array.
+  bool IsWithinString() const {
+    if (options_.tag_has_type ? is_string_ : schemas_.IsText(name_, key_)) return false;
+    const std::string_view value = TrimLeft(held_);
+    if (value.empty() || (value.front() != '{' && value.front() != '[')) return false;
+    JsonScanner scanner;
+    for (const char c : value) {
+      if (scanner.Byte(c) != JsonScanner::State::kOpen) return false;
+    }
+    return scanner.in_string();
   }
 
   // Whether the closing tag is one is seen by what follows it.
@@ -208,7 +223,9 @@ class TaggedCallBody final : public CallBody {
 
   static std::string Typed(std::string_view value) {
     const std::string_view trimmed = Trim(value);
-    return nlohmann::json::accept(trimmed) ? std::string(trimmed) : JsonString(value);
+    const bool is_json =
+        trimmed.find('\0') == std::string_view::npos && nlohmann::json::accept(trimmed);
+    return is_json ? std::string(trimmed) : JsonString(value);
   }
 
   const TaggedCallOptions options_;

@@ -5,7 +5,8 @@
 //
 // A value is what stands between its tags; its type comes from the function's schema
 // (ToolSchemas::ToJson). A closing tag ends a value only where a tag of the
-// format follows it, so that a file with such tags in it is not cut there.
+// format follows it, so that a file with such tags in it is not cut there; nor does one within a
+// string of a value that is JSON.
 //
 // Thread rule: one thread at a time.
 #pragma once

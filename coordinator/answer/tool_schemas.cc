@@ -1,7 +1,5 @@
 #include "coordinator/answer/tool_schemas.h"
 
-#include <set>
-
 #include "coordinator/answer/python_literal.h"
 #include "coordinator/answer/trim.h"
 
@@ -81,8 +79,8 @@ ToolSchemas::ToolSchemas(const Json& tools) {
   }
 }
 
-std::string ToolSchemas::ToJson(std::string_view function, std::string_view argument,
-                                std::string_view text) const {
+std::set<std::string> ToolSchemas::TypesOf(std::string_view function,
+                                           std::string_view argument) const {
   std::set<std::string> types;
   const auto found = functions_.find(std::string(function));
   if (found != functions_.end() && found->second.is_object()) {
@@ -93,8 +91,20 @@ std::string ToolSchemas::ToJson(std::string_view function, std::string_view argu
       if (property != properties->end()) CollectTypes(schema, *property, 0, types);
     }
   }
+  return types;
+}
+
+bool ToolSchemas::IsText(std::string_view function, std::string_view argument) const {
+  const std::set<std::string> types = TypesOf(function, argument);
+  return types.empty() || types.contains("string");
+}
+
+std::string ToolSchemas::ToJson(std::string_view function, std::string_view argument,
+                                std::string_view text) const {
+  const std::set<std::string> types = TypesOf(function, argument);
   if (types.empty() || types.contains("string")) return JsonString(text);
   std::string written(Trim(text));
+  if (written.find('\0') != std::string::npos) return JsonString(text);  // ends it for the reader
   if (!Json::accept(written)) written = PythonToJson(written).value_or("");
   const Json value = Json::parse(written, nullptr, /*allow_exceptions=*/false);
   return value.is_discarded() || !IsOf(value, types) ? JsonString(text) : written;

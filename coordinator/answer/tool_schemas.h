@@ -5,6 +5,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,6 +20,8 @@ class ToolSchemas {
 
   bool Has(std::string_view function) const { return functions_.contains(std::string(function)); }
 
+  // Whether a value that was written as bare text is a string, whatever it looks like.
+  bool IsText(std::string_view function, std::string_view argument) const;
   // A value that was written as bare text, as JSON: a string, unless the function's schema (its
   // $ref within itself and anyOf followed) has another type for the argument and the text is a
   // value of it, as JSON or Python writes it. Where a string is allowed too, it is one.
@@ -26,6 +29,9 @@ class ToolSchemas {
                      std::string_view text) const;
 
  private:
+  // The type that its schema names; empty: any, or not known.
+  std::set<std::string> TypesOf(std::string_view function, std::string_view argument) const;
+
   std::unordered_map<std::string, nlohmann::ordered_json> functions_;  // name -> parameters
 };
 

@@ -9,6 +9,7 @@
 #include "coordinator/answer/call_formats.h"
 #include "coordinator/grammar/json_grammar.h"
 #include "coordinator/grammar/schema_grammar.h"
+#include "coordinator/grammar/tagged_grammar.h"
 #include "third_party/spdlog/log.h"
 #include "third_party/xgrammar/token_grammar.h"
 
@@ -17,18 +18,35 @@ namespace {
 
 using Ordered = nlohmann::ordered_json;
 
+// Adds the rule of arguments that are of a schema.
+absl::StatusOr<SchemaGrammar> AddArguments(const CallFormat& format, const Ordered& tools,
+                                           const std::string& function, const Ordered& schema,
+                                           SchemaMode mode, GrammarText* text) {
+  if (!format.frame->tags.has_value()) return AddSchema(schema, mode, text);
+  const ToolSchemas schemas(tools);
+  return AddTaggedArguments(
+      schema, mode, *format.frame->tags,
+      [&](const std::string& property) { return schemas.IsText(function, property); }, text);
+}
+
 // The rule of a function's arguments.
-absl::StatusOr<std::string> ArgumentsRule(const Ordered& function, const std::string& where,
-                                          GrammarText* text) {
+absl::StatusOr<std::string> ArgumentsRule(const CallFormat& format, const Ordered& tools,
+                                          size_t index, GrammarText* text) {
+  const Ordered& function = tools[index].at("function");
+  const std::string where = absl::StrCat("tools[", index, "]");
   const Ordered parameters = function.value("parameters", Ordered());
   const bool strict = function.value("strict", Ordered()) == Ordered(true);
-  const auto any = [text] { return JsonGrammar(text).Object(); };
+  const auto any = [&] {
+    const std::optional<TaggedForm>& tags = format.frame->tags;
+    return tags.has_value() ? AnyTaggedArguments(*tags, text) : JsonGrammar(text).Object();
+  };
   if (!parameters.is_object() || parameters.empty()) return any();
   Ordered schema = parameters;
   if (!schema.contains("type")) schema["type"] = "object";
   GrammarText with = *text;
   absl::StatusOr<SchemaGrammar> added =
-      AddSchema(schema, strict ? SchemaMode::kStrict : SchemaMode::kLoose, &with);
+      AddArguments(format, tools, function.at("name").get<std::string>(), schema,
+                   strict ? SchemaMode::kStrict : SchemaMode::kLoose, &with);
   if (added.ok()) {
     for (const std::string& what : added->left_out) Logger("api").info("{}: {}", where, what);
     *text = std::move(with);
@@ -40,28 +58,45 @@ absl::StatusOr<std::string> ArgumentsRule(const Ordered& function, const std::st
   return any();
 }
 
-// A call of each function that may be behind `begun`, without what ends the last one.
-absl::StatusOr<std::vector<std::string>> CallsBehind(const CallFormat& format,
-                                                     const Ordered& functions,
-                                                     const std::string& begun, GrammarText* text) {
-  const std::string space = JsonGrammar(text).space();
+// A call of each function that may be behind `begun`, or of the one that is all of it; without what
+// ends the last call.
+absl::StatusOr<std::vector<std::string>> CallsBehind(const CallFormat& format, const Ordered& tools,
+                                                     const std::string& begun, bool is_whole,
+                                                     GrammarText* text) {
+  const CallFrame& frame = *format.frame;
+  const std::string number =
+      absl::StrCat("(\"0\" | [1-9] [0-9]{0,3}) ", GrammarText::Quoted(frame.behind_number), " ");
   std::vector<std::string> calls;
-  for (size_t i = 0; i < functions.size(); ++i) {
-    const Ordered& function = functions[i].at("function");
-    const std::string start = format.call_start(function.at("name").get<std::string>());
-    if (!start.starts_with(begun)) continue;
-    const auto arguments = ArgumentsRule(function, absl::StrCat("tools[", i, "]"), text);
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const std::string start =
+        format.call_start(tools[i].at("function").at("name").get<std::string>());
+    if (is_whole ? start != begun : !start.starts_with(begun)) continue;
+    const auto arguments = ArgumentsRule(format, tools, i, text);
     if (!arguments.ok()) return arguments.status();
-    calls.push_back(absl::StrCat(GrammarText::Quoted(start.substr(begun.size())), " ", space, " ",
-                                 *arguments, " ", GrammarText::Quoted(format.json->close)));
+    calls.push_back(absl::StrCat(GrammarText::Quoted(start.substr(begun.size())), " ",
+                                 frame.behind_number.empty() ? "" : number,
+                                 frame.tags.has_value() ? "" : JsonGrammar(text).space() + " ",
+                                 *arguments, " ", GrammarText::Quoted(frame.close)));
   }
   return calls;
 }
 
+// Further calls behind the first, and what ends the last one.
+absl::StatusOr<std::string> MoreCalls(const CallFormat& format, const ChatTools& tools,
+                                      const Ordered& conversation, GrammarText* text) {
+  const CallFrame& frame = *format.frame;
+  const std::string finish = GrammarText::Quoted(frame.finish);
+  if (!frame.next.has_value() || tools.one_call) return finish;
+  const auto calls = CallsBehind(format, conversation.at("tools"), frame.section, false, text);
+  if (!calls.ok()) return calls.status();
+  return absl::StrCat("(", GrammarText::Quoted(*frame.next), " ",
+                      text->Add(absl::StrJoin(*calls, " | ")), ")* ", finish);
+}
+
 // Whether an answer shows where its calls begin, so that those of a free one can be held.
 bool MarksCalls(const CallFormat& format) {
-  return format.json.has_value() && !format.has_thinking && !format.opening.empty() &&
-         format.json->section.starts_with(format.opening.front());
+  return format.frame.has_value() && !format.has_thinking && !format.opening.empty() &&
+         format.frame->section.starts_with(format.opening.front());
 }
 
 bool HasStrictFunction(const Ordered& functions) {
@@ -90,14 +125,19 @@ AnswerStart AnswerStartOf(const ServedModel& model, const ChatTools& tools,
 absl::StatusOr<std::string> DemandedCallGrammar(const ServedModel& model,
                                                 const Ordered& conversation, ChatTools* tools) {
   const CallFormat* format = model.call_format;
-  if (tools->call_start.empty() || !HasTokenGrammars() || !format->json.has_value())
+  if (tools->call_start.empty() || !HasTokenGrammars() || !format->frame.has_value())
     return std::string();
   GrammarText text;
-  const auto calls = CallsBehind(*format, conversation.at("tools"), tools->call_start, &text);
+  const bool is_named = tools->call_start != format->call_start("");
+  const auto calls =
+      CallsBehind(*format, conversation.at("tools"), tools->call_start, is_named, &text);
   if (!calls.ok()) return calls.status();
+  // One of a function that is named is one.
+  absl::StatusOr<std::string> end = GrammarText::Quoted(format->frame->finish);
+  if (!is_named) end = MoreCalls(*format, *tools, conversation, &text);
+  if (!end.ok()) return end.status();
   tools->not_enforced.clear();
-  return text.WithRoot(absl::StrCat("(", absl::StrJoin(*calls, " | "), ") ",
-                                    GrammarText::Quoted(format->json->finish)));
+  return text.WithRoot(absl::StrCat("(", absl::StrJoin(*calls, " | "), ") ", *end));
 }
 
 absl::StatusOr<std::string> OfferedCallGrammar(const ServedModel& model,
@@ -108,17 +148,16 @@ absl::StatusOr<std::string> OfferedCallGrammar(const ServedModel& model,
       !MarksCalls(*format) || !HasStrictFunction(conversation.at("tools"))) {
     return std::string();
   }
-  const JsonCalls& json = *format->json;
+  const std::string& section = format->frame->section;
   GrammarText text;
-  const auto calls = CallsBehind(*format, conversation.at("tools"), json.section, &text);
+  const auto calls = CallsBehind(*format, conversation.at("tools"), section, false, &text);
   if (!calls.ok()) return calls.status();
+  const auto more = MoreCalls(*format, *tools, conversation, &text);
+  if (!more.ok()) return more.status();
   tools->not_enforced.clear();
-  const std::string call = text.Add(absl::StrJoin(*calls, " | "));
-  std::string all = absl::StrCat(
-      GrammarText::Quoted(json.section.substr(format->opening.front().size())), " ", call);
-  if (json.next.has_value() && !tools->one_call)
-    absl::StrAppend(&all, " (", GrammarText::Quoted(*json.next), " ", call, ")*");
-  absl::StrAppend(&all, " ", GrammarText::Quoted(json.finish));
+  const std::string all =
+      absl::StrCat(GrammarText::Quoted(section.substr(format->opening.front().size())), " ",
+                   text.Add(absl::StrJoin(*calls, " | ")), " ", *more);
   const std::string answer = absl::StrCat(TextWithout(format->opening, &text), " | ",
                                           TextUpTo(format->opening, &text), " ", all);
   start.calls.clear();  // the answer has them

@@ -21,9 +21,10 @@ AnswerStart AnswerStartOf(const ServedModel& model, const ChatTools& tools,
                           const ThinkingMarks& thinking);
 
 // Where tool_choice demands a call (ChatTools::call_start): the grammar of what follows, arguments
-// by the functions' parameters. Of those that are strict a keyword that is not held is refused, of
-// others it is left out. Strict functions that are held leave tools->not_enforced. Empty where the
-// model's format writes arguments in its own way, and in builds without grammars.
+// by the functions' parameters. Of any function more calls may follow, unless one is asked for. Of
+// those that are strict a keyword that is not held is refused, of others it is left out. Strict
+// functions that are held leave tools->not_enforced. Empty where the model's format writes
+// arguments in its own way, and in builds without grammars.
 absl::StatusOr<std::string> DemandedCallGrammar(const ServedModel& model,
                                                 const nlohmann::ordered_json& conversation,
                                                 ChatTools* tools);

@@ -78,11 +78,19 @@ std::optional<CodePoints> ClassEscape(char32_t letter) {
   }
 }
 
+// Where a pattern's text stands.
+struct PatternPlace {
+  bool in_json = false;
+  // The rule of any characters, and where rules go. None: the pattern matches all of the text.
+  std::string characters = {};
+  GrammarText* text = nullptr;
+  CodePoints allowed = CodePoints::All();  // outside of JSON
+};
+
 class PatternParser {
  public:
-  // Without `characters` it is of a text of its own, which it matches as a whole.
-  PatternParser(std::string_view pattern, const std::string* characters, GrammarText* text)
-      : pattern_(pattern), characters_(characters), text_(text) {}
+  PatternParser(std::string_view pattern, const PatternPlace& place)
+      : pattern_(pattern), place_(place) {}
 
   absl::StatusOr<Piece> Whole() {
     std::vector<Piece> ways;
@@ -126,8 +134,8 @@ class PatternParser {
   }
 
   Piece Padded(Piece piece, bool before, bool behind) const {
-    if (characters_ == nullptr || (!before && !behind)) return piece;
-    const std::string& any = *characters_;
+    if (place_.text == nullptr || (!before && !behind)) return piece;
+    const std::string& any = place_.characters;
     piece.body =
         absl::StrCat(before ? any + " " : "", "(", piece.body, ")", behind ? " " + any : "");
     piece.lengths.max = kNoLimit;
@@ -224,7 +232,7 @@ class PatternParser {
     if (atom.lengths.min != 1 || atom.lengths.max != 1) piece.repeated.clear();
     piece.lengths = {Times(atom.lengths.min, count.min), Times(atom.lengths.max, count.max)};
     piece.copies = atom.copies * std::max<int64_t>({1, count.min, count.max});
-    const bool is_class = atom.set.has_value() && characters_ != nullptr;
+    const bool is_class = atom.set.has_value() && place_.text != nullptr;
     piece.body = is_class ? Run(*atom.set, count) : Counted(atom.body, count);
     return piece;
   }
@@ -234,11 +242,11 @@ class PatternParser {
     std::string then = "\"\"";
     int64_t at = count.max;
     if (count.max == kNoLimit) {
-      then = text_->AddRecursive(absl::StrCat("\"\" | ", set.InJsonStringThen("REST")), "REST");
+      then = place_.text->AddRecursive(absl::StrCat("\"\" | ", OneThen(set, "REST")), "REST");
       at = count.min;
     }
     for (int64_t i = at - 1; i >= 0; --i) {
-      then = text_->Add(absl::StrCat(i >= count.min ? "\"\" | " : "", set.InJsonStringThen(then)));
+      then = place_.text->Add(absl::StrCat(i >= count.min ? "\"\" | " : "", OneThen(set, then)));
     }
     return then;
   }
@@ -263,9 +271,15 @@ class PatternParser {
     return count;
   }
 
-  Piece OneOf(const CodePoints& set) const {
+  std::string OneThen(const CodePoints& set, const std::string& rule) const {
+    return place_.in_json ? set.InJsonStringThen(rule) : absl::StrCat(set.AsClass(), " ", rule);
+  }
+
+  std::optional<Piece> OneOf(const CodePoints& asked) {
+    const CodePoints set = place_.in_json ? asked : asked.Within(place_.allowed);
+    if (set.empty()) return Fail("it needs a character that may end the value");
     Piece piece;
-    piece.body = characters_ == nullptr ? set.AsClass() : set.InJsonString();
+    piece.body = place_.in_json ? set.InJsonString() : set.AsClass();
     piece.lengths = {1, 1};
     piece.repeated = piece.body;
     piece.set = set;
@@ -395,8 +409,7 @@ class PatternParser {
   }
 
   const std::string_view pattern_;
-  const std::string* const characters_;
-  GrammarText* const text_;  // with `characters`
+  const PatternPlace& place_;
   size_t at_ = 0;
   std::string error_;
 };
@@ -406,8 +419,7 @@ bool Keeps(const PatternLengths& lengths, const PatternLengths& asked) {
   return asked.max == kNoLimit || (lengths.max != kNoLimit && lengths.max <= asked.max);
 }
 
-absl::StatusOr<Piece> Parsed(std::string_view pattern, const std::string* characters,
-                             GrammarText* text) {
+absl::StatusOr<Piece> Parsed(std::string_view pattern, const PatternPlace& place) {
   if (pattern.size() > kMaxPatternBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("it is longer than ", kMaxPatternBytes, " bytes"));
@@ -416,15 +428,12 @@ absl::StatusOr<Piece> Parsed(std::string_view pattern, const std::string* charac
       pattern.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError("it is not a text");
   }
-  return PatternParser(pattern, characters, text).Whole();
+  return PatternParser(pattern, place).Whole();
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& characters,
-                                        const std::optional<PatternLengths>& asked,
-                                        GrammarText* text) {
-  absl::StatusOr<Piece> whole = Parsed(pattern, &characters, text);
+absl::StatusOr<std::string> BodyOf(std::string_view pattern, const PatternPlace& place,
+                                   const std::optional<PatternLengths>& asked) {
+  absl::StatusOr<Piece> whole = Parsed(pattern, place);
   if (!whole.ok()) return whole.status();
   if (!asked.has_value() || Keeps(whole->lengths, *asked)) return whole->body;
   PatternLengths count = whole->lengths;
@@ -441,8 +450,25 @@ absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::str
   return absl::InvalidArgumentError("it is enforced only without minLength and maxLength");
 }
 
+}  // namespace
+
+absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& characters,
+                                        const std::optional<PatternLengths>& lengths,
+                                        GrammarText* text) {
+  return BodyOf(pattern, {.in_json = true, .characters = characters, .text = text}, lengths);
+}
+
+absl::StatusOr<std::string> RawPatternBody(std::string_view pattern, char32_t without,
+                                           const std::optional<PatternLengths>& lengths,
+                                           GrammarText* text) {
+  const CodePoints allowed =
+      CodePoints::Of(without, without).Complement().Within(CodePoints::All());
+  const std::string characters = text->Add(absl::StrCat(allowed.AsClass(), "*"));
+  return BodyOf(pattern, {.characters = characters, .text = text, .allowed = allowed}, lengths);
+}
+
 absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern) {
-  absl::StatusOr<Piece> whole = Parsed(pattern, nullptr, nullptr);
+  absl::StatusOr<Piece> whole = Parsed(pattern, {});
   if (!whole.ok()) return whole.status();
   return whole->body;
 }

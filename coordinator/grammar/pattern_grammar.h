@@ -31,6 +31,11 @@ absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::str
                                         const std::optional<PatternLengths>& lengths,
                                         GrammarText* text);
 
+// The same outside of JSON, in texts without the character `without`.
+absl::StatusOr<std::string> RawPatternBody(std::string_view pattern, char32_t without,
+                                           const std::optional<PatternLengths>& lengths,
+                                           GrammarText* text);
+
 // The body of a rule of the texts that the pattern matches as a whole, outside of JSON.
 absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern);
 

@@ -48,7 +48,7 @@ bool HasAny(const Schema& schema, const std::array<std::string_view, N>& keyword
 }
 
 // "type", or what the keywords are about; empty: any value.
-absl::StatusOr<std::vector<std::string>> TypesOf(const Schema& schema) {
+absl::StatusOr<std::vector<std::string>> TypesNamed(const Schema& schema) {
   std::vector<std::string> types;
   if (const auto type = schema.find("type"); type != schema.end()) {
     const Schema list = type->is_array() ? *type : Schema::array({*type});
@@ -137,8 +137,9 @@ std::string MultiplesBody(int64_t step, GrammarText* text) {
 
 }  // namespace
 
-SchemaWriter::SchemaWriter(const Schema& root, SchemaMode mode, GrammarText* text)
-    : root_(root), mode_(mode), text_(*text), json_(text) {}
+SchemaWriter::SchemaWriter(const Schema& root, SchemaMode mode, GrammarText* text,
+                           RawTextGrammar* raw)
+    : root_(root), mode_(mode), text_(*text), json_(text), raw_(raw) {}
 
 absl::Status SchemaWriter::Invalid(const std::string& place, std::string_view keyword,
                                    std::string_view what) const {
@@ -160,7 +161,7 @@ void SchemaWriter::Need(std::vector<std::string> rules) {
 }
 
 SchemaWriter::Body SchemaWriter::RuleOf(const Schema& schema, const std::string& place) {
-  if (schema == Schema(true)) return json_.Value();
+  if (schema == Schema(true)) return AnyValue();
   if (schema == Schema(false)) return absl::NotFoundError("false allows no value");
   const std::string key = Dumped(schema);
   if (const auto known = rules_.find(key); known != rules_.end()) return known->second;
@@ -207,6 +208,18 @@ absl::Status SchemaWriter::CheckEnds(const std::string& rule) const {
   return absl::InvalidArgumentError("the schema demands itself for ever: no value is finite");
 }
 
+// Where only strings are written, they are what is left of the types.
+absl::StatusOr<std::vector<std::string>> SchemaWriter::TypesOf(const Schema& flat,
+                                                               const std::string& place) const {
+  auto types = TypesNamed(flat);
+  if (absl::IsInvalidArgument(types.status()))
+    return Invalid(place, "type", std::string(types.status().message()));
+  if (!types.ok() || raw_ == nullptr) return types;
+  if (flat.contains("type") && std::find(types->begin(), types->end(), "string") == types->end())
+    return absl::NotFoundError("it has no string");
+  return std::vector<std::string>{"string"};
+}
+
 SchemaWriter::Body SchemaWriter::BodyOf(const Schema& flat, const std::string& place) {
   for (const char* keyword : {"not", "if", "$dynamicRef", "$recursiveRef"}) {
     if (!flat.contains(keyword) || !DeniedValues(flat).is_null()) continue;
@@ -216,13 +229,11 @@ SchemaWriter::Body SchemaWriter::BodyOf(const Schema& flat, const std::string& p
     if (flat.contains(keyword)) return WaysBody(flat, keyword, place);
   }
   if (flat.contains("enum") || flat.contains("const")) return ValuesBody(flat, place);
-  auto types = TypesOf(flat);
-  if (absl::IsInvalidArgument(types.status()))
-    return Invalid(place, "type", std::string(types.status().message()));
+  auto types = TypesOf(flat, place);
   if (!types.ok()) return types.status();
   if (types->empty() && DeniedValues(flat).empty()) {
     Need({});
-    return json_.Value();
+    return AnyValue();
   }
   if (types->empty()) types->assign(kTypes.begin(), kTypes.end());
   std::vector<std::string> bodies;
@@ -304,9 +315,7 @@ SchemaWriter::Body SchemaWriter::ValuesBody(const Schema& flat, const std::strin
   } else {
     values.push_back(flat.at("const"));
   }
-  const auto types = TypesOf(flat);
-  if (absl::IsInvalidArgument(types.status()))
-    return Invalid(place, "type", std::string(types.status().message()));
+  const auto types = TypesOf(flat, place);
   if (!types.ok()) return types.status();
   const Schema denied = DeniedValues(flat);
   std::vector<std::string> bodies;
@@ -320,7 +329,12 @@ SchemaWriter::Body SchemaWriter::ValuesBody(const Schema& flat, const std::strin
     if (!allowed.has_value()) {
       if (absl::Status s = Refuse(place, "enum", "beside other keywords"); !s.ok()) return s;
     }
-    bodies.push_back(GrammarText::Quoted(Dumped(value)));
+    if (raw_ == nullptr) {
+      bodies.push_back(GrammarText::Quoted(Dumped(value)));
+    } else if (value.is_string()) {
+      const std::string exactly = raw_->Exactly(value.get<std::string>());
+      if (!exactly.empty()) bodies.push_back(exactly);
+    }
   }
   if (bodies.empty()) return absl::NotFoundError("no value is left");
   Need({});
@@ -342,7 +356,7 @@ SchemaWriter::Body SchemaWriter::StringBody(const Schema& flat, const std::strin
     if (value.is_string()) denied.push_back(value.get<std::string>());
   }
   if (!denied.empty()) {
-    if (!HasAny(flat, kOfStrings)) return KeyBeside(denied, &text_);
+    if (!HasAny(flat, kOfStrings) && raw_ == nullptr) return KeyBeside(denied, &text_);
     if (absl::Status s = Refuse(place, "not", "beside other keywords"); !s.ok()) return s;
   }
   const auto min = Count(flat, "minLength", place), max = Count(flat, "maxLength", place);
@@ -362,8 +376,9 @@ SchemaWriter::Body SchemaWriter::StringBody(const Schema& flat, const std::strin
     pattern = PatternOfFormat(flat.at("format").get<std::string>());
   }
   if (pattern.has_value()) {
-    const auto body = PatternBody(*pattern, json_.characters(), lengths, &text_);
-    if (body.ok()) return absl::StrCat("\"\\\"\" (", *body, ") \"\\\"\"");
+    const auto body = raw_ != nullptr ? raw_->Matching(*pattern, lengths)
+                                      : PatternBody(*pattern, json_.characters(), lengths, &text_);
+    if (body.ok()) return raw_ != nullptr ? *body : absl::StrCat("\"\\\"\" (", *body, ") \"\\\"\"");
     // A format is a remark in most dialects: a length beside it counts more.
     const bool is_remark = std::string_view(keyword) == "format";
     if (!is_remark) {
@@ -373,18 +388,25 @@ SchemaWriter::Body SchemaWriter::StringBody(const Schema& flat, const std::strin
       if (!s.ok()) return s;
     }
   }
-  if (!lengths.has_value()) return json_.string();
-  if (lengths->max > kMaxLength) {
-    absl::Status s = Refuse(place, "maxLength", absl::StrCat("above ", kMaxLength));
+  if (!lengths.has_value()) return raw_ == nullptr ? json_.string() : raw_->string();
+  return BoundedStringBody(*lengths, place);
+}
+
+SchemaWriter::Body SchemaWriter::BoundedStringBody(PatternLengths lengths,
+                                                   const std::string& place) {
+  const int64_t max_length = raw_ == nullptr ? kMaxLength : RawTextGrammar::kMaxCounted;
+  if (lengths.max > max_length) {
+    absl::Status s = Refuse(place, "maxLength", absl::StrCat("above ", max_length));
     if (!s.ok()) return s;
-    lengths->max = -1;
+    lengths.max = -1;
   }
-  if (lengths->min > kMaxMinLength) {
+  if (lengths.min > kMaxMinLength) {
     absl::Status s = Refuse(place, "minLength", absl::StrCat("above ", kMaxMinLength));
     if (!s.ok()) return s;
-    lengths->min = kMaxMinLength;
+    lengths.min = kMaxMinLength;
   }
-  return json_.StringOf(lengths->min, lengths->max);
+  if (raw_ != nullptr) return raw_->StringOf(lengths.min, lengths.max);
+  return json_.StringOf(lengths.min, lengths.max);
 }
 
 SchemaWriter::Body SchemaWriter::NumberBodyOf(const Schema& flat, bool integer,

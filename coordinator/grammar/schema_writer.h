@@ -17,6 +17,8 @@
 #include "absl/status/statusor.h"
 #include "coordinator/grammar/grammar_text.h"
 #include "coordinator/grammar/json_grammar.h"
+#include "coordinator/grammar/pattern_grammar.h"
+#include "coordinator/grammar/raw_text_grammar.h"
 #include "coordinator/grammar/schema_grammar.h"
 
 namespace tessera::coordinator {
@@ -25,7 +27,9 @@ class SchemaWriter {
  public:
   using Schema = nlohmann::ordered_json;
 
-  SchemaWriter(const Schema& root, SchemaMode mode, GrammarText* text);
+  // `raw`: of strings only, which are written so and not as JSON; it must live as long.
+  SchemaWriter(const Schema& root, SchemaMode mode, GrammarText* text,
+               RawTextGrammar* raw = nullptr);
 
   // The rule of a schema; `place` of its value, for errors.
   absl::StatusOr<std::string> RuleOf(const Schema& schema, const std::string& place);
@@ -43,10 +47,13 @@ class SchemaWriter {
                       std::string_view why = {});
   Body BodyOf(const Schema& flat, const std::string& place);
   Body WaysBody(const Schema& flat, const char* keyword, const std::string& place);
-  absl::Status CheckDisjoint(const std::vector<Schema>& ways, const std::string& place);
   Body ValuesBody(const Schema& flat, const std::string& place);
   Body TypeBody(const std::string& type, const Schema& flat, const std::string& place);
+  absl::StatusOr<std::vector<std::string>> TypesOf(const Schema& flat,
+                                                   const std::string& place) const;
+  std::string AnyValue() { return raw_ == nullptr ? json_.Value() : raw_->string(); }
   Body StringBody(const Schema& flat, const std::string& place);
+  Body BoundedStringBody(PatternLengths lengths, const std::string& place);
   Body NumberBodyOf(const Schema& flat, bool integer, const std::string& place);
   absl::StatusOr<std::optional<int64_t>> Count(const Schema& flat, const char* keyword,
                                                const std::string& place) const;
@@ -70,6 +77,7 @@ class SchemaWriter {
   const SchemaMode mode_;
   GrammarText& text_;
   JsonGrammar json_;
+  RawTextGrammar* const raw_;
   std::map<std::string, std::string> rules_;                            // by the schema's text
   std::map<std::string, std::vector<std::vector<std::string>>> needs_;  // by rule
   std::vector<std::string> open_;                                       // rules in hand

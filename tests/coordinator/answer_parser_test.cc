@@ -282,6 +282,7 @@ TEST_CASE("raw values have the type that the schema says") {
   CHECK(value("tags", "[1]") == "[1]");
   CHECK(value("tags", "['a', {'b': None}, (1, 2)]") == "[\"a\", {\"b\": null}, [1, 2]]");
   CHECK(value("tags", "['a") == "\"['a\"");
+  CHECK(value("tags", std::string("[1]\0x", 5)) == R"("[1]\u0000x")");
   CHECK(value("note", "null") == "\"null\"");
   CHECK(value("level", "1") == "1");
   CHECK(value("unknown", "1") == "\"1\"");

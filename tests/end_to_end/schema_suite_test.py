@@ -1,5 +1,5 @@
 """The JSON Schema Test Suite, and jsonschema's judgement: no grammar of a schema has a text that the schema refuses, neither
-the suite's own nor one that a model of random weights writes."""
+the suite's own nor one that a model of random weights writes; nor have calls arguments that it refuses."""
 
 import collections
 import json
@@ -70,3 +70,30 @@ def test_no_text_is_one_that_the_schema_refuses():
     print(dict(counts))
     # What is held must not become less in silence.
     assert counts["held"] > 500 and counts["valid texts"] > 700 and counts["random texts"] > 5000, counts
+
+
+def test_random_calls_have_arguments_of_their_schema():
+    import jsonschema
+
+    counts = collections.Counter()
+    # References within the suite's schemas are to their roots, which are no roots here.
+    groups = [group for group in found["draft2020-12"] if "$ref" not in json.dumps(group["schema"])]
+    for family in ("qwen3_coder", "glm45", "deepseek_v32", "kimi_k2"):
+        parameters = [{"type": "object", "properties": {"value": group["schema"]}, "required": ["value"],
+                       "additionalProperties": False} for group in groups]
+        answers = ask([{"schema": schema, "format": family, "random": 4} for schema in parameters])
+        assert len(answers) == len(groups)
+        for group, schema, answer in zip(groups, parameters, answers):
+            what = family, group["description"], group["schema"]
+            assert "broken" not in answer, (what, answer)
+            if "refused" in answer:
+                counts["refused"] += 1
+                continue
+            validator = jsonschema.Draft202012Validator(schema)
+            for calls in answer["random"]:
+                assert calls, what
+                for arguments in calls:
+                    assert validator.is_valid(json.loads(arguments)), (what, arguments)
+                    counts[family] += 1
+    print(dict(counts))
+    assert min(counts[family] for family in ("qwen3_coder", "glm45", "deepseek_v32", "kimi_k2")) > 300, counts

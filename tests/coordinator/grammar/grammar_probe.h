@@ -20,14 +20,16 @@ class GrammarProbe {
  public:
   static constexpr int32_t kStop = 256;
 
-  // Errors are the compile's.
-  static absl::StatusOr<GrammarProbe> Create(const std::string& grammar) {
-    const std::vector<std::string>& words = Words();
+  // Errors are the compile's. `more`: words of the model that random texts often have.
+  static absl::StatusOr<GrammarProbe> Create(const std::string& grammar,
+                                             const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = Words();
+    for (const std::string& word : more) words.insert(words.end(), 40, word);
     auto vocabulary = TokenVocabulary::Create(words, static_cast<int64_t>(words.size()));
     if (!vocabulary.ok()) return vocabulary.status();
     auto compiled = TokenGrammar::Compile(*std::move(vocabulary), grammar);
     if (!compiled.ok()) return compiled.status();
-    return GrammarProbe(*std::move(compiled));
+    return GrammarProbe(*std::move(compiled), std::move(words));
   }
 
   bool Accepts(std::string_view text) const {
@@ -43,12 +45,12 @@ class GrammarProbe {
   std::optional<std::string> RandomText(uint64_t seed, int max_tokens) const {
     const auto matcher = grammar_->NewMatcher(std::vector<int32_t>{kStop});
     std::mt19937_64 random(seed);
-    std::vector<int32_t> mask((Words().size() + 31) / 32);
+    std::vector<int32_t> mask((words_.size() + 31) / 32);
     std::string text;
     for (int i = 0; i < max_tokens; ++i) {
       matcher->FillMask(mask);
       std::vector<int32_t> allowed;
-      for (int32_t id = 0; id < std::ssize(Words()); ++id) {
+      for (int32_t id = 0; id < std::ssize(words_); ++id) {
         if ((mask[id / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
       }
       if (allowed.empty()) return "?";
@@ -57,14 +59,14 @@ class GrammarProbe {
       const int32_t id = ends ? kStop : allowed[random() % allowed.size()];
       if (!matcher->Accept(id)) return "?";
       if (id == kStop) return text;
-      text += Words()[id];
+      text += words_[id];
     }
     return std::nullopt;
   }
 
  private:
-  explicit GrammarProbe(std::shared_ptr<const TokenGrammar> grammar)
-      : grammar_(std::move(grammar)) {}
+  GrammarProbe(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::string> words)
+      : grammar_(std::move(grammar)), words_(std::move(words)) {}
 
   static const std::vector<std::string>& Words() {
     static const auto& words = *new std::vector<std::string>([] {
@@ -83,6 +85,7 @@ class GrammarProbe {
   }
 
   std::shared_ptr<const TokenGrammar> grammar_;
+  std::vector<std::string> words_;
 };
 
 }  // namespace tessera::tests

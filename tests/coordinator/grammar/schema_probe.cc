@@ -1,6 +1,8 @@
 // Reads lines of JSON {"schema": ..., "texts": [...], "random": N, "loose": BOOL} and writes for
 // each a line: {"refused": WHY}, or which of the texts the schema's grammar has, and N that a model
-// of random weights writes. With --seconds the line also has the seconds that it took.
+// of random weights writes. With "format": FAMILY the schema is of a function's parameters, and a
+// random text is the arguments of each call that the model writes, as they are read: an array, or
+// null where something else was read. With --seconds the line also has the seconds that it took.
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -8,6 +10,7 @@
 #include <string>
 
 #include "coordinator/grammar/answer_grammar.h"
+#include "tests/coordinator/grammar/call_probe.h"
 #include "tests/coordinator/grammar/grammar_probe.h"
 
 namespace {
@@ -15,11 +18,34 @@ namespace {
 using Json = nlohmann::ordered_json;
 using tessera::coordinator::AnswerGrammar;
 using tessera::coordinator::SchemaMode;
+using tessera::tests::CallProbe;
 using tessera::tests::GrammarProbe;
 
 constexpr int kMaxTokens = 2000;
 
+Json AnswerOfCalls(const Json& asked) {
+  const Json function = {
+      {"name", "f"}, {"strict", !asked.value("loose", false)}, {"parameters", asked.at("schema")}};
+  const auto probe =
+      CallProbe::Create(asked.at("format").get<std::string>(),
+                        Json::array({{{"type", "function"}, {"function", function}}}));
+  if (absl::IsInvalidArgument(probe.status()))
+    return {{"refused", std::string(probe.status().message())}};
+  if (!probe.ok()) return {{"broken", std::string(probe.status().message())}};
+  Json answer = {{"random", Json::array()}};
+  for (uint64_t seed = 0; seed < asked.value("random", 0u); ++seed) {
+    const auto written = probe->RandomAnswer(seed, kMaxTokens);
+    if (!written.has_value()) continue;
+    const auto message = probe->Read(*written);
+    Json calls = Json::array();
+    for (const auto& call : message.calls) calls.push_back(call.arguments);
+    answer["random"].push_back(message.text.empty() ? calls : Json());
+  }
+  return answer;
+}
+
 Json Answer(const Json& asked) {
+  if (asked.contains("format")) return AnswerOfCalls(asked);
   const SchemaMode mode = asked.value("loose", false) ? SchemaMode::kLoose : SchemaMode::kStrict;
   const auto grammar = AnswerGrammar::OfSchema(asked.at("schema"), mode);
   if (!grammar.ok()) return {{"refused", std::string(grammar.status().message())}};
