@@ -332,7 +332,12 @@ struct SeatArgs {
   TensorView query_starts;     // [sequences + 1] i32: first row of each sequence
   TensorView context_lengths;  // [sequences] i32: tokens up to its last row, that one included
   TensorView seats;            // [sequences] i32, no two alike; -1, or no rows: nothing is touched
+  // [sequences] i32, fewer than the sequence's rows; optional. So many last rows of a sequence are
+  // computed and leave nothing: its seat has what stands before them.
+  TensorView draft_rows = {};
 };
+// The heads of a delta net, where rows leave nothing.
+inline constexpr int64_t kMaxDraftHeadDim = 256;
 
 // A causal convolution of each channel over the rows of a sequence, then SiLU.
 struct CausalConvArgs {

@@ -82,7 +82,8 @@ ArgumentCheck& CheckSeats(const SeatArgs& args, ArgumentCheck& check) {
   const int64_t sequences = args.seats.shape[0];
   return check.Tensor("seats", args.seats, {kI32}, {kAnySize})
       .Tensor("query_starts", args.query_starts, {kI32}, {sequences + 1})
-      .Tensor("context_lengths", args.context_lengths, {kI32}, {sequences});
+      .Tensor("context_lengths", args.context_lengths, {kI32}, {sequences})
+      .Optional("draft_rows", args.draft_rows, {kI32}, {sequences});
 }
 
 }  // namespace
@@ -212,8 +213,10 @@ absl::Status CheckGatedDelta(const GatedDeltaArgs& args) {
       .Tensor("gates", args.gates, {kF32}, {tokens, 2 * value_heads}, kMayBeStrided)
       .Tensor("decay_log", args.decay_log, {kF32}, {value_heads})
       .Tensor("decay_bias", args.decay_bias, {kF32}, {value_heads})
-      .Tensor("states", args.states, {kF32},
-              {kAnySize, value_heads, key_dim, args.values.shape[2]});
+      .Tensor("states", args.states, {kF32}, {kAnySize, value_heads, key_dim, args.values.shape[2]})
+      .That(
+          args.at.draft_rows.empty() || std::max(key_dim, args.values.shape[2]) <= kMaxDraftHeadDim,
+          "draft_rows", "be empty where heads are wider than 256");
   return CheckSeats(args.at, check).status();
 }
 

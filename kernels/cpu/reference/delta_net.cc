@@ -8,15 +8,17 @@
 namespace tessera::kernels::reference {
 namespace {
 
-// Calls fn(seat, first row, end row, starts from zeros) for the sequences that have rows and a
-// seat.
+// Calls fn(seat, first row, end row, end of the rows that leave something, starts from zeros) for
+// the sequences that have rows and a seat.
 template <typename Fn>
 void ForSeats(const SeatArgs& args, const Fn& fn) {
   const int32_t* starts = args.query_starts.As<int32_t>();
   for (int64_t s = 0; s < args.seats.rows(); ++s) {
     const int64_t seat = args.seats.As<int32_t>()[s], rows = starts[s + 1] - starts[s];
     if (seat < 0 || rows == 0) continue;
-    fn(seat, starts[s], starts[s + 1], args.context_lengths.As<int32_t>()[s] == rows);
+    const int64_t drafts = args.draft_rows.empty() ? 0 : args.draft_rows.As<int32_t>()[s];
+    fn(seat, starts[s], starts[s + 1], starts[s + 1] - drafts,
+       args.context_lengths.As<int32_t>()[s] == rows);
   }
 }
 
@@ -64,7 +66,7 @@ void Step(const GatedDeltaArgs& args, int64_t row, int64_t head, float* state) {
 
 void CausalConv(const CausalConvArgs& args, ThreadPool&) {
   const int64_t channels = args.rows.shape[1], taps = args.weights.shape[1];
-  ForSeats(args.at, [&](int64_t seat, int64_t first, int64_t end, bool from_zeros) {
+  ForSeats(args.at, [&](int64_t seat, int64_t first, int64_t end, int64_t kept, bool from_zeros) {
     float* state = args.states.Row<float>(seat);
     if (from_zeros) std::fill(state, state + (taps - 1) * channels, 0.0f);
     for (int64_t c = 0; c < channels; ++c) {
@@ -78,8 +80,9 @@ void CausalConv(const CausalConvArgs& args, ThreadPool&) {
         double sum = 0;
         for (int64_t t = 0; t < taps; ++t) sum += static_cast<double>(inputs[t]) * weights[t];
         place = static_cast<float>(sum * Sigmoid(sum));
+        if (row + 1 != kept) continue;
+        for (int64_t t = 0; t + 1 < taps; ++t) state[t * channels + c] = inputs[t + 1];
       }
-      for (int64_t t = 0; t + 1 < taps; ++t) state[t * channels + c] = inputs[t + 1];
     }
   });
 }
@@ -87,11 +90,14 @@ void CausalConv(const CausalConvArgs& args, ThreadPool&) {
 void GatedDelta(const GatedDeltaArgs& args, ThreadPool&) {
   const int64_t value_heads = args.values.shape[1];
   const int64_t elements = args.states.shape[2] * args.states.shape[3];
-  ForSeats(args.at, [&](int64_t seat, int64_t first, int64_t end, bool from_zeros) {
+  ForSeats(args.at, [&](int64_t seat, int64_t first, int64_t end, int64_t kept, bool from_zeros) {
     for (int64_t head = 0; head < value_heads; ++head) {
       float* state = args.states.Row<float>(seat) + head * elements;
       if (from_zeros) std::fill(state, state + elements, 0.0f);
-      for (int64_t row = first; row < end; ++row) Step(args, row, head, state);
+      for (int64_t row = first; row < kept; ++row) Step(args, row, head, state);
+      if (kept == end) continue;
+      std::vector<float> tried(state, state + elements);
+      for (int64_t row = kept; row < end; ++row) Step(args, row, head, tried.data());
     }
   });
 }

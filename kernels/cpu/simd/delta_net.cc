@@ -12,6 +12,7 @@ namespace {
 
 struct SeatRows {
   int64_t seat, first, end;
+  int64_t kept;  // end of those that leave something
   bool from_zeros;
 };
 
@@ -20,7 +21,8 @@ SeatRows RowsOf(const SeatArgs& args, int64_t s) {
   const int32_t* starts = args.query_starts.As<int32_t>();
   const int64_t seat = args.seats.As<int32_t>()[s], first = starts[s];
   const int64_t end = seat < 0 ? first : starts[s + 1];
-  return {seat, first, end, args.context_lengths.As<int32_t>()[s] == end - first};
+  const int64_t drafts = seat < 0 || args.draft_rows.empty() ? 0 : args.draft_rows.As<int32_t>()[s];
+  return {seat, first, end, end - drafts, args.context_lengths.As<int32_t>()[s] == end - first};
 }
 
 inline Vec Silu(Vec x) { return Div(x, Add(Set(1.0f), Exp(Sub(Zero(), x)))); }
@@ -48,8 +50,9 @@ void ConvChannels(const CausalConvArgs& args, const SeatRows& rows, int64_t chan
     Vec sum = Mul(inputs[0], weights[0]);
     for (int64_t t = 1; t < taps; ++t) sum = Fma(inputs[t], weights[t], sum);
     StoreUpTo(place, Silu(sum), count);
+    if (row + 1 != rows.kept) continue;
+    for (int64_t t = 1; t < taps; ++t) StoreUpTo(state + (t - 1) * channels, inputs[t], count);
   }
-  for (int64_t t = 1; t < taps; ++t) StoreUpTo(state + (t - 1) * channels, inputs[t], count);
 }
 
 // What a row of a value head multiplies with.
@@ -121,6 +124,28 @@ struct Columns {
     }
     return reads;
   }
+
+  // The block to `other`, of the same shape without gaps, or from there.
+  void Save(float* other) const {
+    ForParts([&](float* at, int64_t place) {
+      StoreUpTo(other + place, LoadUpTo(at, Width()), Width());
+    });
+  }
+  void Restore(const float* other) const {
+    ForParts([&](float* at, int64_t place) {
+      StoreUpTo(at, LoadUpTo(other + place, Width()), Width());
+    });
+  }
+
+ private:
+  template <typename Part>
+  void ForParts(const Part& part) const {
+    for (int64_t i = 0; i < key_dim; ++i) {
+      for (int v = 0; v < kVectors; ++v) {
+        part(state + i * stride + v * kLanes, (i * kVectors + v) * kLanes);
+      }
+    }
+  }
 };
 
 template <int kVectors>
@@ -135,7 +160,9 @@ void DeltaColumns(const GatedDeltaArgs& args, const SeatRows& rows, int64_t head
       block.Pass(row.k, row.q, rows.from_zeros, [&](int, int64_t, const float* at) {
         return rows.from_zeros ? Zero() : LoadUpTo(at, block.Width());
       });
+  alignas(64) float kept_block[kMaxDraftHeadDim * kVectors * kLanes];
   for (int64_t r = rows.first; r < rows.end; ++r) {
+    if (r == rows.kept) block.Save(kept_block);
     const Vec decay = Set(row.decay), beta = Set(row.beta), k_scale = Set(row.k_scale);
     Vec changes[kVectors];
     for (int v = 0; v < kVectors; ++v) {
@@ -152,6 +179,7 @@ void DeltaColumns(const GatedDeltaArgs& args, const SeatRows& rows, int64_t head
       return Fma(Set(k[i]), changes[v], Mul(LoadUpTo(at, block.Width()), decay));
     });
   }
+  if (rows.kept < rows.end) block.Restore(kept_block);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ struct SeatParams {
   const int32_t* query_starts = nullptr;     // [sequences + 1]
   const int32_t* context_lengths = nullptr;  // [sequences]
   const int32_t* seats = nullptr;            // [sequences]
+  const int32_t* draft_rows = nullptr;       // [sequences], or null: none
   int64_t sequences = 0;
 };
 

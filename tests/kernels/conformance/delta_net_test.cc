@@ -18,6 +18,7 @@ struct Piece {
   int64_t first = 0, rows = 0;
   int32_t seat = 0;
   uint64_t seed = 1;
+  int32_t drafts = 0;  // of these rows
 };
 
 struct Shape {
@@ -57,13 +58,14 @@ TensorView Part(const TensorView& rows, int64_t first, std::initializer_list<int
 std::vector<float> Run(Path& path, const Shape& shape, const std::vector<Piece>& pieces,
                        States* states) {
   std::vector<float> values;
-  std::vector<int32_t> starts = {0}, contexts, seats;
+  std::vector<int32_t> starts = {0}, contexts, seats, drafts;
   for (const Piece& piece : pieces) {
     const std::vector<float> rows = RowsOf(shape, piece);
     values.insert(values.end(), rows.begin(), rows.end());
     starts.push_back(starts.back() + static_cast<int32_t>(piece.rows));
     contexts.push_back(static_cast<int32_t>(piece.first + piece.rows));
     seats.push_back(piece.seat);
+    drafts.push_back(piece.drafts);
   }
   const int64_t tokens = starts.back(), sequences = static_cast<int64_t>(pieces.size());
   const Tensor rows(path, DType::kF32, {tokens, shape.columns()}, values, 5);
@@ -77,7 +79,11 @@ std::vector<float> Run(Path& path, const Shape& shape, const std::vector<Piece>&
                      states->delta);
   const Tensor query_starts(path, {sequences + 1}, starts);
   const Tensor context_lengths(path, {sequences}, contexts), of_seats(path, {sequences}, seats);
-  const SeatArgs at = {query_starts, context_lengths, of_seats};
+  const Tensor draft_rows(path, {sequences}, drafts);
+  const bool has_drafts =
+      std::any_of(drafts.begin(), drafts.end(), [](int32_t d) { return d > 0; });
+  const SeatArgs at = {query_starts, context_lengths, of_seats,
+                       has_drafts ? draft_rows : TensorView()};
   const auto heads = [&](int64_t first, int64_t count, int64_t width) {
     return Part(rows, first, {tokens, count, width});
   };
@@ -180,6 +186,28 @@ TEST_CASE("a sequence has the same bits however it is cut, beside others, and in
   }
 }
 
+TEST_CASE("rows that leave nothing have the bits of others, and the seat those before them") {
+  const Shape shape = {.key_heads = 2, .value_heads = 4, .key_dim = 32, .value_dim = 80};
+  for (Path* path : AllPaths()) {
+    INFO("path " << path->name());
+    for (const int64_t first : {0, 9}) {
+      States states = PoisonedStates(shape);
+      if (first > 0) Run(*path, shape, {{0, first, 1}, {0, 3, 0, 5}}, &states);
+      States before = states, whole = states;
+      const std::vector<float> expected = Run(*path, shape, {{first, 7, 1}}, &whole);
+      Run(*path, shape, {{first, 3, 1}}, &before);
+      // Another sequence, without drafts, stands before it.
+      const int64_t other = first > 0 ? 3 : 0;
+      const std::vector<float> both =
+          Run(*path, shape, {{other, 2, 0, 5}, {first, 7, 1, 1, 4}}, &states);
+      CHECK(std::equal(expected.begin(), expected.end(), both.begin() + 2 * shape.values()));
+      CHECK(OfSeat(states.delta, shape, 1) == OfSeat(before.delta, shape, 1));
+      CHECK(OfSeat(states.conv, shape, 1) == OfSeat(before.conv, shape, 1));
+      CHECK_FALSE(AllNan(OfSeat(states.delta, shape, 0)));
+    }
+  }
+}
+
 TEST_CASE("padding and other sequences' seats are not touched") {
   const Shape shape;
   for (Path* path : AllPaths()) {
@@ -221,6 +249,9 @@ TEST_CASE("ops with seats refuse what does not fit") {
   args.keys = f32({1, 3, 2});
   CHECK(delta(args).find("GatedDelta: keys") == 0);
   args.keys = f32({1, 1, 2});
+  args.at.draft_rows = i32(3);
+  CHECK(delta(args).find("GatedDelta: draft_rows") == 0);
+  args.at.draft_rows = {};
   args.states = f32({2, 2, 2, 1});
   CHECK(delta(args).find("GatedDelta: states") == 0);
 }
