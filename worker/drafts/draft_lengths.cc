@@ -1,6 +1,7 @@
 #include "worker/drafts/draft_lengths.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tessera::worker {
 namespace {
@@ -30,8 +31,15 @@ double Acceptance::At(int64_t place, double prior) const {
   return (at.stood + prior_tries * prior) / (at.tried + prior_tries);
 }
 
+bool StepTimes::IsStale(int64_t rows) const {
+  rows = std::clamp<int64_t>(rows, 0, kMaxRows);
+  return seconds_[rows] == 0 || notes_ - noted_[rows] > kFresh;
+}
+
 void StepTimes::Note(int64_t rows, double seconds) {
-  double& mean = seconds_[std::clamp<int64_t>(rows, 0, kMaxRows)];
+  rows = std::clamp<int64_t>(rows, 0, kMaxRows);
+  noted_[rows] = ++notes_;
+  double& mean = seconds_[rows];
   mean = mean == 0 ? seconds : kKeptSeconds * mean + (1 - kKeptSeconds) * seconds;
 }
 
@@ -57,7 +65,8 @@ int64_t DraftLengths::Choose(const Acceptance& own, int64_t most, int64_t before
     gained[drafts] = gained[drafts - 1] + stands;
   }
   const auto rate = [&](int64_t drafts) {
-    const double seconds = times_.At(step->rows + drafts);
+    const double again = step->repeats ? gained[drafts] : 0;
+    const double seconds = times_.At(step->rows + drafts + std::lround(again));
     return seconds > 0 ? (step->tokens + gained[drafts]) / seconds : gained[drafts];
   };
   int64_t best = 0;

@@ -58,6 +58,21 @@ TEST_CASE("times of rows in between are interpolated, beyond as the nearest") {
   CHECK(times.At(2) == Approx(3.0));
 }
 
+TEST_CASE("where nothing else is measured, a step goes without drafts now and then") {
+  DraftLengths lengths;
+  int64_t plain = 0;
+  for (int i = 0; i < 1000; ++i) {  // a source that always proposes three
+    const bool without = lengths.WantsPlainStep(2);
+    plain += without ? 1 : 0;
+    lengths.NoteStep(without ? 2 : 8, without ? 1.0 : 4.0);
+    CHECK_FALSE((i == 0 && !without));
+  }
+  CHECK(plain >= 3);
+  CHECK(plain < 10);
+  // Three of which none stands cost four times as much.
+  CHECK(Chosen(lengths, Of(3, 0), 3, 3, 2) == 0);
+}
+
 TEST_CASE("rows that hide cost nothing; dear rows end the drafts; nothing known: as proposed") {
   const Acceptance good = Of(6, 6), bad = Of(6, 0), half = Of(6, 2);
   CHECK(Chosen({}, bad, 6, 0) == 6);
