@@ -182,10 +182,12 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       .Size();
   app.AddSwitch("--enable-prefix-caching,!--no-enable-prefix-caching", o.prefix_cache,
                 "Reuse the KV of prompt prefixes that requests share");
-  app.AddOption("--speculate", o.speculate,
-                "Tokens that a step tries ahead; no answer depends on them: off, or ngram: what "
-                "followed the last 8 tokens earlier in prompt or answer")
-      .OneOf({"off", "ngram"})
+  app.AddOption(
+         "--speculate", o.speculate,
+         "Tokens that a step tries ahead; no answer depends on them: off; ngram: what followed "
+         "the last 8 tokens earlier in prompt or answer; or mtp: what the model's own head "
+         "for further tokens predicts")
+      .OneOf({"off", "ngram", "mtp"})
       .ShowDefault();
   app.AddOption("--speculate-tokens", o.speculate_tokens,
                 "Max tokens that --speculate tries ahead of one sequence in a step")

@@ -50,8 +50,8 @@ struct CoordinatorOptions {
   int32_t block_tokens = kDefaultBlockTokens;
   int64_t kv_cache_bytes = 0;  // 0: a share of what the worker has left
   bool prefix_cache = true;
-  std::string speculate = "off";     // whose drafts a step tries: off, ngram
-  int32_t speculate_tokens = 6;      // of a sequence in one step, at most
+  std::string speculate = "off";  // whose drafts a step tries: off, ngram, mtp
+  int32_t speculate_tokens = 6;   // of a sequence in one step, at most
   int io_threads = 2;
   int64_t max_body_memory_bytes = 256 << 20;  // of all requests' bodies together
   double shutdown_timeout_seconds = 30;

@@ -239,7 +239,7 @@ class StepFiller {
     }
     for (size_t i = 0; i < snapshot_.running.size(); ++i) {
       const RunningSequence& sequence = snapshot_.running[i];
-      if (plan_.running_rows[i] != 1 || Remaining(i) != 1) continue;
+      if (sequence.drafts == 0 || plan_.running_rows[i] != Remaining(i)) continue;
       const int64_t held = Lacks(i, sequence.known_tokens) + sequence.held_blocks;
       const int64_t room =
           (held + std::max<int64_t>(0, free_blocks)) * limits_.block_tokens - sequence.known_tokens;

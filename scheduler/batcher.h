@@ -68,7 +68,7 @@ struct RunningSequence {
   bool needs_all_logits =
       false;  // each row costs a logit row (prompt logprobs), not just the last one
   int64_t expected_tokens = 0;  // known ones in the end (answer_lengths.h); 0: no more than now
-  // Tokens to try behind its last one, where that is all it has to compute. Each is a row and a
+  // Tokens to try behind its last one, in a step that computes all others. Each is a row and a
   // logit row.
   int64_t drafts = 0;
   int64_t chunk_rows = kAnyRows;  // that it has in one step at most

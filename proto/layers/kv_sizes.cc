@@ -30,6 +30,11 @@ int64_t LongestWindow(const v1::Model& model) {
 KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
                           int64_t element_bytes, int64_t block_tokens, bool windows_apart) {
   KvBlockBytes bytes;
+  if (HoldsDraftHead(model, share)) {
+    bytes.common = BlockBytesOf(DraftHeadModel(model), DraftHeadShare(share), element_bytes,
+                                block_tokens, /*windows_apart=*/false)
+                       .common;
+  }
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
     const v1::LayerKind& kind = KindOf(model, layer);
     const LayerShape shape = ShapeOf(model, kind);

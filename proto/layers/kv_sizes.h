@@ -27,7 +27,8 @@ struct KvBlockBytes {
   int64_t window = 0;  // 0: windows are not kept apart, or no layer here has one
   int64_t seat = 0;    // of one seat; 0: no layer here keeps a state
 };
-// `element_bytes`: of a number of a key or value.
+// `element_bytes`: of a number of a key or value. Of the head for further tokens, too, where it is
+// used: its layer has common blocks.
 KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
                           int64_t element_bytes, int64_t block_tokens, bool windows_apart);
 

@@ -213,6 +213,37 @@ void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model) {
   run->set_count(static_cast<int32_t>(run->count() + count));
 }
 
+void SetDraftHead(const v1::LayerKind& kind, v1::Model* model) {
+  const std::string text = kind.SerializeAsString();
+  for (int i = 0; i < model->kinds_size(); ++i) {
+    if (model->kinds(i).SerializeAsString() != text) continue;
+    model->mutable_draft_head()->set_kind(i);
+    model->mutable_draft_head()->set_layer(static_cast<int32_t>(LayerCount(*model)));
+  }
+}
+
+bool HoldsDraftHead(const v1::Model& model, const v1::WorkerShare& share) {
+  return model.draft_head().used() && share.holds_head();
+}
+
+v1::Model DraftHeadModel(const v1::Model& model) {
+  v1::Model head = model;
+  head.mutable_draft_head()->set_used(false);
+  head.clear_layers();
+  v1::LayerRun* run = head.add_layers();
+  run->set_kind(model.draft_head().kind());
+  run->set_count(1);
+  return head;
+}
+
+v1::WorkerShare DraftHeadShare(const v1::WorkerShare& share) {
+  v1::WorkerShare head = share;
+  head.mutable_layers()->set_begin(0);
+  head.mutable_layers()->set_end(1);
+  head.set_holds_embedding(true);
+  return head;
+}
+
 absl::Status CheckOneKvShape(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
     if (kind.has_delta()) {

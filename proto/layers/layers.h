@@ -50,11 +50,20 @@ bool NeedsOneStage(const v1::Model& model);
 // Appends `count` layers of `kind`, which is added to the kinds unless there is an equal one.
 void AppendLayers(const v1::LayerKind& kind, int64_t count, v1::Model* model);
 
+// The model gets a head for further tokens (v1::Model::draft_head) with a layer of that kind,
+// behind all of its layers. Without a layer of that kind it gets none.
+void SetDraftHead(const v1::LayerKind& kind, v1::Model* model);
+// Whether a rank with `share` holds the model's head for further tokens.
+bool HoldsDraftHead(const v1::Model& model, const v1::WorkerShare& share);
+// The head's layer alone, as a model of the same kinds and sizes, and a rank's share of it.
+v1::Model DraftHeadModel(const v1::Model& model);
+v1::WorkerShare DraftHeadShare(const v1::WorkerShare& share);
+
 // Whether a layer keeps a state of each sequence, in a seat (proto/layers/kv_sizes.h).
 bool KeepsStates(const v1::Model& model);
 
-// Keys and values have one shape in all layers, and each layer keeps its own, and no state: what can
-// move between replicas. InvalidArgument naming two kinds that differ.
+// Keys and values have one shape in all layers, and each layer keeps its own, and no state: what
+// can move between replicas. InvalidArgument naming two kinds that differ.
 absl::Status CheckOneKvShape(const v1::Model& model);
 // With one KV shape: width of a kv head, and the kv heads that a rank holds of every layer.
 int64_t KvHeadDim(const v1::Model& model);

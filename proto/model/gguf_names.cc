@@ -54,7 +54,8 @@ constexpr std::array kWholeSlots = {
     LayerSlot{"ffn_up_exps.bias", &TensorNames::expert_up_bias},
     LayerSlot{"ffn_down_exps.bias", &TensorNames::expert_down_bias}};
 
-// Of a layer with a gated delta net; with what stands behind the name where the family's is whole.
+// Tensors of a layer with a gated delta net; with what stands behind the name where the family's is
+// whole.
 struct DeltaSlot {
   std::string_view gguf;
   std::string_view DeltaNames::*name;
@@ -68,7 +69,7 @@ constexpr std::array kDeltaSlots = {
 constexpr std::array kWholeDeltaSlots = {DeltaSlot{"ssm_a", &DeltaNames::decay_log},
                                          DeltaSlot{"ssm_dt.bias", &DeltaNames::decay_bias}};
 
-// Of latent attention.
+// Tensors of latent attention.
 struct LatentSlot {
   std::string_view gguf;
   std::string_view LatentNames::*name;
@@ -146,6 +147,7 @@ GgufPlace PlaceInLayer(const GgufFacts& facts, const TensorNames& names, std::st
 TensorNames NamesInGguf(const TensorNames& names) {
   TensorNames in_gguf = names;
   in_gguf.norm_offset = 0;
+  in_gguf.draft_head = {};
   in_gguf.qkv_rows = QkvRows::kBlocks;
   in_gguf.correction_is_row = false;
   if (!names.latent.up.empty()) {

@@ -326,6 +326,21 @@ absl::Status CheckTie(const TensorNames& names, std::string_view root, Tensors* 
   return absl::OkStatus();
 }
 
+// For a head for further tokens `check` notes what is there; files without any of it have none.
+// What is missing of one, who loads it says.
+void NoteDraftHead(const TensorNames& names, std::string_view root, const Tensors& tensors,
+                   ReadTensorsCheck* check, v1::Model* model) {
+  if (!model->has_draft_head()) return;
+  bool any = false;
+  const absl::Status walked = WalkDraftHead(*model, names, root, [&](const ModelTensor& tensor) {
+    if (tensor.role == TensorRole::kEmbedding) return absl::OkStatus();
+    any = any || tensors.contains(WeightsOf(tensor.parts[0]));
+    (void)check->Check(tensor);
+    return absl::OkStatus();
+  });
+  if (!walked.ok() || !any) model->clear_draft_head();
+}
+
 }  // namespace
 
 absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
@@ -357,6 +372,7 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   if (checked.model.has_quantization() && !is_gguf) {
     check.NoteMixed(checked.model.mutable_quantization());
   }
+  NoteDraftHead(names, root, *tensors, &check, &checked.model);
   for (const std::string& name : check.read()) tensors->erase(name);
   std::string unread = NameUnread(*folder, *tensors);
   if (!unread.empty()) checked.warnings.push_back(std::move(unread));

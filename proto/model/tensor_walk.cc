@@ -19,9 +19,32 @@ class Walk {
        const std::function<absl::Status(const ModelTensor&)>& visit)
       : model_(model), names_(names), root_(root), visit_(visit) {}
 
+  // The model is the head's (DraftHeadModel).
+  absl::Status RunDraftHead() {
+    const DraftHeadNames& names = names_.draft_head;
+    if (names.fuse.empty()) {
+      return absl::InvalidArgumentError(
+          "the head for further tokens (multi-token prediction) cannot be read from files of this "
+          "form");
+    }
+    const std::string base =
+        names.base.empty() ? StrCat(root_, names_.layers, ".", model_.draft_head().layer(), ".")
+                           : std::string(names.base);
+    VisitEmbedding();
+    const int64_t hidden = model_.hidden();
+    VisitNorm(TensorRole::kDraftEmbeddingNorm, StrCat(base, names.embedding_norm), hidden);
+    VisitNorm(TensorRole::kDraftHiddenNorm, StrCat(base, names.hidden_norm), hidden);
+    VisitMatrix(TensorRole::kDraftFuse, {Matrix(StrCat(base, names.fuse), hidden, 2 * hidden)});
+    VisitLayer(0, StrCat(base, names.layer));
+    VisitNorm(TensorRole::kFinalNorm, StrCat(base, names.final_norm), hidden);
+    return status_;
+  }
+
   absl::Status Run() {
     VisitEmbedding();
-    for (int64_t i = 0; i < LayerCount(model_) && status_.ok(); ++i) VisitLayer(i);
+    for (int64_t i = 0; i < LayerCount(model_) && status_.ok(); ++i) {
+      VisitLayer(i, StrCat(root_, names_.layers, ".", i, "."));
+    }
     VisitHead();
     return status_;
   }
@@ -79,9 +102,9 @@ class Walk {
     VisitNorm(TensorRole::kPerLayerAfter, InLayer(names_.per_layer_after_norm), hidden);
   }
 
-  void VisitLayer(int64_t index) {
+  void VisitLayer(int64_t index, std::string prefix) {
     layer_ = index;
-    prefix_ = StrCat(root_, names_.layers, ".", index, ".");
+    prefix_ = std::move(prefix);
     const v1::LayerKind& kind = KindOf(model_, index);
     VisitNorms(kind.norm_place(), names_.attention_norm, names_.attention_after_norm,
                {TensorRole::kAttentionBefore, TensorRole::kAttentionAfter,
@@ -535,6 +558,7 @@ bool IsMatrix(TensorRole role) {
     case TensorRole::kExpertUp:
     case TensorRole::kExpertDown:
     case TensorRole::kProjectOut:
+    case TensorRole::kDraftFuse:
     case TensorRole::kHead: return true;
     default: return false;
   }
@@ -543,6 +567,12 @@ bool IsMatrix(TensorRole role) {
 absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::string_view root,
                          const std::function<absl::Status(const ModelTensor&)>& visit) {
   return Walk(model, names, root, visit).Run();
+}
+
+absl::Status WalkDraftHead(const v1::Model& model, const TensorNames& names, std::string_view root,
+                           const std::function<absl::Status(const ModelTensor&)>& visit) {
+  const v1::Model head = DraftHeadModel(model);
+  return Walk(head, names, root, visit).RunDraftHead();
 }
 
 }  // namespace tessera

@@ -75,6 +75,10 @@ enum class TensorRole {
   kFinalNorm,
   kProjectOut,  // matrix
   kHead,        // matrix
+  // Tensors of a head for further tokens, beside a layer and kFinalNorm of its own.
+  kDraftFuse,  // matrix; columns: of the next token's embedding, of the row before
+  kDraftEmbeddingNorm,
+  kDraftHiddenNorm,
 };
 
 // Activations are multiplied with it: it may be stored in any format of matrices, others are plain.
@@ -135,5 +139,10 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
 // fails. `root` and `names.head` are those of the checkpoint (RootOf, HeadOf).
 absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::string_view root,
                          const std::function<absl::Status(const ModelTensor&)>& visit);
+
+// The same with those of the model's draft_head, whose layer is number 0: the embedding, which is
+// the model's, then its own.
+absl::Status WalkDraftHead(const v1::Model& model, const TensorNames& names, std::string_view root,
+                           const std::function<absl::Status(const ModelTensor&)>& visit);
 
 }  // namespace tessera

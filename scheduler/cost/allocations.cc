@@ -188,12 +188,10 @@ int64_t LatentBytes(const ModelShape& model, const LayerShape& shape, const Laye
 }
 
 // Matrices, norms and biases of one layer.
-int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
+int64_t LayerBytes(const ModelShape& model, const LayerShape& shape, const LayerPart& part) {
   const auto packed = [&model](int64_t in, int64_t out) {
     return MatrixBytes(model, in, out, model.code_group_inputs);
   };
-  const LayerShape& shape = model.layer(layer);
-  const LayerPart& part = share.part(model, layer);
   const int64_t d = shape.head_dim, up = shape.ffn_matrices - 1, hidden = model.hidden;
   const int64_t values = part.key_groups * shape.group_values;
   const int64_t q = part.query_heads * d + values, gates = part.key_groups * shape.group_gates;
@@ -220,6 +218,25 @@ int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
          (2 * shape.experts * kFloat + 2 * kAlignment) +
          part.experts *
              (packed(hidden, up * shape.expert_width) + packed(shape.expert_width, hidden));
+}
+
+int64_t LayerBytes(const ModelShape& model, const RankShare& share, int layer) {
+  return LayerBytes(model, model.layer(layer), share.part(model, layer));
+}
+
+// The head for further tokens: its layer, what fuses its inputs, and the embedding where the stage
+// has none that serves it.
+int64_t DraftHeadBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
+  if (model.draft_kind < 0 || !stage.holds_head) return 0;
+  const auto kind = static_cast<size_t>(model.draft_kind);
+  const Weights weights = WeightsOf(model);
+  const bool own_table =
+      !stage.holds_embedding && (!model.tied_embeddings || weights == Weights::kInt8);
+  const int64_t table_element = weights == Weights::kF32 ? 4 : 2;
+  return LayerBytes(model, model.kinds[kind], share.kinds[kind]) +
+         MatrixBytes(model, 2 * model.hidden, model.hidden, model.code_group_inputs) +
+         6 * model.hidden * kFloat + 6 * kAlignment +
+         (own_table ? share.vocabulary_rows * model.embedding_width * table_element : 0);
 }
 
 // What layers have of a token: from the embedding, to each layer and from it.
@@ -259,7 +276,7 @@ double AllocatedWeightBytes(const ModelShape& model, const StageSpec& stage,
             PackedBytes(weights, model.hidden, width == model.hidden ? 0 : width) +
             2 * model.hidden * kFloat + 2 * kAlignment;
   }
-  return bytes + static_cast<double>(rest);
+  return bytes + static_cast<double>(rest + DraftHeadBytes(model, stage, share));
 }
 
 // Two steps' arrays: one that runs and one that is filled.
@@ -293,9 +310,12 @@ double ActivationBytes(const ModelShape& model, const StageSpec& stage, const Ra
       LinearWorkspaceBytes(model, share, std::max(slots, options.max_logit_rows)) + attention +
       LogitBytes(model, stage, share, options.max_logit_rows) + MaxExperts(model) * kFloat +
       64 * kAlignment;
-  return static_cast<double>(rows * FloatsPerRow(model, share)) *
-             model.activation_bytes_per_element +
-         static_cast<double>(other);
+  const double floats = static_cast<double>(rows * FloatsPerRow(model, share));
+  const double bytes = floats * model.activation_bytes_per_element + static_cast<double>(other);
+  if (model.draft_kind < 0 || !stage.holds_head) return bytes;
+  // The head for further tokens has all of them once more, and both of its inputs.
+  const double fused = static_cast<double>(rows * 2 * model.hidden);
+  return 2 * bytes + fused * model.activation_bytes_per_element;
 }
 
 double CommunicationBytes(const ModelShape& model, const StageSpec& stage,
@@ -312,7 +332,9 @@ double LeftOutBytes(const ModelShape& model, const StageSpec& stage, const RankS
   const double weights =
       AllocatedWeightBytes(model, stage, share) - StageWeightBytes(model, stage, share);
   const int64_t sampler = stage.holds_head ? SamplerBytes(model, options) : 0;
-  return std::max(0.0, weights) + static_cast<double>(sampler + StagingBytes(model, options));
+  const int64_t steps = sampler + StagingBytes(model, options);
+  const int64_t runs = model.draft_kind >= 0 && stage.holds_head ? 2 : 1;
+  return std::max(0.0, weights) + static_cast<double>(runs * steps);
 }
 
 }  // namespace tessera::scheduler

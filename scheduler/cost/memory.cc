@@ -15,6 +15,23 @@ namespace {
 
 constexpr double kGib = 1073741824.0;
 
+// Whether a stage has the head for further tokens.
+bool HasDraftHead(const ModelShape& model, const StageSpec& stage) {
+  return model.draft_kind >= 0 && stage.holds_head;
+}
+
+double DraftHeadWeightBytes(const ModelShape& model, const StageSpec& stage,
+                            const RankShare& share) {
+  const auto kind = static_cast<size_t>(model.draft_kind);
+  const LayerShape& layer = model.kinds[kind];
+  const bool own_table = !stage.holds_embedding && !model.tied_embeddings;
+  const double elements = RouterParameters(layer) +
+                          2.0 * static_cast<double>(model.hidden * model.hidden) +
+                          (own_table ? VocabularyParameters(model, share) : 0);
+  return MatrixParameters(layer, share.kinds[kind]) * MatrixElementBytes(model) +
+         elements * model.weight_bytes_per_element;
+}
+
 // Peak of a layer's temporaries where a runtime reserve holds workspaces, arrays of a step and
 // sampling: residual and normalised rows whole, the rank's part of q, k, v and attention output,
 // the rank's part of gate, up and their product; logits in fp32 on the last stage.
@@ -35,13 +52,25 @@ double ReservedActivationBytes(const ModelShape& model, const StageSpec& stage,
       static_cast<double>(options.max_step_tokens) * per_row * model.wire_bytes_per_element;
   if (stage.holds_head)
     bytes += static_cast<double>(options.max_logit_rows * share.vocabulary_rows) * 4.0;
+  // A head for further tokens has all of them once more, and both of its inputs.
+  if (HasDraftHead(model, stage)) {
+    bytes = 2 * bytes + static_cast<double>(options.max_step_tokens * 2 * model.hidden) *
+                            model.wire_bytes_per_element;
+  }
   return bytes;
 }
 
 double StageKvBytesPerToken(const ModelShape& model, const StageSpec& stage,
                             const RankShare& share) {
-  return SumOverLayers(model, stage.first_layer, stage.layers,
-                       [&](int layer) { return EndlessKvBytesPerTokenLayer(model, share, layer); });
+  double bytes = SumOverLayers(model, stage.first_layer, stage.layers, [&](int layer) {
+    return EndlessKvBytesPerTokenLayer(model, share, layer);
+  });
+  if (HasDraftHead(model, stage)) {
+    const auto kind = static_cast<size_t>(model.draft_kind);
+    bytes += static_cast<double>(KvElementsPerToken(model.kinds[kind], share.kinds[kind])) *
+             model.kv_bytes_per_element;
+  }
+  return bytes;
 }
 
 // As workers cut their memory, whose sizes are whole numbers of bytes.
@@ -118,9 +147,10 @@ double StageWeightBytes(const ModelShape& model, const StageSpec& stage) {
 }
 
 double StageWeightBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
-  const double bytes = SumOverLayers(model, stage.first_layer, stage.layers, [&](int layer) {
+  double bytes = SumOverLayers(model, stage.first_layer, stage.layers, [&](int layer) {
     return LayerWeightBytes(model, share, layer);
   });
+  if (HasDraftHead(model, stage)) bytes += DraftHeadWeightBytes(model, stage, share);
   const bool one_table = model.tied_embeddings && stage.holds_embedding && stage.holds_head;
   const int tables = one_table ? 1 : (stage.holds_embedding ? 1 : 0) + (stage.holds_head ? 1 : 0);
   double parameters = tables * VocabularyParameters(model, share);

@@ -41,6 +41,9 @@ void SetLayers(const v1::Model& model, ModelShape* shape) {
     shape->kinds.push_back(layer);
     shape->windows.push_back(window);
   }
+  if (model.draft_head().used()) {
+    shape->draft_kind = merged[static_cast<size_t>(model.draft_head().kind())];
+  }
   if (!windows) shape->windows.clear();
   for (const int kind : KindsOfLayers(model)) {
     shape->kind_of_layer.push_back(merged[static_cast<size_t>(kind)]);

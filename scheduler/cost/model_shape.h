@@ -26,6 +26,9 @@ struct ModelShape {
   // For each kind: tokens that its layers see, and keep apart from those of others
   // (proto/layers/kv_sizes.h); 0: all. Empty: no kind has a window, or none is ever full.
   std::vector<int64_t> windows;
+  // Index into kinds: of the layer of the head for further tokens, which workers of the last stage
+  // hold; -1: they hold none.
+  int draft_kind = -1;
   int64_t hidden = 0;
   int64_t vocabulary = 0;
   int64_t embedding_width = 0;    // hidden, except where the embedding is projected

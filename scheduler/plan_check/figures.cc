@@ -194,6 +194,15 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
     state_elements += static_cast<double>(StateElements(shape, part));
   }
   const double table = VocabularyParameters(model, Width(share.vocabulary_rows()));
+  if (HoldsDraftHead(model, share)) {
+    const v1::LayerKind& kind = model.kinds(model.draft_head().kind());
+    const LayerShape shape = ShapeOf(model, kind);
+    const LayerPart part = PartOf(share.kinds(model.draft_head().kind()));
+    held += MatrixParameters(shape, part);
+    kv_elements += static_cast<double>(KvElementsPerToken(shape, part));
+    tables += RouterParameters(shape) + 2.0 * model.hidden() * model.hidden();
+    if (!share.holds_embedding() && !model.tied_embeddings()) tables += table;
+  }
   if (share.holds_head()) used_tables += table;
   const bool one_table = model.tied_embeddings() && share.holds_head() && share.holds_embedding();
   tables +=

@@ -5,7 +5,7 @@ write(FOLDER, layers=..., hidden=..., heads=..., kv_heads=..., ffn=..., context=
 `tied`: the embedding is the head too. `files`: safetensors files of about equal size, with an index where there are several.
 `zeros`: weights of zero instead, which are written in no time and take no room where the file system keeps holes.
 `delta`: (key heads, value heads, width of each) of gated delta nets: all layers but every fourth one have them, and those
-are Qwen3.5's; `head_dim`: where it is not hidden / heads.
+are Qwen3.5's; `head_dim`: where it is not hidden / heads. `draft_head`: with its head for further tokens.
 `latent`: (rank, rotated, plain, value, query rank) of DeepSeek V3's latent attention; its layers are dense here.
 """
 
@@ -66,6 +66,13 @@ def attention_shapes(hidden, heads, kv_heads, head_dim, gated):
             **({"self_attn.q_norm": (head_dim,), "self_attn.k_norm": (head_dim,)} if gated else {})}
 
 
+def layer_shapes(at, hidden, ffn, mixer):
+    return {at + "input_layernorm.weight": (hidden,), at + "post_attention_layernorm.weight": (hidden,),
+            **{f"{at}{name}.weight": shape for name, shape in mixer.items()},
+            at + "mlp.gate_proj.weight": (ffn, hidden), at + "mlp.up_proj.weight": (ffn, hidden),
+            at + "mlp.down_proj.weight": (hidden, ffn)}
+
+
 def delta_shapes(hidden, key_heads, value_heads, width):
     channels = (2 * key_heads + value_heads) * width
     return {"linear_attn.in_proj_qkv": (channels, hidden), "linear_attn.in_proj_z": (value_heads * width, hidden),
@@ -96,7 +103,7 @@ def hybrid_config(delta):
 
 
 def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None, seed=1, tied=False, files=1,
-          zeros=False, delta=None, head_dim=None, latent=None):
+          zeros=False, delta=None, head_dim=None, latent=None, draft_head=False):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     config = json.loads((SHIPPED / "config.json").read_text())
@@ -104,6 +111,8 @@ def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None
     if delta is not None or latent is not None:
         config = {key: config[key] for key in ("vocab_size", "bos_token_id", "eos_token_id", "torch_dtype")}
         config.update(hybrid_config(delta) if latent is None else latent_config(layers, *latent), hidden_act="silu")
+    if draft_head:
+        config["mtp_num_hidden_layers"] = 1
     config.update(num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads, head_dim=head_dim,
                   num_key_value_heads=kv_heads, intermediate_size=ffn, max_position_embeddings=context,
                   tie_word_embeddings=tied, vocab_size=vocabulary or config["vocab_size"])
@@ -123,13 +132,14 @@ def write(folder, layers, hidden, heads, kv_heads, ffn, context, vocabulary=None
         mixer = (latent_shapes(hidden, heads, *latent) if latent is not None
                  else attention_shapes(hidden, heads, kv_heads, head_dim, gated=delta is not None) if attends
                  else delta_shapes(hidden, *delta))
-        shapes.update({
-            at + "input_layernorm.weight": (hidden,), at + "post_attention_layernorm.weight": (hidden,),
-            **{f"{at}{name}.weight": shape for name, shape in mixer.items()},
-            at + "mlp.gate_proj.weight": (ffn, hidden), at + "mlp.up_proj.weight": (ffn, hidden),
-            at + "mlp.down_proj.weight": (hidden, ffn)})
+        shapes.update(layer_shapes(at, hidden, ffn, mixer))
         if not attends:
             shapes.update({at + "linear_attn.A_log": (delta[1],), at + "linear_attn.dt_bias": (delta[1],)})
+    if draft_head:
+        shapes.update(layer_shapes("mtp.layers.0.", hidden, ffn,
+                                   attention_shapes(hidden, heads, kv_heads, head_dim, gated=True)))
+        shapes.update({"mtp.fc.weight": (hidden, 2 * hidden), "mtp.norm.weight": (hidden,),
+                       "mtp.pre_fc_norm_embedding.weight": (hidden,), "mtp.pre_fc_norm_hidden.weight": (hidden,)})
     sizes = {name: 2 * math.prod(shape) for name, shape in shapes.items()}
     total = sum(sizes.values())
     parts, begin = [{} for _ in range(files)], 0

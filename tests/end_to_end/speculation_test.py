@@ -1,12 +1,12 @@
-"""--speculate ngram: answers are those of `off`, whatever is asked, and say what was drafted; a worker killed meanwhile
-changes nothing. A model whose layers keep states drafts nothing, and the log says so."""
+"""--speculate: answers are those of `off`, whatever is asked, and say what was drafted; a worker killed meanwhile changes
+nothing. Likewise of a model whose layers keep states, by n-grams and by its own head for further tokens."""
 
 import json
 import subprocess
 import sys
 import threading
 
-from cluster import KILL, MODEL, running, wait_for
+from cluster import KILL, MODEL, running
 
 sys.path.insert(0, "tests/bench")
 import random_model  # noqa: E402
@@ -31,14 +31,14 @@ def ask(c, **request):
 
 
 def answers(c):
-    """What each request is told, and the drafts of all."""
-    told, tried, accepted = [], 0, 0
+    """What each request is given, and the drafts of all."""
+    given, tried, accepted = [], 0, 0
     for request in REQUESTS:
         answer = ask(c, **request)
-        told.append([(one["token_ids"], one["text"], one["finish_reason"], one["logprobs"]) for one in answer["choices"]])
+        given.append([(one["token_ids"], one["text"], one["finish_reason"], one["logprobs"]) for one in answer["choices"]])
         drafts = answer["timings"]["decode"]["drafts"] or {"tokens": 0, "accepted_tokens": 0}
         tried, accepted = tried + drafts["tokens"], accepted + drafts["accepted_tokens"]
-    return told, tried, accepted
+    return given, tried, accepted
 
 
 def stops_of(c, text):
@@ -59,8 +59,8 @@ def test_answers_are_those_without_and_say_what_was_drafted():
         assert sum(finish == "stop" for _, _, finish in stops) > 5, (text, stops)
         assert "DRAFTS" not in c.status_text()
     with running(*FLOAT32, "--speculate", "ngram", workers=1) as c:
-        told, tried, accepted = answers(c)
-        assert told == expected
+        given, tried, accepted = answers(c)
+        assert given == expected
         assert 0 < accepted <= tried, (accepted, tried)
         assert stops_of(c, text) == stops
         metrics = c.metrics()
@@ -95,13 +95,27 @@ def test_streams_survive_their_worker():
         assert said == expected
 
 
-def test_models_with_states_draft_nothing(tmp):
+def test_models_with_states_and_a_head(tmp):
     random_model.write(tmp / "model", layers=4, hidden=128, heads=4, kv_heads=2, head_dim=32, ffn=192, context=512,
-                       delta=(4, 8, 16))
-    with running(*FLOAT32, "--speculate", "ngram", workers=1, model=str(tmp / "model")) as c:
-        answer = ask(c, **REQUESTS[0])
-        assert answer["timings"]["decode"]["drafts"] is None
-        wait_for("the log's line", lambda: "speculation: off" in c.log("w0"))
+                       delta=(4, 8, 16), draft_head=True)
+    model = str(tmp / "model")
+    with running(*FLOAT32, workers=1, model=model) as c:
+        expected, tried, _ = answers(c)
+        assert tried == 0
+    with running(*FLOAT32, "--speculate", "ngram", workers=1, model=model) as c:
+        assert answers(c)[0] == expected
+    with running(*FLOAT32, "--speculate", "mtp", workers=1, model=model) as c:
+        given, tried, _ = answers(c)
+        assert given == expected
+        assert tried > 0
+        assert "TOKENS EACH" in c.status_text(), c.status_text()
+
+
+def test_a_model_without_a_head_is_refused():
+    done = subprocess.run(["coordinator/tessera-coordinator", MODEL, "--port", "0", "--speculate", "mtp"], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode != 0 and "no head for further tokens" in done.stderr, done.stderr
+    assert "--speculate ngram" in done.stderr, done.stderr
 
 
 def test_what_is_no_kind_of_speculation_is_refused():

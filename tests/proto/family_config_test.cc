@@ -433,6 +433,9 @@ TEST_CASE("qwen3.5: gated delta nets between gated attention, by interval or by 
   CHECK(attention.qk_norm());
   CHECK(attention.rope().rotary_dim() == 64);
   CHECK(attention.rope().theta() == 1e7);
+  REQUIRE(model.has_draft_head());
+  CHECK(model.draft_head().kind() == KindIndexOf(model, 3));
+  CHECK_FALSE(model.draft_head().used());
 
   const auto with = [](const std::string& from, const std::string& to) {
     std::string text = kQwen36;
@@ -443,6 +446,11 @@ TEST_CASE("qwen3.5: gated delta nets between gated attention, by interval or by 
   const v1::Model every_other =
       ReadText(with(R"("full_attention_interval": 4)", R"("full_attention_interval": 2)"));
   CHECK(KindOf(every_other, 1).has_attention());
+  CHECK_FALSE(ReadText(with(R"("mtp_num_hidden_layers": 1)", R"("mtp_num_hidden_layers": 2)"))
+                  .has_draft_head());
+  CHECK_FALSE(ReadText(with(R"("mtp_use_dedicated_embeddings": false)",
+                            R"("mtp_use_dedicated_embeddings": true)"))
+                  .has_draft_head());
   CHECK_THAT(ErrorOf(with(R"("mamba_ssm_dtype": "float32")", R"("mamba_ssm_dtype": "bfloat16")")),
              Contains("mamba_ssm_dtype") && Contains("float32"));
   CHECK_THAT(ErrorOf(with(R"("attn_output_gate": true)", R"("attn_output_gate": false)")),

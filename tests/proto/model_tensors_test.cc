@@ -106,6 +106,19 @@ std::string ErrorOf(const absl::StatusOr<CheckedModel>& result) {
 
 }  // namespace
 
+TEST_CASE("a head for further tokens is there where the files have it") {
+  for (const char* name : {"qwen3_5", "deepseek_v3", "glm4_moe"}) {
+    const auto checked = ReadCheckedModel(std::string("tests/golden/drafts/") + name);
+    REQUIRE(checked.status().message() == "");
+    CHECK(checked->model.has_draft_head());
+    CHECK(checked->warnings.empty());  // all of its tensors are read
+  }
+  // config.json alone speaks of it.
+  const auto without = ReadCheckedModel("tests/golden/models/glm4_moe");
+  REQUIRE(without.ok());
+  CHECK_FALSE(without->model.has_draft_head());
+}
+
 TEST_CASE("a tied head that is absent or equal is the embedding, another one is served") {
   const TestTensor head = {"lm_head.weight", {16, 8}};
   for (const auto& tensors : {Body(), With(Body(), head)}) {

@@ -17,6 +17,7 @@
 #include "scheduler/shares.h"
 #include "tests/worker/model/tiny_model.h"
 #include "third_party/linux/cpu_share.h"
+#include "worker/model/draft_head.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_dtypes.h"
 #include "worker/step/sampler.h"
@@ -83,7 +84,13 @@ int64_t AllocatedBytes(const ModelOptions& options, kernels::Device& device) {
   auto sampler = Sampler::Create(
       {limits.max_logit_rows, options.model.vocabulary(), options.model.max_positions()}, device);
   REQUIRE(sampler.ok());
-  return bytes + (*sampler)->device_bytes();
+  bytes += (*sampler)->device_bytes();
+  if (!HoldsDraftHead(options.model, options.share)) return bytes;
+  // It has a step and a sampler of its own.
+  auto head = DraftHead::Load(options, **weights, device, nullptr);
+  REQUIRE(head.status().message() == "");
+  return bytes + (*head)->weight_bytes() + (*head)->activation_bytes() + (*upload)->device_bytes() +
+         (*sampler)->device_bytes();
 }
 
 class Comparison {
@@ -93,6 +100,9 @@ class Comparison {
     REQUIRE(model.ok());
     options_.folder = folder;
     options_.model = *model;
+    if (folder.parent_path().filename() == "drafts") {
+      options_.model.mutable_draft_head()->set_used(true);
+    }
   }
 
   // Stages of every width that hold all layers, the first ones, those in the middle and the last.
@@ -188,6 +198,9 @@ class Comparison {
 TEST_CASE("a charge is never less than what a worker allocates, whatever its part of the model") {
   std::vector<std::filesystem::path> folders = {"deploy/demo_model/tessera-demo"};
   for (const std::string& name : GoldenModels()) folders.push_back(GoldenFolder(name));
+  for (const char* name : {"qwen3_5", "deepseek_v3", "glm4_moe"}) {
+    folders.push_back(std::filesystem::path("tests/golden/drafts") / name);
+  }
   int seats_compared = 0;
   for (const std::filesystem::path& folder : folders) {
     for (const Limits& limits : {Limits{16, 4}, Limits{512, 64}}) {

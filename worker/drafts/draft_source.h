@@ -25,6 +25,8 @@ class DraftSource {
                        std::vector<int32_t>* drafts) = 0;
   // Whether it may propose some behind `tokens` and one more, which is not known yet.
   virtual bool MayProposeNext(std::span<const int32_t> tokens) = 0;
+  // What the model's head proposed behind the first `behind` tokens.
+  virtual void Take(int64_t /*behind*/, std::vector<int32_t> /*drafts*/) {}
 };
 
 // Makes the source of one sequence. Null: nothing is drafted.

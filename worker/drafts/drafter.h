@@ -25,6 +25,11 @@ class Drafter {
   // As DraftSource has them; none where it gave up, or for a while where none paid.
   void Propose(std::span<const int32_t> tokens, int64_t most, std::vector<int32_t>* drafts);
   bool MayProposeNext(std::span<const int32_t> tokens);
+  void Take(int64_t behind, std::vector<int32_t> drafts) {
+    source_->Take(behind, std::move(drafts));
+  }
+  // Whether the next proposal is not left out.
+  bool WantsNext() const { return misses_ < kMaxMisses && rest_ == 0; }
   // How many of `proposed` drafts, at least one, to try in `step`, to which they are added. Now and
   // then one where none pays, since that may have changed.
   int64_t Choose(const DraftLengths& lengths, int64_t proposed, DraftedStep* step);

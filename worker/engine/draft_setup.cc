@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
-#include "third_party/spdlog/log.h"
+#include "worker/drafts/head_source.h"
 #include "worker/drafts/ngram_source.h"
 
 namespace tessera::worker {
@@ -13,6 +12,15 @@ namespace {
 
 // Logits are wide: with more sequences than this, drafts have the rows that those leave over.
 constexpr int64_t kDraftedLogitRows = 64;
+// A model's head reads its layer and the output head for each one, tried or not.
+constexpr int64_t kMaxHeadDrafts = 3;
+
+absl::Status NoDraftHead(const v1::Model& model) {
+  return absl::InvalidArgumentError(
+      StrCat("model '", model.name(),
+             "' has no head that predicts further tokens (multi-token prediction): use "
+             "--speculate ngram, or off"));
+}
 
 }  // namespace
 
@@ -26,20 +34,20 @@ absl::Status ReadDrafts(const v1::ConfigureRequest& request, EngineOptions* opti
   switch (request.speculation()) {
     case v1::SPECULATION_UNSPECIFIED:
     case v1::SPECULATION_OFF: return absl::OkStatus();
-    case v1::SPECULATION_NGRAM: break;
+    case v1::SPECULATION_NGRAM:
+      options->draft_source = [] { return std::make_unique<NgramSource>(); };
+      break;
+    case v1::SPECULATION_MTP:
+      if (!request.model().draft_head().used()) return NoDraftHead(request.model());
+      options->draft_source = [] { return std::make_unique<HeadSource>(); };
+      options->head_drafts = true;
+      options->max_drafts = std::min(options->max_drafts, kMaxHeadDrafts);
+      break;
     default:
       return absl::InvalidArgumentError(
           StrCat("speculation is ", static_cast<int>(request.speculation()),
                  ", which this worker does not know: run the coordinator's version on it"));
   }
-  if (KeepsStates(request.model())) {
-    Logger("worker").info(
-        "speculation: off, because layers of {} keep a state of each sequence, which cannot take "
-        "back a draft",
-        request.model().name());
-    return absl::OkStatus();
-  }
-  options->draft_source = [] { return std::make_unique<NgramSource>(); };
   if (request.kv_cache_bytes_planned()) return absl::OkStatus();  // that leaves room for no more
   scheduler::BatchLimits& limits = options->limits;
   limits.max_logit_rows =

@@ -50,7 +50,8 @@ struct EngineOptions {
   // nothing is drafted.
   DraftSourceFactory draft_source;
   int64_t max_drafts = kMaxDrafts;
-  bool all_drafts = false;  // try as many as are proposed, not as many as pay (draft_lengths.h)
+  bool head_drafts = false;  // the model's own head proposes max_drafts behind each step
+  bool all_drafts = false;   // try as many as are proposed, not as many as pay (draft_lengths.h)
 };
 
 // Longest sequence that can be held: the context or the whole pool, whichever is shorter.

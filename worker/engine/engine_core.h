@@ -24,8 +24,9 @@
 // Drafts (worker/drafts): a step may try tokens behind a sequence's last one; those that equal the
 // tokens drawn at their places stand, and the step ends with one event for each of them and one
 // more. So the tokens are those without drafts. Only what stands is in computed_tokens and in the
-// index; blocks of the others are given back with the step. No step runs ahead of one with drafts,
-// nor where the next may have some.
+// index; blocks of the others are given back with the step. A state that layers keep stands before
+// the drafts of a step, whatever stood: the next step computes those rows once more. No step runs
+// ahead of one with drafts, nor where the next may have some.
 //
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
 // workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
@@ -152,7 +153,7 @@ class EngineCore {
   void EndWithoutToken(EngineStep& step, Events* events);
   void Distribute(EngineStep& step, double now_seconds, Events* events);
   void CloseEchoes(const EngineStep& step, double now_seconds, Events* events);
-  bool TakeToken(const EngineStep::Draw& draw, const SampleResult& result, double now_seconds,
+  bool TakeToken(const EngineStep::Draw& draw, SampleResult& result, double now_seconds,
                  Events* events);
   void FailStep(int lane, const EngineStep& step, const absl::Status& status, Events* events);
   void CountStep(const EngineStep& step, bool prefill, double now_seconds);

@@ -318,11 +318,12 @@ void EngineCore::CloseEchoes(const EngineStep& step, double now_seconds, Events*
 }
 
 // False: the sequence ended.
-bool EngineCore::TakeToken(const Draw& draw, const SampleResult& result, double now_seconds,
+bool EngineCore::TakeToken(const Draw& draw, SampleResult& result, double now_seconds,
                            Events* events) {
   Sequence* const sequence = draw.sequence;
   const Submission& submission = *sequence->submission;
-  if (draw.drafts_before > 0) {  // the row of the token before was a draft's, which stands
+  // The row of the token before was a draft's, which stands. A state does not have it yet.
+  if (draw.drafts_before > 0 && !memory_.has_seats()) {
     ++sequence->computed_tokens;
     memory_.Index(sequence);
   }
@@ -345,6 +346,9 @@ bool EngineCore::TakeToken(const Draw& draw, const SampleResult& result, double 
   event->mutable_final_row()->Add(result.final_row.begin(), result.final_row.end());
   sequence->tokens.push_back(result.token_id);
   if (sequence->history != nullptr) sequence->history->AddOutput(result.token_id);
+  if (sequence->drafter != nullptr && !result.drafts.empty()) {
+    sequence->drafter->Take(sequence->known_tokens(), std::move(result.drafts));
+  }
 
   if (std::binary_search(submission.stop_ids.begin(), submission.stop_ids.end(), result.token_id)) {
     event->set_finish(v1::FINISH_REASON_STOP);

@@ -407,7 +407,8 @@ class Setup {
     if (absl::Status opened = OpenKvPort(0); !opened.ok()) return opened;
     auto executor =
         LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(), setup_.device,
-                              call_.busy_nanoseconds, Sender(), options_.snapshots, exchange_);
+                              call_.busy_nanoseconds, Sender(), options_.snapshots, exchange_,
+                              options_.limits.block_tokens);
     if (executor.ok() && (*executor)->runs_ahead()) {
       Logger("worker").info("steps: the next one is enqueued while one runs");
     }
@@ -444,6 +445,7 @@ class Setup {
                              .sampler = Sampling(),
                              .first = request_.stage() == 0,
                              .samples = place.self == place.sampler,
+                             .block_tokens = options_.limits.block_tokens,
                              .snapshots = options_.snapshots,
                              .exchange = exchange_,
                              .kv_sender = Sender(),

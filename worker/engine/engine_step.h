@@ -52,7 +52,7 @@ struct EngineStep {
   }
 
   StepWork work() const {
-    return {&arrays, sample_requests, score_requests, pushes, restores, saves};
+    return {&arrays, sample_requests, score_requests, pushes, restores, saves, draft_tokens};
   }
 
   double began_seconds = 0;
@@ -68,6 +68,7 @@ struct EngineStep {
   std::vector<ScoreRequest> score_requests;
   std::vector<KvPush> pushes;
   std::vector<StateCopy> restores, saves;
+  int32_t draft_tokens = 0;  // as StepWork has it
 };
 
 }  // namespace tessera::worker

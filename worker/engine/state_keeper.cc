@@ -57,6 +57,13 @@ int64_t StateKeeper::ChunkRows(const std::vector<int64_t>& stops, int64_t comput
   return next == stops.end() ? std::numeric_limits<int64_t>::max() : *next - computed;
 }
 
+int64_t StateKeeper::DraftRows(const Sequence& sequence) const {
+  const Submission& submission = *sequence.submission;
+  if (!keeps() || !submission.counts_as_cache) return std::numeric_limits<int64_t>::max();
+  const int64_t every = kAnswerBlocks * memory_.block_tokens(), known = sequence.known_tokens();
+  return every - known % every - 1;
+}
+
 void StateKeeper::Start(Sequence* sequence, const kvcache::PrefixMatch& match,
                         std::vector<int64_t> stops) const {
   if (!memory_.has_seats()) return;
@@ -83,7 +90,8 @@ void StateKeeper::AddCopies(EngineStep* step) const {
     EngineStep::Scheduled& s = step->scheduled[i];
     const auto index = static_cast<int32_t>(i);
     SequenceStates& states = s.sequence->states;
-    const int64_t first = s.sequence->computed_then(), end = first + s.rows;
+    const int64_t first = s.sequence->computed_then();
+    const int64_t end = first + s.rows - std::ssize(s.drafts);
     if (states.source) {
       step->restores.push_back(
           {index, states.source.place(), states.source.name(), static_cast<int32_t>(first)});

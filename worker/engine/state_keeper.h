@@ -33,6 +33,9 @@ class StateKeeper {
   // Where states are kept of a waiting sequence that starts behind `match`: tokens from its start,
   // ascending. None where states are not kept.
   std::vector<int64_t> StopsOf(const Sequence& sequence, const kvcache::PrefixMatch& match) const;
+  // How many tokens may be tried behind the known ones of a running sequence: its states are kept
+  // only behind tokens that one step ends with for certain.
+  int64_t DraftRows(const Sequence& sequence) const;
   // Rows that a chunk may have which starts behind `computed` tokens.
   static int64_t ChunkRows(const std::vector<int64_t>& stops, int64_t computed);
 

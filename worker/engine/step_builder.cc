@@ -55,11 +55,14 @@ void StepBuilder::TakeSnapshots(int lane) {
       scheduler::BlocksFor(options_.limits.max_batched_tokens, options_.limits.block_tokens);
   const bool scarce = memory_.free_blocks() < most_wanted;
   running_.clear();
-  DraftedStep drafted{static_cast<double>(running.size()), std::ssize(running)};
+  DraftedStep drafted{static_cast<double>(running.size()), std::ssize(running),
+                      memory_.has_seats()};
   drafts_.resize(std::max(drafts_.size(), running.size()));
+  const bool plain = !options_.all_drafts && lengths_.WantsPlainStep(drafted.rows);
   for (const auto& sequence : running) {
     std::vector<int32_t>& drafts = drafts_[running_.size()];
-    Draft(sequence.get(), &drafted, &drafts);
+    drafts.clear();
+    if (!plain) Draft(sequence.get(), &drafted, &drafts);
     // One that ends with the step in flight, whichever token that draws, computes nothing more.
     const int64_t then = sequence->tokens_then();
     const bool ends = sequence->draws_in_flight > 0 &&
@@ -107,17 +110,19 @@ void StepBuilder::TakeSnapshots(int lane) {
 
 void StepBuilder::Draft(Sequence* sequence, DraftedStep* so_far,
                         std::vector<int32_t>* drafts) const {
-  drafts->clear();
   const Submission& submission = *sequence->submission;
   const int64_t known = sequence->known_tokens();
-  if (sequence->drafter == nullptr || sequence->steps_in_flight > 0 ||
-      sequence->computed_tokens + 1 != known || submission.NeedsScores()) {
+  // Where states are kept, drafts that stood in the step before are computed again.
+  const int64_t rows = known - sequence->computed_tokens;
+  if (sequence->drafter == nullptr || sequence->steps_in_flight > 0 || submission.NeedsScores() ||
+      sequence->computed_tokens < submission.prompt_tokens ||
+      rows > (memory_.has_seats() ? 1 + options_.max_drafts : 1)) {
     return;
   }
   // The last token of an answer is drawn behind the last draft at most.
-  const int64_t most = std::min({options_.max_drafts,
-                                 submission.request.max_tokens() - sequence->output_tokens() - 1,
-                                 LongestSequence(options_) - known - 1});
+  const int64_t most = std::min(
+      {options_.max_drafts, submission.request.max_tokens() - sequence->output_tokens() - 1,
+       LongestSequence(options_) - known - 1, states_.DraftRows(*sequence)});
   if (most <= 0) return;
   sequence->drafter->Propose(sequence->tokens, most, drafts);
   // A row behind a token that cannot stand, or that ends the answer, is for nobody.
@@ -287,6 +292,13 @@ void StepBuilder::Fill(EngineStep* step) const {
          &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr, s.drafts,
          sequence.last_draw, sequence.seat.number(), sequence.seat.owner()});
   }
+  const bool wanted =
+      std::any_of(step->scheduled.begin(), step->scheduled.end(), [this](const Scheduled& s) {
+        const Drafter* drafter = s.sequence->drafter.get();
+        return drafter != nullptr && (options_.all_drafts || drafter->WantsNext());
+      });
+  step->draft_tokens =
+      options_.head_drafts && wanted ? static_cast<int32_t>(options_.max_drafts) : 0;
   states_.AddCopies(step);
   AddLogitRows(step);
   AddRequests(step);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -12,7 +11,9 @@
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/model/draft_head.h"
 #include "worker/model/model_buffers.h"
+#include "worker/model/model_constants.h"
 #include "worker/model/model_forward.h"
 #include "worker/model/model_rope.h"
 #include "worker/weights/model_share.h"
@@ -54,23 +55,15 @@ void LogPlainLatents(const v1::Model& model, const kernels::Device& device) {
       "with keys and values of each head");
 }
 
-// `values` is as long as the view.
-template <typename Element>
-absl::Status Fill(const TensorView& view, const std::vector<Element>& values,
-                  kernels::Stream& stream) {
-  absl::Status status = stream.CopyToDevice(view.data, values.data(),
-                                            static_cast<int64_t>(values.size() * sizeof(Element)));
-  status.Update(stream.Synchronize());
-  return status;
-}
-
 class Transformer : public Model {
  public:
+  // `draft_head`: null: none is used.
   Transformer(const ModelOptions& options, std::unique_ptr<ModelWeights> weights,
-              ModelBuffers buffers, kernels::Device* device)
+              ModelBuffers buffers, std::unique_ptr<DraftHead> draft_head, kernels::Device* device)
       : options_(options),
         weights_(std::move(weights)),
         buffers_(std::move(buffers)),
+        draft_head_(std::move(draft_head)),
         device_(device),
         pass_(options_, *weights_, buffers_, kv_, states_, attention_workspace_, device->ops()) {}
 
@@ -79,20 +72,8 @@ class Transformer : public Model {
     auto stream = device_->CreateStream();
     if (!stream.ok()) return stream.status();
     absl::Status status;
-    const std::vector<v1::Rope> ropes = RopesOf(options_.model).ropes;
-    for (size_t i = 0; i < ropes.size() && status.ok(); ++i) {
-      const int64_t longest = options_.max_model_len_tokens > 0 ? options_.max_model_len_tokens
-                                                                : options_.model.max_positions();
-      status = Fill(buffers_.ropes[i].frequencies, InverseFrequencies(ropes[i], longest), **stream);
-    }
-    if (!buffers_.ones.empty()) {
-      status.Update(Fill(buffers_.ones, std::vector<float>(buffers_.ones.rows(), 1.0f), **stream));
-    }
-    if (!buffers_.own_numbers.empty()) {
-      std::vector<int32_t> numbers(buffers_.own_numbers.rows());
-      std::iota(numbers.begin(), numbers.end(), 0);
-      status.Update(Fill(buffers_.own_numbers, numbers, **stream));
-    }
+    status = FillConstants(options_, buffers_, **stream);
+    if (status.ok() && draft_head_ != nullptr) status = draft_head_->Prepare(**stream);
     return status;
   }
 
@@ -139,6 +120,7 @@ class Transformer : public Model {
       const bool one = ShapeOfLayer(layer).kv_planes == 1;
       kv_.push_back({.keys = keys, .values = one ? keys : plane()});
     }
+    if (draft_head_ != nullptr) draft_head_->AttachKv(memory, blocks.common, block_tokens);
     return AllocateAttentionWorkspace(block_tokens);
   }
 
@@ -160,10 +142,22 @@ class Transformer : public Model {
 
   absl::Status JoinRanks(kernels::Group* group, kernels::Stream& stream) override {
     joined_ = group != nullptr;
-    return pass_.JoinRanks(group, stream);
+    const absl::Status status = pass_.JoinRanks(group, stream);
+    if (!status.ok() || draft_head_ == nullptr) return status;
+    return draft_head_->JoinRanks(group, stream);
   }
 
-  int64_t group_staging_bytes() const override { return GroupStagingBytes(buffers_); }
+  int64_t group_staging_bytes() const override {
+    const int64_t bytes = GroupStagingBytes(buffers_);
+    return draft_head_ == nullptr ? bytes : std::max(bytes, draft_head_->group_staging_bytes());
+  }
+
+  bool has_draft_head() const override { return draft_head_ != nullptr; }
+  absl::Status Draft(const StepInputs& step, bool goes_on, kernels::Stream& stream) override {
+    const int64_t rows = step.token_ids.rows();
+    return draft_head_->Forward(step, goes_on ? TensorView() : pass_.NormedRows(rows), stream);
+  }
+  TensorView draft_logits() const override { return draft_head_->logits(); }
 
   absl::Status Forward(const StepInputs& step, kernels::Stream& stream) override {
     if (!joined_ && !IsWholeStage(options_.model, options_.share)) {
@@ -186,12 +180,16 @@ class Transformer : public Model {
   void PackWeights() override {
     if (weights_->later != nullptr) weights_->later->Start();
   }
-  int64_t weight_bytes() const override { return weights_->memory.size_bytes(); }
+  int64_t weight_bytes() const override {
+    const int64_t bytes = weights_->memory.size_bytes();
+    return draft_head_ == nullptr ? bytes : bytes + draft_head_->weight_bytes();
+  }
   int64_t waiting_weight_bytes() const override {
     return weights_->later == nullptr ? 0 : weights_->later->waiting_bytes();
   }
   int64_t activation_bytes() const override {
-    return buffers_.bytes + attention_memory_.size_bytes();
+    const int64_t bytes = buffers_.bytes + attention_memory_.size_bytes();
+    return draft_head_ == nullptr ? bytes : bytes + draft_head_->activation_bytes();
   }
 
  private:
@@ -296,6 +294,9 @@ class Transformer : public Model {
                                              .max_context_tokens = MaxTableWidth() * block_tokens};
       bytes = std::max(bytes, device_->ops().AttentionWorkspaceBytes(shape));
     }
+    if (draft_head_ != nullptr) {
+      bytes = std::max(bytes, draft_head_->AttentionWorkspaceBytes(MaxTableWidth() * block_tokens));
+    }
     attention_workspace_ = {};
     attention_memory_ = {};
     if (bytes == 0) return absl::OkStatus();
@@ -303,6 +304,7 @@ class Transformer : public Model {
     if (!memory.ok()) return memory.status();
     attention_memory_ = *std::move(memory);
     attention_workspace_ = TensorView(attention_memory_.data(), DType::kI8, {bytes});
+    if (draft_head_ != nullptr) draft_head_->set_attention_workspace(attention_workspace_);
     return absl::OkStatus();
   }
 
@@ -345,6 +347,7 @@ class Transformer : public Model {
   const ModelOptions options_;
   const std::unique_ptr<ModelWeights> weights_;
   const ModelBuffers buffers_;
+  const std::unique_ptr<DraftHead> draft_head_;
   kernels::Device* const device_;
   std::vector<kernels::KvCacheView> kv_;
   std::vector<LayerStates> states_;  // of all layers, as kv_
@@ -366,8 +369,14 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(
   if (!weights.ok()) return weights.status();
   auto buffers = AllocateBuffers(options, **weights, device);
   if (!buffers.ok()) return buffers.status();
-  auto model =
-      std::make_unique<Transformer>(options, *std::move(weights), *std::move(buffers), &device);
+  std::unique_ptr<DraftHead> draft_head;
+  if (HoldsDraftHead(options.model, options.share)) {
+    auto head = DraftHead::Load(options, **weights, device, progress);
+    if (!head.ok()) return head.status();
+    draft_head = *std::move(head);
+  }
+  auto model = std::make_unique<Transformer>(options, *std::move(weights), *std::move(buffers),
+                                             std::move(draft_head), &device);
   const absl::Status prepared = model->Prepare();
   if (!prepared.ok()) return prepared;
   LogPlainLatents(options.model, device);

@@ -48,6 +48,8 @@ struct StepInputs {
   // such layers, padding). The state of a sequence whose first row is at position 0 is
   // zeros before it.
   kernels::TensorView seats = {};
+  // [sequences] i32; last rows of each that leave no state. No data: none does so.
+  kernels::TensorView draft_rows = {};
   // The same for layers with a window, where these have blocks of their own; else no data. Entries
   // of blocks that no row sees are any block.
   kernels::TensorView window_slots = {};
@@ -105,6 +107,17 @@ class Model {
   // Beside them, [max_logit_rows, embedding width] f32: what they were computed from, behind the
   // final norm. Empty: this model does not tell.
   virtual kernels::TensorView final_rows() const { return {}; }
+  // Whether this share has the model's head for further tokens (v1::DraftHead).
+  virtual bool has_draft_head() const { return false; }
+  // Enqueues a pass of that head behind Forward, which keeps up its keys and values, and leaves
+  // draft_logits of step.logit_rows: of tokens two behind the row's own. step.token_ids are those
+  // behind each row. `goes_on`: rows are the logit rows of the Draft before, in their order, one
+  // position further; else those of the last Forward. Ranks call it alike.
+  virtual absl::Status Draft(const StepInputs& /*step*/, bool /*goes_on*/,
+                             kernels::Stream& /*stream*/) {
+    return absl::OkStatus();
+  }
+  virtual kernels::TensorView draft_logits() const { return {}; }  // as logits()
   // Begins to pack, behind the steps, what Load left to it: until then steps are slower, and have
   // the same results. Once, and soon: files that are cut short meanwhile end the process.
   virtual void PackWeights() {}

@@ -337,7 +337,8 @@ absl::Status ForwardPass::MixDelta(int64_t index, const StepInputs& step, const 
   const TensorView all = Matrix(buffers_.wide, tokens, 2 * (values + keys));
   const TensorView v = Heads(all, values, heads, value_dim);
   const TensorView gates = Matrix(buffers_.inner, tokens, 2 * heads);
-  const kernels::SeatArgs at = {step.query_starts, step.context_lengths, step.seats};
+  const kernels::SeatArgs at = {step.query_starts, step.context_lengths, step.seats,
+                                step.draft_rows};
   status = Linear(weights.in.matrix, {}, in, all, stream);
   if (status.ok()) status = Linear(weights.gates.matrix, {}, in, gates, stream);
   if (status.ok()) {

@@ -70,6 +70,7 @@ int64_t WorkspaceBytes(const ModelOptions& options, const ModelWeights& weights,
     workspace.AddGrouped(layer.ffn.expert_up, slots);
     workspace.AddGrouped(layer.ffn.expert_down, slots);
   }
+  workspace.Add(weights.draft_fuse.matrix, tokens);
   workspace.Add(weights.project_out.matrix, logit_rows);
   workspace.Add(weights.head.matrix, logit_rows);
   return workspace.bytes();

@@ -9,33 +9,13 @@
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/model/activation_kind.h"
 
 namespace tessera::worker {
 namespace {
 
 using kernels::SizeInBytes;
 using kernels::TensorView;
-
-kernels::Activation ActivationOf(v1::ActivationKind kind) {
-  switch (kind) {
-    case v1::ACTIVATION_KIND_GELU_ERF: return kernels::Activation::kGeluErf;
-    case v1::ACTIVATION_KIND_GELU_TANH: return kernels::Activation::kGeluTanh;
-    case v1::ACTIVATION_KIND_RELU: return kernels::Activation::kRelu;
-    case v1::ACTIVATION_KIND_RELU2: return kernels::Activation::kRelu2;
-    case v1::ACTIVATION_KIND_RELU6: return kernels::Activation::kRelu6;
-    case v1::ACTIVATION_KIND_LEAKY_RELU: return kernels::Activation::kLeakyRelu;
-    case v1::ACTIVATION_KIND_SIGMOID: return kernels::Activation::kSigmoid;
-    case v1::ACTIVATION_KIND_TANH: return kernels::Activation::kTanh;
-    case v1::ACTIVATION_KIND_LINEAR: return kernels::Activation::kLinear;
-    case v1::ACTIVATION_KIND_HARDSWISH: return kernels::Activation::kHardSwish;
-    case v1::ACTIVATION_KIND_MISH: return kernels::Activation::kMish;
-    case v1::ACTIVATION_KIND_LAPLACE: return kernels::Activation::kLaplace;
-    case v1::ACTIVATION_KIND_QUICK_GELU: return kernels::Activation::kQuickGelu;
-    case v1::ACTIVATION_KIND_GELU_10: return kernels::Activation::kGelu10;
-    case v1::ACTIVATION_KIND_SQRT_SOFTPLUS: return kernels::Activation::kSqrtSoftplus;
-    default: return kernels::Activation::kSilu;
-  }
-}
 
 // Softmax alone is decided by logits, whose order is that of the scores.
 bool RoutesScores(const v1::Experts& experts) {
@@ -271,7 +251,7 @@ const v1::LayerShare& ForwardPass::Held(int64_t index) const {
 absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::Stream& stream) {
   const LayerWeights& layer = weights_.layers[index];
   const int64_t tokens = step.token_ids.rows();
-  const bool last = share_.holds_head() && index + 1 == std::ssize(weights_.layers);
+  const bool last = share_.holds_head() && index + 1 == std::ssize(weights_.layers) && !keeps_rows_;
   Residual rows = RowsOf(buffers_.hidden, tokens);
   TensorView attended;
   const bool attends = !Kind(index).has_delta();
@@ -521,12 +501,19 @@ absl::Status ForwardPass::EndStage(const StepInputs& step, kernels::Stream& stre
 
 absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) {
   const int64_t count = step.logit_rows.rows();
-  if (count == 0) return absl::OkStatus();
-  const Residual rows = RowsOf(buffers_.logit_hidden, count);
+  if (count == 0 && !keeps_rows_) return absl::OkStatus();
+  const Residual rows = keeps_rows_ ? RowsOf(buffers_.hidden, step.token_ids.rows())
+                                    : RowsOf(buffers_.logit_hidden, count);
   TensorView out;
   const BlockNorms final_norm = {.before = weights_.final_norm, .after = {}, .after_residual = {}};
   absl::Status status =
       BeginBlock(final_norm, PendingBefore(std::ssize(weights_.layers)), rows, stream, &out);
+  if (keeps_rows_ && (!status.ok() || count == 0)) return status;
+  if (keeps_rows_) {
+    const TensorView kept = buffers_.logit_hidden.Rows(count);
+    status = ops_.GatherRows({.out = kept, .in = out, .rows = step.logit_rows}, stream);
+    out = kept;
+  }
   if (status.ok() && weights_.project_out.matrix.data != nullptr) {
     const TensorView narrow = buffers_.logit_narrow.Rows(count);
     status = Linear(weights_.project_out.matrix, {}, out, narrow, stream);
@@ -543,7 +530,27 @@ absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) 
 TensorView ForwardPass::FinalRows(int64_t rows) const {
   if (weights_.project_out.matrix.data != nullptr) return buffers_.logit_narrow.Rows(rows);
   const Residual residual = RowsOf(buffers_.logit_hidden, rows);
+  if (keeps_rows_) return residual.hidden;
   return weights_.final_norm.weight.empty() ? residual.hidden : residual.normed;
+}
+
+TensorView ForwardPass::NormedRows(int64_t rows) const {
+  return RowsOf(buffers_.hidden, rows).normed;
+}
+
+absl::Status ForwardPass::FuseDrafts(const StepInputs& step, const TensorView& before,
+                                     const TensorView& fused, kernels::Stream& stream) {
+  const int64_t rows = step.token_ids.rows(), hidden = model_.hidden();
+  absl::Status status = Embed(step, stream);
+  TensorView in = Matrix(fused, rows, 2 * hidden), half = Matrix(fused, rows, hidden);
+  half.row_stride = 2 * hidden;
+  if (status.ok()) {
+    status = Norm(weights_.draft_embedding_norm, buffers_.hidden.Rows(rows), {}, half, stream);
+  }
+  half.data += hidden * SizeInBytes(half.dtype);
+  if (status.ok()) status = Norm(weights_.draft_hidden_norm, before.Rows(rows), {}, half, stream);
+  if (!status.ok()) return status;
+  return Linear(weights_.draft_fuse.matrix, {}, in, buffers_.hidden.Rows(rows), stream);
 }
 
 absl::Status ForwardPass::FinishLogits(const TensorView& logits, kernels::Stream& stream) {

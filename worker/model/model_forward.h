@@ -3,7 +3,7 @@
 //
 // After a block its output is in `block_out`, not yet added to `hidden`: the next norm adds
 // both in one pass. That is also where ranks of a stage sum their parts. Nothing is allocated.
-// On the last stage, rows whose logits nobody asked for are dropped after attention: of a prompt
+// On the last stage, rows whose logits were not asked for are dropped after attention: of a prompt
 // mostly all but the last one, of a piece of a prompt all.
 // Thread rule: one thread. Borrows everything it is given.
 #pragma once
@@ -14,6 +14,7 @@
 #include "kernels/collectives/group.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
+#include "proto/layers/layers.h"
 #include "worker/model/model.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_rope.h"
@@ -41,6 +42,7 @@ class ForwardPass {
         states_(states),
         attention_workspace_(attention_workspace),
         products_(options.product_dtype),
+        keeps_rows_(HoldsDraftHead(options.model, options.share)),
         ropes_(RopesOf(options.model)),
         ops_(ops),
         per_layer_(options, weights, buffers, ops) {}
@@ -54,6 +56,14 @@ class ForwardPass {
   // step.logit_rows alone.
   absl::Status Layer(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Head(const StepInputs& step, kernels::Stream& stream);
+  // For a pass over a head for further tokens: what its layer begins with, from step.token_ids,
+  // which are those behind each row, and from the rows `before`. `fused`: memory for [rows, 2 *
+  // hidden].
+  absl::Status FuseDrafts(const StepInputs& step, const kernels::TensorView& before,
+                          const kernels::TensorView& fused, kernels::Stream& stream);
+  // All rows of a step behind the final norm, which stay until the next step; where a head for
+  // further tokens goes on from them.
+  kernels::TensorView NormedRows(int64_t rows) const;
   // What Head multiplies by the head's matrix.
   kernels::TensorView FinalRows(int64_t rows) const;
   // Instead of the head: leaves the whole residual stream in `hidden`, by the addition that the
@@ -205,6 +215,7 @@ class ForwardPass {
   const std::vector<LayerStates>& states_;
   const kernels::TensorView& attention_workspace_;
   const kernels::DType products_;
+  const bool keeps_rows_;  // behind the final norm, also of those whose logits nobody asked for
   const Ropes ropes_;
   kernels::Ops& ops_;
   PerLayerPass per_layer_;

@@ -7,11 +7,12 @@ namespace tessera::worker {
 absl::StatusOr<std::unique_ptr<StepExecutor>> LocalExecutor::Create(
     const StepLimits& limits, const SamplerLimits& sampler_limits, Model* model,
     kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds, KvSender* kv_sender,
-    int64_t snapshots, std::shared_ptr<StateExchange> exchange) {
+    int64_t snapshots, std::shared_ptr<StateExchange> exchange, int64_t block_tokens) {
   auto stage = StageRunner::Create({.limits = limits,
                                     .sampler = sampler_limits,
                                     .first = true,
                                     .samples = true,
+                                    .block_tokens = block_tokens,
                                     .snapshots = snapshots,
                                     .exchange = std::move(exchange),
                                     .kv_sender = kv_sender,

@@ -23,12 +23,12 @@ namespace tessera::worker {
 
 class LocalExecutor final : public StepExecutor {
  public:
-  // `limits` must be those that the model was loaded with; the last four as in StageOptions.
+  // `limits` must be those that the model was loaded with; the last five as in StageOptions.
   static absl::StatusOr<std::unique_ptr<StepExecutor>> Create(
       const StepLimits& limits, const SamplerLimits& sampler_limits, Model* model,
       kernels::Device* device, std::atomic<int64_t>* busy_nanoseconds = nullptr,
       KvSender* kv_sender = nullptr, int64_t snapshots = 0,
-      std::shared_ptr<StateExchange> exchange = nullptr);
+      std::shared_ptr<StateExchange> exchange = nullptr, int64_t block_tokens = 0);
 
   bool runs_ahead() const override { return stage_->runs_ahead(); }
   bool MayRunAhead() const override { return in_flight_.size() == 1 && in_flight_[0].enqueued; }

@@ -275,7 +275,7 @@ absl::Status Sampler::Enqueue(const TensorView& logits, std::span<const SampleRe
 void Sampler::Read(int step, size_t count, std::vector<SampleResult>* samples) {
   state_->UseStep(step);
   samples->clear();
-  for (size_t i = 0; i < count; ++i) samples->push_back({state_->token_ids[i], {}, {}});
+  for (size_t i = 0; i < count; ++i) samples->push_back({state_->token_ids[i], {}, {}, {}});
 }
 
 TensorView Sampler::drawn() const {
@@ -290,7 +290,7 @@ absl::Status Sampler::DrawPlain(const TensorView& logits, std::span<const Sample
     status.Update(stream.Synchronize());
     if (!status.ok()) return status;
     for (size_t i = 0; i < count; ++i) {
-      samples->push_back({state_->token_ids[i], {}, {}});
+      samples->push_back({state_->token_ids[i], {}, {}, {}});
     }
     at += count;
   }

@@ -55,7 +55,7 @@ absl::Status SeatLedger::Advance(const StepArrays& step, std::span<const StateCo
     const auto at = static_cast<size_t>(i);
     Seat& seat = seats_[static_cast<size_t>(step.seats()[at])];
     seat.owner = step.seat_owners()[at];
-    seat.position = step.context_lengths()[at];
+    seat.position = step.context_lengths()[at] - step.draft_rows()[at];
   }
   return absl::OkStatus();
 }

@@ -19,12 +19,11 @@ class SeatLedger {
  public:
   explicit SeatLedger(int64_t seats) : seats_(static_cast<size_t>(seats)) {}
 
-  // Notes where the step leaves its seats. FailedPrecondition, naming the seat, with nothing noted,
-  // where a sequence has none, one that is not there, one that another sequence of the step has,
-  // or, unless it begins at position 0, one that stands elsewhere or belongs to another sequence.
-  // A ledger without seats accepts all.
-  // `restores`: sequences whose seats have their states from elsewhere, of the right position
-  // (worker/step/state_store.h).
+  // Notes where the step leaves its seats: before the rows of drafts. FailedPrecondition, naming
+  // the seat, with nothing noted, where a sequence has none, one that is not there, one that
+  // another sequence of the step has, or, unless it begins at position 0, one that stands elsewhere
+  // or belongs to another sequence. A ledger without seats accepts all. `restores`: sequences whose
+  // seats have their states from elsewhere, of the right position (worker/step/state_store.h).
   absl::Status Advance(const StepArrays& step, std::span<const StateCopy> restores = {});
 
  private:

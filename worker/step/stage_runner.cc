@@ -29,6 +29,12 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
     if (!sampler.ok()) return sampler.status();
     runner->sampler_ = *std::move(sampler);
   }
+  if (model->has_draft_head()) {
+    auto drafts = DraftRunner::Create(options.limits, options.sampler, options.block_tokens,
+                                      options.samples, model, device);
+    if (!drafts.ok()) return drafts.status();
+    runner->drafts_ = *std::move(drafts);
+  }
   if (model->seats() > 0) {
     auto states = StateStore::Create(options.snapshots, model, device, options.exchange);
     if (!states.ok()) return states.status();
@@ -95,6 +101,9 @@ absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
   if (status.ok()) status = RunModel(work);
   if (status.ok()) status = HandOn(work.arrays->rows());
   if (status.ok() && options_.samples) status = Sample(work, outcome);
+  if (status.ok() && drafts_ != nullptr) {
+    status = drafts_->Run(work, links_.group, *stream_, outcome);
+  }
   // Also after a failure: what was enqueued still reads the staging.
   status.Update(stream_->Synchronize());
   return status;
@@ -165,8 +174,8 @@ bool StageRunner::RunsAhead(const StepWork& work) const {
   const bool wants_rows =
       std::any_of(work.samples.begin(), work.samples.end(),
                   [](const SampleRequest& request) { return request.final_row; });
-  return runs_ahead() && work.scores.empty() && work.pushes.empty() && !wants_rows &&
-         sampler_->DrawsAtOnce(work.samples);
+  return runs_ahead() && drafts_ == nullptr && work.scores.empty() && work.pushes.empty() &&
+         !wants_rows && sampler_->DrawsAtOnce(work.samples);
 }
 
 absl::Status StageRunner::Enqueue(const StepWork& work) {

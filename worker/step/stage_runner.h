@@ -27,6 +27,7 @@
 #include "kernels/marking_stream.h"
 #include "kernels/repeating_stream.h"
 #include "worker/model/model.h"
+#include "worker/step/draft_runner.h"
 #include "worker/step/sampler.h"
 #include "worker/step/seat_ledger.h"
 #include "worker/step/state_store.h"
@@ -67,6 +68,7 @@ struct StageOptions {
   bool samples = false;  // rank 0 of the last stage
   // Longest wait for rows to come or to be taken; a peer that is lost ends it earlier.
   double wait_seconds = 600;
+  int64_t block_tokens = 0;                 // of the KV that is attached
   int64_t snapshots = 0;                    // states of prompts to keep, where the model has seats
   std::shared_ptr<StateExchange> exchange;  // as of StateStore::Create
   // Takes this worker's part of the steps' pushes. Borrowed; null: there are none.
@@ -86,7 +88,7 @@ class StageRunner {
   absl::Status Run(const StepWork& work, StepOutcome* outcome);
 
   // Whether some steps can be enqueued ahead, and whether this one can: it asks for tokens alone,
-  // without logprobs and final rows, and pushes no KV.
+  // without logprobs, final rows and drafts, and pushes no KV.
   bool runs_ahead() const { return marks_ != nullptr; }
   bool RunsAhead(const StepWork& work) const;
   // Enqueues a step that RunsAhead. At most two of them are enqueued and not collected, and none
@@ -102,7 +104,8 @@ class StageRunner {
 
   bool samples() const { return options_.samples; }
   int64_t device_bytes() const {
-    return upload_->device_bytes() + (sampler_ == nullptr ? 0 : sampler_->device_bytes());
+    return upload_->device_bytes() + (sampler_ == nullptr ? 0 : sampler_->device_bytes()) +
+           (drafts_ == nullptr ? 0 : drafts_->device_bytes());
   }
 
  private:
@@ -137,6 +140,7 @@ class StageRunner {
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<StateStore> states_;       // null: the model has no seats
   std::unique_ptr<Sampler> sampler_;         // null: another worker samples
+  std::unique_ptr<DraftRunner> drafts_;      // null: the model's part has no draft head
   std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
   std::chrono::nanoseconds link_time_{0};    // of this step: rows from and to other stages
 

@@ -12,13 +12,14 @@ int64_t RowBytes(const kernels::TensorView& states) {
   return states.RowElements() * static_cast<int64_t>(sizeof(float));
 }
 
-// Position of the sequence's first row, or behind its last one.
+// Position of the sequence's first row, or behind its last one that is no draft.
 int32_t FirstOf(const StepArrays& step, int32_t sequence) {
   const auto at = static_cast<size_t>(sequence);
   return step.context_lengths()[at] - (step.query_starts()[at + 1] - step.query_starts()[at]);
 }
 int32_t EndOf(const StepArrays& step, int32_t sequence) {
-  return step.context_lengths()[static_cast<size_t>(sequence)];
+  const auto at = static_cast<size_t>(sequence);
+  return step.context_lengths()[at] - step.draft_rows()[at];
 }
 
 int32_t SeatOf(const StepArrays& step, const StateCopy& copy) {

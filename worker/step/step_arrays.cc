@@ -16,7 +16,7 @@ int64_t Padded(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 int64_t ElementsBeforeTables(const StepLimits& limits) {
   return (limits.windows_apart ? 5 : 4) * Padded(limits.max_tokens) +
-         Padded(limits.max_sequences + 1) + 2 * Padded(limits.max_sequences) +
+         Padded(limits.max_sequences + 1) + 3 * Padded(limits.max_sequences) +
          Padded(limits.max_logit_rows);
 }
 
@@ -57,11 +57,13 @@ StepArrays::StepArrays(const StepLimits& limits) : limits_(limits), memory_(Elem
   context_lengths_ = take(limits.max_sequences);
   logit_rows_ = take(limits.max_logit_rows);
   seats_ = take(limits.max_sequences);
+  draft_rows_ = take(limits.max_sequences);
   window_slots_ = limits.windows_apart ? take(limits.max_tokens) : nullptr;
   block_tables_ = at;
   window_tables_ = limits.windows_apart ? at + TableElements(limits) : nullptr;
   widths_.reserve(limits.max_sequences);
   seat_owners_.reserve(limits.max_sequences);
+  next_ids_.reserve(limits.max_sequences);
   flat_tables_.reserve(limits.max_sequences);
 }
 
@@ -72,7 +74,9 @@ void StepArrays::Begin() {
   table_width_ = 1;
   widths_.clear();
   seat_owners_.clear();
+  next_ids_.clear();
   has_seats_ = false;
+  has_drafts_ = false;
   flat_tables_.clear();
   flat_window_tables_.clear();
   windows_apart_ = false;
@@ -100,7 +104,11 @@ int32_t StepArrays::AddSequence(const SequenceRows& sequence) {
     if (windows_apart_) window_slots_[rows_] = sequence.window_blocks->Slot(position);
   }
   seats_[widths_.size()] = sequence.seat;
+  draft_rows_[widths_.size()] = static_cast<int32_t>(sequence.drafts.size());
+  has_drafts_ = has_drafts_ || !sequence.drafts.empty();
   seat_owners_.push_back(sequence.seat_owner);
+  const int64_t next = sequence.first + sequence.rows - std::ssize(sequence.drafts);
+  next_ids_.push_back(next < std::ssize(sequence.tokens) ? sequence.tokens[next] : -1);
   has_seats_ = has_seats_ || sequence.seat >= 0;
   context_lengths_[widths_.size()] = static_cast<int32_t>(sequence.first + sequence.rows);
   const std::vector<int32_t>& blocks = sequence.blocks->blocks();
@@ -173,6 +181,7 @@ void StepArrays::Pad() {
   std::fill(context_lengths_ + rows_, context_lengths_ + rows, 0);
   std::fill(logit_rows_ + rows_, logit_rows_ + rows, -1);
   std::fill(seats_ + rows_, seats_ + rows, -1);
+  std::fill(draft_rows_ + rows_, draft_rows_ + rows, 0);
   std::fill(block_tables_ + rows_ * table_width_, block_tables_ + rows * table_width_, 0);
 }
 
@@ -198,6 +207,8 @@ absl::Status StepArrays::CheckCounts(const Columns& columns, KvBlocks kv) const 
       {"block_table_widths", columns.table_widths.size(), sequences},
       {"seats", columns.seats.size(), columns.seats.empty() ? 0 : sequences},
       {"seat_owners", columns.seat_owners.size(), static_cast<int64_t>(columns.seats.size())},
+      {"draft_rows", columns.draft_rows.size(), columns.draft_rows.empty() ? 0 : sequences},
+      {"next_ids", columns.next_ids.size(), columns.next_ids.empty() ? 0 : sequences},
       {"window_slots", columns.window_slots.size(), kv.window > 0 ? rows : 0},
       {"window_block_tables", columns.window_tables.size(),
        kv.window > 0 ? static_cast<int64_t>(columns.tables.size()) : 0}};
@@ -250,6 +261,12 @@ absl::Status StepArrays::CheckIndices(const Columns& columns, KvBlocks kv,
     const int64_t most = columns.table_widths[i] * block_tokens;
     const int32_t length = columns.context_lengths[i];
     if (length < 0 || length > most) return Wrong("context_lengths", length, 0, most);
+    if (columns.draft_rows.empty()) continue;
+    const int32_t sequence_rows = columns.query_starts[i + 1] - columns.query_starts[i];
+    const int32_t drafts = columns.draft_rows[i];
+    if (drafts < 0 || drafts > std::max(0, sequence_rows - 1)) {
+      return Wrong("draft_rows", drafts, 0, std::max(0, sequence_rows - 1));
+    }
   }
   return absl::OkStatus();
 }
@@ -272,8 +289,13 @@ absl::Status StepArrays::Assign(const Columns& columns, KvBlocks kv, int64_t blo
   has_seats_ = !columns.seats.empty();
   std::fill(seats_, seats_ + sequences(), kvcache::Seat::kNone);
   std::copy(columns.seats.begin(), columns.seats.end(), seats_);
+  has_drafts_ = !columns.draft_rows.empty();
+  std::fill(draft_rows_, draft_rows_ + sequences(), 0);
+  std::copy(columns.draft_rows.begin(), columns.draft_rows.end(), draft_rows_);
   seat_owners_.assign(columns.seat_owners.begin(), columns.seat_owners.end());
   seat_owners_.resize(widths_.size());
+  next_ids_.assign(columns.next_ids.begin(), columns.next_ids.end());
+  next_ids_.resize(widths_.size(), -1);
   flat_tables_.assign(columns.tables.begin(), columns.tables.end());
   windows_apart_ = kv.window > 0;
   if (windows_apart_) {

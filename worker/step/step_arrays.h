@@ -69,6 +69,8 @@ class StepArrays {
     std::span<const int32_t> logit_rows;
     std::span<const int32_t> seats = {};         // [sequences], or none: they have no seats
     std::span<const uint64_t> seat_owners = {};  // as seats
+    std::span<const int32_t> draft_rows = {};    // [sequences], or none: there are no drafts
+    std::span<const int32_t> next_ids = {};      // [sequences], or none: none is known
     // As slots and tables, of layers with a window, where the pool has blocks for these; else none.
     std::span<const int32_t> window_slots = {}, window_tables = {};
   };
@@ -97,6 +99,11 @@ class StepArrays {
   std::span<const int32_t> context_lengths() const { return Used(context_lengths_, sequences()); }
   std::span<const int32_t> seats() const { return Used(seats_, sequences()); }
   std::span<const uint64_t> seat_owners() const { return seat_owners_; }
+  // Last rows of each sequence that are tried: what layers keep of it stands before them.
+  std::span<const int32_t> draft_rows() const { return Used(draft_rows_, sequences()); }
+  bool has_drafts() const { return has_drafts_; }  // any sequence
+  // The token behind each sequence's last row that is no draft; -1: not known yet.
+  std::span<const int32_t> next_ids() const { return next_ids_; }
   bool has_seats() const { return has_seats_; }  // any sequence
   std::span<const int32_t> logit_rows() const { return Used(logit_rows_, logit_count_); }
   std::span<const int32_t> table_widths() const { return widths_; }
@@ -146,10 +153,12 @@ class StepArrays {
   int32_t* context_lengths_;
   int32_t* logit_rows_;
   int32_t* seats_;
+  int32_t* draft_rows_;
   int32_t* window_slots_;  // null where limits_ has no windows apart
   int32_t* block_tables_;
   int32_t* window_tables_;  // as window_slots_
   std::vector<uint64_t> seat_owners_;
+  std::vector<int32_t> next_ids_;
   std::vector<int32_t> widths_;
   std::vector<int32_t> flat_tables_;
   std::vector<int32_t> flat_window_tables_;  // as wide as flat_tables_
@@ -159,6 +168,7 @@ class StepArrays {
   int64_t table_width_ = 1;
   bool windows_apart_ = false;
   bool has_seats_ = false;
+  bool has_drafts_ = false;
   kernels::RowsPerSequence rows_per_sequence_ = kernels::RowsPerSequence::kAny;
   Extents padded_;
 };

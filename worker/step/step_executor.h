@@ -30,6 +30,8 @@ struct StepWork {
   std::span<const KvPush> pushes = {};
   std::span<const StateCopy> restores = {};  // before the first layer, in this order
   std::span<const StateCopy> saves = {};     // behind the last one
+  // Tokens that the model's draft head, where it has one, proposes behind each sequence, at most.
+  int32_t draft_tokens = 0;
 };
 
 // One entry per request.

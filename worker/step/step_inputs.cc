@@ -39,6 +39,7 @@ absl::StatusOr<StepInputs> StepUpload::Copy(const StepArrays& arrays, bool padde
   step.query_starts = view(arrays.query_starts(), extents.sequences + 1);
   step.context_lengths = view(arrays.context_lengths(), extents.sequences);
   step.seats = view(arrays.seats(), extents.sequences);
+  if (arrays.has_drafts()) step.draft_rows = view(arrays.draft_rows(), extents.sequences);
   step.logit_rows = view(arrays.logit_rows(), extents.logit_rows);
   step.block_tables = kernels::TensorView(on_device(arrays.padded_tables()), kernels::DType::kI32,
                                           {extents.sequences, arrays.table_width()});

@@ -72,7 +72,9 @@ absl::StatusOr<StepMemory> MeasureStepMemory(const StageOptions& options, bool r
   const auto kv = device->Allocate(model->KvBlockBytes(block_tokens) + model->SeatBytes());
   if (!kv.ok()) return kv.status();
   // Before there are seats: the sequences of trial steps have none, and are not refused for that.
-  const auto stage = StageRunner::Create(options, {}, model, device);
+  StageOptions trials = options;
+  trials.block_tokens = block_tokens;
+  const auto stage = StageRunner::Create(trials, {}, model, device);
   if (!stage.ok()) return stage.status();
   const KvBlocks trial(1, 0, model->SeatBytes() > 0 ? 1 : 0);
   absl::Status attached = model->AttachKv(kv->data(), trial, block_tokens);

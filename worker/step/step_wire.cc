@@ -60,6 +60,10 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
   }
   descriptor->clear_seats();
   descriptor->clear_seat_owners();
+  descriptor->clear_draft_rows();
+  if (arrays.has_drafts()) Write(arrays.draft_rows(), descriptor->mutable_draft_rows());
+  Write(arrays.next_ids(), descriptor->mutable_next_ids());
+  descriptor->set_draft_tokens(work.draft_tokens);
   if (arrays.has_seats()) {
     Write(arrays.seats(), descriptor->mutable_seats());
     descriptor->mutable_seat_owners()->Add(arrays.seat_owners().begin(),
@@ -114,6 +118,8 @@ absl::Status ReceivedStep::Check() {
        .logit_rows = Read(d.logit_rows()),
        .seats = Read(d.seats()),
        .seat_owners = {d.seat_owners().data(), static_cast<size_t>(d.seat_owners_size())},
+       .draft_rows = Read(d.draft_rows()),
+       .next_ids = Read(d.next_ids()),
        .window_slots = Read(d.window_slots()),
        .window_tables = Read(d.window_block_tables())},
       kv_blocks_, block_tokens_);
@@ -184,6 +190,7 @@ void WriteResult(uint64_t step, StepOutcome outcome, v1::StepResult* result) {
     token->set_token_id(sample.token_id);
     if (sample.logprobs.has_chosen()) *token->mutable_logprobs() = std::move(sample.logprobs);
     token->mutable_final_row()->Add(sample.final_row.begin(), sample.final_row.end());
+    token->mutable_drafts()->Add(sample.drafts.begin(), sample.drafts.end());
   }
   for (v1::PositionLogprobs& score : outcome.scores) *result->add_scores() = std::move(score);
 }
@@ -203,7 +210,8 @@ absl::Status ReadResult(v1::StepResult result, size_t samples, size_t scores,
   for (v1::SampledToken& token : *result.mutable_samples()) {
     outcome->samples.push_back({token.token_id(),
                                 std::move(*token.mutable_logprobs()),
-                                {token.final_row().begin(), token.final_row().end()}});
+                                {token.final_row().begin(), token.final_row().end()},
+                                {token.drafts().begin(), token.drafts().end()}});
   }
   outcome->scores.clear();
   for (v1::PositionLogprobs& score : *result.mutable_scores()) {

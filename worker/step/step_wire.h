@@ -29,7 +29,9 @@ class ReceivedStep {
   // InvalidArgument, naming the field, for a message that is no step of these limits.
   absl::Status Check();
   // Of the descriptor that Check accepted; borrows from this object until the next one is parsed.
-  StepWork work() const { return {&arrays_, samples_, scores_, pushes_, restores_, saves_}; }
+  StepWork work() const {
+    return {&arrays_, samples_, scores_, pushes_, restores_, saves_, descriptor_.draft_tokens()};
+  }
 
  private:
   absl::Status CheckPushes();

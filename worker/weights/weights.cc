@@ -56,8 +56,9 @@ IndexRange TakenOf(const TensorPart& part, const v1::WorkerShare& share,
 // Adds every tensor of the share to a plan. Stops at the first failure.
 class ModelPlanner {
  public:
-  ModelPlanner(const ModelOptions& options, const Checkpoint& checkpoint, const TensorNames& names,
-               kernels::Ops& ops)
+  // `whole`: the model by which the checkpoint's names are found.
+  ModelPlanner(const ModelOptions& options, const v1::Model& whole, const Checkpoint& checkpoint,
+               const TensorNames& names, kernels::Ops& ops)
       : options_(options),
         model_(options.model),
         share_(options.share),
@@ -67,26 +68,35 @@ class ModelPlanner {
         plan_(&ops) {
     const auto has = [&](const std::string& name) { return checkpoint.Has(name); };
     root_ = RootOf(names, has);
-    names_ = NamesIn(model_, names, has, root_);
+    names_ = NamesIn(whole, names, has, root_);
   }
 
   absl::Status AddModel(ModelWeights* weights) {
     weights->layers.resize(share_.layers().end() - share_.layers().begin());
-    return WalkTensors(model_, names_, root_, [&](const ModelTensor& tensor) {
-      if (tensor.layer < 0) return AddOutside(tensor, weights);
-      const int64_t index = tensor.layer - share_.layers().begin();
-      if (index < 0 || index >= std::ssize(weights->layers)) return absl::OkStatus();
-      const v1::LayerShare& held = ShareOf(model_, share_, tensor.layer);
-      LayerWeights& layer = weights->layers[static_cast<size_t>(index)];
-      return tensor.expert < 0 ? AddOfLayer(tensor, held, &layer)
-                               : AddOfExpert(tensor, held, &layer.ffn);
-    });
+    return WalkTensors(model_, names_, root_,
+                       [&](const ModelTensor& tensor) { return Add(tensor, weights); });
+  }
+  // The model is one of DraftHeadModel.
+  absl::Status AddDraftHead(ModelWeights* weights) {
+    weights->layers.resize(1);
+    return WalkDraftHead(model_, names_, root_,
+                         [&](const ModelTensor& tensor) { return Add(tensor, weights); });
   }
 
   WeightPlan& plan() { return plan_; }
   const DecodedBytes& decoded() const { return decoded_; }
 
  private:
+  absl::Status Add(const ModelTensor& tensor, ModelWeights* weights) {
+    if (tensor.layer < 0) return AddOutside(tensor, weights);
+    const int64_t index = tensor.layer - share_.layers().begin();
+    if (index < 0 || index >= std::ssize(weights->layers)) return absl::OkStatus();
+    const v1::LayerShare& held = ShareOf(model_, share_, tensor.layer);
+    LayerWeights& layer = weights->layers[static_cast<size_t>(index)];
+    return tensor.expert < 0 ? AddOfLayer(tensor, held, &layer)
+                             : AddOfExpert(tensor, held, &layer.ffn);
+  }
+
   // What stands before and behind the layers.
   absl::Status AddOutside(const ModelTensor& tensor, ModelWeights* weights) {
     switch (tensor.role) {
@@ -109,6 +119,9 @@ class ModelPlanner {
     switch (tensor.role) {
       case TensorRole::kFinalNorm: return AddNorm(tensor, &weights->final_norm);
       case TensorRole::kProjectOut: return AddLinear(tensor, nullptr, &weights->project_out);
+      case TensorRole::kDraftFuse: return AddLinear(tensor, nullptr, &weights->draft_fuse);
+      case TensorRole::kDraftEmbeddingNorm: return AddNorm(tensor, &weights->draft_embedding_norm);
+      case TensorRole::kDraftHiddenNorm: return AddNorm(tensor, &weights->draft_hidden_norm);
       default: return AddLinear(tensor, nullptr, &weights->head);
     }
   }
@@ -451,7 +464,7 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
   }
 
   auto weights = std::make_unique<ModelWeights>();
-  ModelPlanner planner(options, checkpoint,
+  ModelPlanner planner(options, options.model, checkpoint,
                        checkpoint.is_gguf() ? NamesInGguf(family->tensors) : family->tensors,
                        device.ops());
   const absl::Status status = planner.AddModel(weights.get());
@@ -473,6 +486,34 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
         static_cast<double>(weights->decoded.stored_bytes) / 0x1p20,
         static_cast<double>(weights->decoded.held_bytes) / 0x1p20);
   }
+  return weights;
+}
+
+absl::StatusOr<std::unique_ptr<ModelWeights>> LoadDraftHead(
+    const ModelOptions& options, const ModelWeights& model, kernels::Device& device,
+    const std::function<void(int64_t, int64_t)>& progress) {
+  auto checkpoint = Checkpoint::Open(options.folder);
+  if (!checkpoint.ok()) return checkpoint.status();
+  const Family* family = FindFamily(options.model.architecture());
+  ModelOptions head = options;
+  head.model = DraftHeadModel(options.model);
+  head.share = DraftHeadShare(options.share);
+  head.share.set_holds_embedding(!options.share.holds_embedding());
+  auto weights = std::make_unique<ModelWeights>();
+  ModelPlanner planner(head, options.model, **checkpoint,
+                       (*checkpoint)->is_gguf() ? NamesInGguf(family->tensors) : family->tensors,
+                       device.ops());
+  absl::Status status = planner.AddDraftHead(weights.get());
+  if (!status.ok()) {
+    return absl::Status(status.code(), StrCat("the model's head for further tokens: ",
+                                              std::string(status.message()),
+                                              " (--speculate ngram or off needs no head)"));
+  }
+  auto loaded = planner.plan().Execute(device, /*pack_later=*/false, progress);
+  if (!loaded.ok()) return loaded.status();
+  weights->memory = std::move(loaded->memory);
+  weights->head = model.head;
+  if (options.share.holds_embedding()) weights->embedding = model.embedding;
   return weights;
 }
 

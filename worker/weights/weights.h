@@ -106,8 +106,8 @@ struct LayerWeights {
 struct DecodedBytes {
   int64_t stored_bytes = 0;  // of codes, without scales
   int64_t held_bytes = 0;    // in memory
-  // Of them, those with groups that Ops::ComputesCodes says no to: how many, the first one's name,
-  // and the last one's group.
+  // Among them, those with groups that Ops::ComputesCodes says no to: how many, the first one's
+  // name, and the last one's group.
   int64_t narrow_matrices = 0, narrow_group = 0;
   std::string narrow = {};
 };
@@ -126,6 +126,9 @@ struct ModelWeights {
   NormWeights final_norm;
   LinearWeights project_out;
   LinearWeights head;
+  // The head for further tokens (v1::DraftHead), which is a model of one layer beside these.
+  NormWeights draft_embedding_norm, draft_hidden_norm;
+  LinearWeights draft_fuse;
   kernels::Buffer memory;
   DecodedBytes decoded;
   std::unique_ptr<Checkpoint> checkpoint;  // where `later` reads from
@@ -141,6 +144,12 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
 // Of its tensors no byte outside the share is read.
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, const Checkpoint& checkpoint, kernels::Device& device,
+    const std::function<void(int64_t, int64_t)>& progress);
+
+// The head for further tokens of options.model, beside `model`, which are the weights of the same
+// options and outlive it: it shares their embedding and head. Errors name a tensor that is missing.
+absl::StatusOr<std::unique_ptr<ModelWeights>> LoadDraftHead(
+    const ModelOptions& options, const ModelWeights& model, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress);
 
 }  // namespace tessera::worker

@@ -58,6 +58,7 @@ SeatParams ParamsOf(const SeatArgs& args) {
   return {.query_starts = args.query_starts.As<int32_t>(),
           .context_lengths = args.context_lengths.As<int32_t>(),
           .seats = args.seats.As<int32_t>(),
+          .draft_rows = args.draft_rows.As<int32_t>(),
           .sequences = args.seats.rows()};
 }
 
@@ -429,12 +430,10 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                        .partials = args.workspace.As<float>(),
                                        .capability = capability_};
   absl::Status status;
-  if (args.rows_per_sequence != RowsPerSequence::kOne) {
+  if (args.rows_per_sequence != RowsPerSequence::kOne)
     status = Enqueue("Attention", &LaunchPrefillAttention, tiled, stream);
-  }
-  if (status.ok() && args.rows_per_sequence != RowsPerSequence::kSeveral) {
+  if (status.ok() && args.rows_per_sequence != RowsPerSequence::kSeveral)
     status = Enqueue("Attention", &LaunchDecodeAttention, tiled, stream);
-  }
   return status;
 }
 

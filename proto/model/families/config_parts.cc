@@ -256,4 +256,10 @@ void RefuseSharedExperts(JsonReader& config) {
   }
 }
 
+void ReadLayerDraftHead(ConfigDraft& draft) {
+  const int64_t layers = draft.config.IntegerOr("num_nextn_predict_layers", 0, 0, kMaxLayers);
+  if (!draft.config.ok() || layers != 1 || draft.model->layers().empty()) return;
+  SetDraftHead(draft.model->kinds(draft.model->layers().rbegin()->kind()), draft.model);
+}
+
 }  // namespace tessera

@@ -51,6 +51,10 @@ void ReadRotation(ConfigDraft& draft, double theta, double partial_rotary,
 std::vector<bool> ReadLayerTypes(ConfigDraft& draft,
                                  const std::function<bool(int64_t layer)>& fallback);
 
+// num_nextn_predict_layers, behind the model's layers: a head for further tokens, of the last one's
+// kind. Several are left out.
+void ReadLayerDraftHead(ConfigDraft& draft);
+
 // Layer norms, with their epsilon under `epsilon_key`.
 void ReadLayerNorm(ConfigDraft& draft, const char* epsilon_key);
 

@@ -1,6 +1,6 @@
 // DeepSeek V3, R1 and V3.1, and Kimi K2, alone and as the text part of K2.5: latent attention; the
 // first layers dense, then experts chosen by groups from a sigmoid with a correction, and shared
-// ones. The layers behind the last, which predict further tokens, are left out.
+// ones. The layer behind the last one predicts further tokens.
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/latent_config.h"
@@ -22,6 +22,7 @@ void Read(ConfigDraft& draft) {
   const int64_t first = config.IntegerOr("first_k_dense_replace", 3, 0, kMaxLayers);
   AppendMixedLayers(draft, dense, RoutedLayer(dense, experts, shared * experts.width()),
                     [first](int64_t layer) { return layer >= first; });
+  ReadLayerDraftHead(draft);
 }
 
 }  // namespace

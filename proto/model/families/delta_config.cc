@@ -20,9 +20,13 @@ void CheckFixedKeys(JsonReader& config) {
   if (config.ok() && !config.BoolOr("attn_output_gate", true)) {
     config.Fail("attn_output_gate", "is false: attention without a gate is not supported");
   }
-  // Heads that predict further tokens are left out.
-  config.Pass("mtp_num_hidden_layers");
-  config.Pass("mtp_use_dedicated_embeddings");
+}
+
+// A head of another form is left out.
+void ReadDraftHead(ConfigDraft& draft, const v1::LayerKind& kind) {
+  const bool own_embeddings = draft.config.BoolOr("mtp_use_dedicated_embeddings", false);
+  const int64_t layers = draft.config.IntegerOr("mtp_num_hidden_layers", 0, 0, kMaxLayers);
+  if (layers == 1 && !own_embeddings) SetDraftHead(kind, draft.model);
 }
 
 }  // namespace
@@ -93,6 +97,7 @@ void AppendDeltaLayers(ConfigDraft& draft, const v1::LayerKind& attending,
         types.empty() ? (i + 1) % interval == 0 : types[static_cast<size_t>(i)] == "full_attention";
     AppendLayers(ffn_of(attends ? attending : delta, i), 1, draft.model);
   }
+  ReadDraftHead(draft, ffn_of(attending, draft.layers - 1));
 }
 
 }  // namespace tessera

@@ -29,6 +29,12 @@ void AppendDeltaLayers(ConfigDraft& draft, const v1::LayerKind& attending,
 inline constexpr TensorNames kDeltaTensors = [] {
   TensorNames names = kQkNormTensors;
   names.norm_offset = 1;
+  names.draft_head = {.base = "mtp.",
+                      .layer = "layers.0.",
+                      .fuse = "fc",
+                      .embedding_norm = "pre_fc_norm_embedding",
+                      .hidden_norm = "pre_fc_norm_hidden",
+                      .final_norm = "norm"};
   names.delta = {.qkv = "linear_attn.in_proj_qkv",
                  .z = "linear_attn.in_proj_z",
                  .b = "linear_attn.in_proj_b",

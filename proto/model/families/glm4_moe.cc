@@ -24,12 +24,14 @@ void Read(ConfigDraft& draft) {
   const int64_t first = config.IntegerOr("first_k_dense_replace", 1, 0, kMaxLayers);
   AppendMixedLayers(draft, dense, RoutedLayer(dense, experts, shared * experts.width()),
                     [first](int64_t layer) { return layer >= first; });
+  ReadLayerDraftHead(draft);
 }
 
 constexpr TensorNames kTensors = [] {
   TensorNames names = WithExperts(kQkNormTensors);
   names.router_correction = "mlp.gate.e_score_correction_bias";
   names.shared = "mlp.shared_experts";
+  names.draft_head = kLayerDraftHead;
   return names;
 }();
 

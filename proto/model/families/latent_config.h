@@ -43,6 +43,7 @@ inline constexpr TensorNames kLatentTensors = [] {
 inline constexpr TensorNames kCorrectedLatentTensors = [] {
   TensorNames names = kLatentTensors;
   names.router_correction = "mlp.gate.e_score_correction_bias";
+  names.draft_head = kLayerDraftHead;
   return names;
 }();
 

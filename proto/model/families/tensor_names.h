@@ -42,6 +42,14 @@ struct LatentNames {
   std::string_view query_down = {}, query_norm = {}, query_up = {};
 };
 
+// Names of a head that predicts further tokens (v1::DraftHead), behind `base`; empty: behind that
+// of the layer that follows the last one. `layer`: before the names of a layer's tensors.
+struct DraftHeadNames {
+  std::string_view base = {}, layer = {};
+  std::string_view fuse = {};
+  std::string_view embedding_norm = {}, hidden_norm = {}, final_norm = {};
+};
+
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
 struct TensorNames {
   // Prefixes of everything but the head; the first one under which the embedding is found is used:
@@ -90,6 +98,7 @@ struct TensorNames {
   std::string_view per_layer_gate = {}, per_layer_output = {}, per_layer_after_norm = {};
   // Whole names: of its router's norm, of v1::Experts::expert_scales, v1::LayerKind::output_scale.
   std::string_view router_norm = {}, expert_scales = {}, output_scale = {};
+  DraftHeadNames draft_head = {};
   // Weights of norms are stored less this much (1: a norm multiplies by 1 + w), but for a delta
   // net's.
   float norm_offset = 0;
@@ -126,6 +135,13 @@ inline constexpr TensorNames kQkNormTensors = [] {
   names.k_norm = "self_attn.k_norm";
   return names;
 }();
+
+// A head for further tokens as DeepSeek-V3 published it: layer N, with norms and a matrix beside
+// it.
+inline constexpr DraftHeadNames kLayerDraftHead = {.fuse = "eh_proj",
+                                                   .embedding_norm = "enorm",
+                                                   .hidden_norm = "hnorm",
+                                                   .final_norm = "shared_head.norm"};
 
 // The same inside a model that takes images or sound as well: as published, and as transformers 5
 // saves it.

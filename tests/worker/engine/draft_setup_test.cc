@@ -3,9 +3,6 @@
 
 #include <catch2/catch.hpp>
 
-#include "proto/model/model_folder.h"
-#include "tests/worker/model/tiny_model.h"
-
 namespace tessera::worker {
 namespace {
 
@@ -64,15 +61,6 @@ TEST_CASE("values that are none are refused by name") {
   request.set_speculation(static_cast<v1::Speculation>(77));
   EngineOptions options = Options(8);
   CHECK(absl::IsInvalidArgument(ReadDrafts(request, &options)));
-}
-
-TEST_CASE("a model whose layers keep states drafts nothing") {
-  v1::ConfigureRequest request = Ngram();
-  *request.mutable_model() = *ReadModelFolder(GoldenFolder("qwen3_5").string());
-  EngineOptions options = Options(8);
-  REQUIRE(ReadDrafts(request, &options).ok());
-  CHECK(options.draft_source == nullptr);
-  CHECK(options.limits.max_logit_rows == 8);
 }
 
 }  // namespace

@@ -31,6 +31,13 @@ std::vector<std::string> Words() {
   return words;
 }
 
+// For a model whose layers keep a state of each sequence, some of which are kept for later prompts.
+EngineOptions WithStates(EngineOptions options, int64_t snapshots) {
+  options.seats = options.limits.max_sequences;
+  options.snapshots = snapshots;
+  return options;
+}
+
 // What can change which token is drawn, or who hears of it.
 std::vector<v1::Submit> AllKinds() {
   std::vector<v1::Submit> submits;
@@ -110,15 +117,18 @@ uint64_t Accepted(const v1::EngineLoad& load) {
 }
 
 TEST_CASE("every choice is told the same with drafts of any kind, and any number of them") {
+  const EngineOptions plain =
+      GENERATE(Options(), WithStates(Options(), 0), WithStates(Options(), 6));
+  CAPTURE(plain.seats, plain.snapshots);
   const std::vector<v1::Submit> submits = AllKinds();
-  Harness without(Options());
+  Harness without(plain);
   for (const v1::Submit& submit : submits) without.Submit(submit);
   without.RunAll();
   const KnownStreams streams = StreamsOf(without, submits);
   for (const DraftScript script : kDraftScripts) {
     for (int64_t most = 1; most <= kMaxDrafts; ++most) {
       CAPTURE(static_cast<int>(script), most);
-      EngineOptions options = Options();
+      EngineOptions options = plain;
       options.draft_source = ScriptedDraftsOf(streams, script, options.vocabulary);
       options.max_drafts = most;
       if (most % 2 == 0) options.limits.total_blocks = 52;  // some are preempted
@@ -140,7 +150,7 @@ TEST_CASE("every choice is told the same with drafts of any kind, and any number
 }
 
 TEST_CASE("a source that is always right, at temperature 1, costs one step for seven tokens") {
-  EngineOptions options = Options();
+  EngineOptions options = GENERATE(Options(), WithStates(Options(), 0));
   v1::Submit submit = MakeSubmit(1, Prompt(9, 4), 71);
   submit.set_ignore_eos(true);
   submit.mutable_sampling()->set_temperature(1);
@@ -195,7 +205,7 @@ TEST_CASE("events say what was tried, and how much of that stands") {
 }
 
 TEST_CASE("drafts that stand are in the prefix cache, others are not") {
-  EngineOptions options = Options();
+  EngineOptions options = GENERATE(Options(), WithStates(Options(), 8));
   std::vector<int32_t> turn = Prompt(21, 9);
   v1::Submit submit = MakeSubmit(1, turn, 12);
   submit.set_ignore_eos(true);
@@ -311,6 +321,32 @@ TEST_CASE("who is cancelled among drafts, or outlived by them, leaves nothing") 
   CHECK(h.Of(1, 0).finish == v1::FINISH_REASON_CANCELLED);
   CHECK(h.Of(1, 0).tokens.size() < 40);
   CHECK(h.Of(1, 1).tokens == without.Of(1, 1).tokens);
+}
+
+TEST_CASE("an answer's states are kept at the same places with drafts") {
+  EngineOptions options = WithStates(Options(), 8);
+  const std::vector<int32_t> turn = Prompt(21, 9);
+  v1::Submit submit = MakeSubmit(1, turn, 60);
+  submit.set_ignore_eos(true);
+  Harness without(options);
+  without.Submit(submit);
+  without.RunAll();
+  const KnownStreams streams = StreamsOf(without, {submit});
+  for (const DraftScript script : kDraftScripts) {
+    for (const int64_t most : {1, 3, 6}) {
+      CAPTURE(static_cast<int>(script), most);
+      options.draft_source = ScriptedDraftsOf(streams, script, 50);
+      options.max_drafts = most;
+      Harness h(options);
+      h.Submit(submit);
+      h.RunAll();
+      CHECK(h.Of(1).tokens == without.Of(1).tokens);
+      h.Submit(MakeSubmit(2, streams[0], 5));
+      h.RunAll();
+      CHECK(h.Of(2).cached_tokens == 80);  // every fourth block of 4
+      CHECK(h.Of(2).tokens == h.Greedy(streams[0], 5));
+    }
+  }
 }
 
 TEST_CASE("drafts in several lanes, and where steps run ahead") {

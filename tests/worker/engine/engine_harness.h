@@ -51,13 +51,17 @@ class Harness {
   explicit Harness(const EngineOptions& options, int64_t rope_original = 0)
       : options(options), model(options.vocabulary, EngineCore::LimitsOf(options), rope_original) {
     auto memory = TestDevice().Allocate(options.limits.total_blocks *
-                                        model.KvBlockBytes(options.limits.block_tokens));
+                                            model.KvBlockBytes(options.limits.block_tokens) +
+                                        options.seats * model.SeatBytes());
     REQUIRE(memory.ok());
     kv = *std::move(memory);
-    REQUIRE(
-        model.AttachKv(kv.data(), options.limits.total_blocks, options.limits.block_tokens).ok());
-    auto executor = LocalExecutor::Create(EngineCore::LimitsOf(options), SamplingOf(options),
-                                          &model, &TestDevice());
+    REQUIRE(model
+                .AttachKv(kv.data(), {options.limits.total_blocks, 0, options.seats},
+                          options.limits.block_tokens)
+                .ok());
+    auto executor =
+        LocalExecutor::Create(EngineCore::LimitsOf(options), SamplingOf(options), &model,
+                              &TestDevice(), nullptr, nullptr, options.snapshots);
     REQUIRE(executor.ok());
     core = std::make_unique<EngineCore>(options, *std::move(executor));
   }

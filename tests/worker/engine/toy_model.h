@@ -1,7 +1,8 @@
 // A deterministic stand-in for the transformer: the logits of a row depend on every token of its
 // sequence, read back through block table and KV slots. A wrong block id, slot, position, context
 // length or rope length changes the output, and so does any write to a block that another sequence
-// still needs.
+// still needs. Where it is given seats, a row depends on the state in its sequence's seat instead,
+// which is the same number: one that stands elsewhere changes the output as well.
 //
 // Thread rule: as worker::Model. Works on devices whose memory the host can read (the CPU device).
 #pragma once
@@ -43,10 +44,19 @@ class ToyModel final : public Model {
 
   int64_t KvBlockBytes(int64_t block_tokens) const override { return block_tokens * 8; }
   absl::Status AttachKv(std::byte* memory, KvBlocks blocks, int64_t block_tokens) override {
-    kv_ = reinterpret_cast<uint64_t*>(memory);
+    states_ = reinterpret_cast<uint64_t*>(memory);
+    seats_ = blocks.seats;
+    kv_ = states_ + seats_;
     slots_ = blocks.common * block_tokens;
     block_tokens_ = block_tokens;
     return absl::OkStatus();
+  }
+
+  int64_t seats() const override { return seats_; }
+  int64_t SeatBytes() const override { return 8; }
+  std::vector<kernels::TensorView> states() const override {
+    return {kernels::TensorView(reinterpret_cast<std::byte*>(states_), kernels::DType::kF32,
+                                {seats_, 2})};
   }
 
   absl::Status Forward(const StepInputs& step, kernels::Stream& stream) override {
@@ -62,13 +72,15 @@ class ToyModel final : public Model {
       kv_[slot] = Entry(step.token_ids.As<int32_t>()[row], step.positions.As<int32_t>()[row],
                         step.rope_lengths.As<int32_t>()[row], rope_original_);
     }
+    std::vector<uint64_t> states;  // behind each row
+    if (seats_ > 0) states = AdvanceSeats(step);
     for (int64_t i = 0; i < step.logit_rows.rows(); ++i) {
       const int32_t row = step.logit_rows.As<int32_t>()[i];
       int64_t sequence = 0;
       while (starts[sequence + 1] <= row) ++sequence;
       const int32_t context = step.context_lengths.As<int32_t>()[sequence];
       const int64_t position = context - (starts[sequence + 1] - row);
-      Fill(StateAt(step.block_tables.Row<int32_t>(sequence), position),
+      Fill(seats_ > 0 ? states[row] : StateAt(step.block_tables.Row<int32_t>(sequence), position),
            logits_memory_.data() + i * vocabulary_, vocabulary_);
     }
     return absl::OkStatus();
@@ -107,6 +119,23 @@ class ToyModel final : public Model {
       logits[id] = static_cast<float>(Mix(state, id + 77) >> 40) / (1 << 21) - 4.0f;
     }
   }
+  std::vector<uint64_t> AdvanceSeats(const StepInputs& step) {
+    std::vector<uint64_t> behind(step.token_ids.rows());
+    const int32_t* starts = step.query_starts.As<int32_t>();
+    for (int64_t s = 0; s < step.context_lengths.rows(); ++s) {
+      const int32_t end = starts[s + 1];
+      const int32_t drafts = step.draft_rows.empty() ? 0 : step.draft_rows.As<int32_t>()[s];
+      uint64_t& seat = states_[step.seats.As<int32_t>()[s]];
+      const bool begins = step.context_lengths.As<int32_t>()[s] == end - starts[s];
+      uint64_t state = begins ? kStart : seat;
+      for (int32_t row = starts[s]; row < end; ++row) {
+        state = Mix(state, kv_[step.slots.As<int32_t>()[row]]);
+        behind[row] = state;
+        if (row + 1 == end - drafts) seat = state;
+      }
+    }
+    return behind;
+  }
   uint64_t StateAt(const int32_t* block_table, int64_t position) const {
     uint64_t state = kStart;
     for (int64_t i = 0; i <= position; ++i) {
@@ -118,6 +147,8 @@ class ToyModel final : public Model {
   int64_t vocabulary_;
   int64_t rope_original_;
   std::vector<float> logits_memory_;
+  uint64_t* states_ = nullptr;  // by seat
+  int64_t seats_ = 0;
   uint64_t* kv_ = nullptr;
   int64_t slots_ = 0;
   int64_t block_tokens_ = 0;

@@ -16,13 +16,42 @@
 #include "tests/worker/formation/made_checkpoint.h"
 #include "tests/worker/formation/replica_comparison.h"
 #include "tests/worker/formation/replica_harness.h"
+#include "tests/worker/model/tiny_model.h"
 
 namespace tessera::worker {
 namespace {
 
-v1::Submit Request(uint64_t id, int32_t max_tokens, float temperature) {
+// A checkpoint, and layouts of it.
+struct Served {
+  const char* name;
+  std::string folder;
+  int32_t vocabulary;
+  std::vector<std::vector<StageLayout>> layouts;
+};
+
+// Layers that attend, in a folder made now; and layers that keep a state of each sequence.
+std::vector<Served> AllServed(const tests::TemporaryFolder& made) {
+  WriteMadeCheckpoint(made.path(), MadeModel::kDense);
+  return {{"dense",
+           made.path().string(),
+           kMadeVocabulary,
+           {
+               {},                         // one worker
+               {{2, 1}, {3, 1}},           // two stages, so two lanes
+               {{5, 2}},                   // two ranks
+               {{5, 3, {0.5, 0.3, 0.2}}},  // three, unequal
+               {{2, 2}, {1, 1}, {2, 3}},   // both
+           }},
+          {"qwen3_5",
+           GoldenFolder("qwen3_5").string(),
+           96,
+           {{}, {{2, 1}, {1, 1}}, {{1, 1}, {1, 1}, {1, 1}}, {{3, 2, {0.7, 0.3}}}}}};
+}
+
+v1::Submit Request(uint64_t id, int32_t max_tokens, float temperature,
+                   int32_t vocabulary = kMadeVocabulary) {
   v1::Submit submit = MakeSubmit(
-      id, Prompt(9 + 5 * static_cast<int64_t>(id), static_cast<uint32_t>(id), kMadeVocabulary),
+      id, Prompt(9 + 5 * static_cast<int64_t>(id), static_cast<uint32_t>(id), vocabulary),
       max_tokens);
   submit.set_ignore_eos(true);
   submit.set_top_logprobs(2);
@@ -31,18 +60,21 @@ v1::Submit Request(uint64_t id, int32_t max_tokens, float temperature) {
   return submit;
 }
 
-std::vector<v1::Submit> EveryRequest() {
-  std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 0.6F), Request(3, 30, 1)};
-  requests.push_back(Request(4, 16, 1));
+std::vector<v1::Submit> EveryRequest(int32_t vocabulary) {
+  const auto request = [vocabulary](uint64_t id, int32_t max_tokens, float temperature) {
+    return Request(id, max_tokens, temperature, vocabulary);
+  };
+  std::vector<v1::Submit> requests = {request(1, 30, 0), request(2, 30, 0.6F), request(3, 30, 1)};
+  requests.push_back(request(4, 16, 1));
   requests.back().set_choice_count(3);
-  requests.push_back(Request(5, 24, 1));
+  requests.push_back(request(5, 24, 1));
   requests.back().mutable_sampling()->set_repetition_penalty(1.3F);
   requests.back().mutable_sampling()->set_presence_penalty(0.6F);
   requests.back().mutable_sampling()->set_frequency_penalty(0.8F);
-  requests.push_back(Request(6, 30, 1));
+  requests.push_back(request(6, 30, 1));
   for (int32_t id = 0; id < 40; ++id) requests.back().add_stop_token_ids(id);
   requests.back().set_min_tokens(4);
-  requests.push_back(Request(7, 12, 0));
+  requests.push_back(request(7, 12, 0));
   requests.back().set_prompt_logprobs(1);
   return requests;
 }
@@ -59,7 +91,7 @@ KnownStreams StreamsOf(const std::vector<v1::Submit>& requests, const Answers& a
 }
 
 ReplicaOptions WithDrafts(ReplicaOptions options, const KnownStreams& streams, DraftScript script) {
-  options.draft_source = ScriptedDraftsOf(streams, script, kMadeVocabulary);
+  options.draft_source = ScriptedDraftsOf(streams, script, 96);  // of the smallest vocabulary
   return options;
 }
 
@@ -94,31 +126,24 @@ class WaitingDrafts final : public DraftSource {
 
 TEST_CASE("every layout answers with drafts what it answers without, bit for bit") {
   const tests::TemporaryFolder made;
-  WriteMadeCheckpoint(made.path(), MadeModel::kDense);
-  const std::string folder = made.path().string();
-  const std::vector<v1::Submit> requests = EveryRequest();
-  const std::vector<std::vector<StageLayout>> layouts = {
-      {},                         // one worker
-      {{2, 1}, {3, 1}},           // two stages, so two lanes
-      {{5, 2}},                   // two ranks
-      {{5, 3, {0.5, 0.3, 0.2}}},  // three, unequal
-      {{2, 2}, {1, 1}, {2, 3}},   // both
-  };
-  for (const std::vector<StageLayout>& stages : layouts) {
-    ReplicaOptions options;
-    options.stages = stages;
-    const Answers without = Run(folder, options, requests);
-    const KnownStreams streams = StreamsOf(requests, without);
-    for (const DraftScript script :
-         {DraftScript::kRight, DraftScript::kSome, DraftScript::kHalf, DraftScript::kWrong}) {
-      CAPTURE(stages.size(), static_cast<int>(script));
-      PlannedReplica replica(folder, WithDrafts(options, streams, script));
-      for (const v1::Submit& request : requests) replica.Submit(request);
-      CheckSameBits(replica.WaitAll(), without);
-      CHECK(HoldsNothing(replica));
-      const v1::EngineLoad load = replica.load();
-      CHECK(load.drafts() > 10);
-      if (script == DraftScript::kRight) CHECK(load.accepted_draft_tokens(5) > 5);
+  for (const Served& served : AllServed(made)) {
+    const std::vector<v1::Submit> requests = EveryRequest(served.vocabulary);
+    for (const std::vector<StageLayout>& stages : served.layouts) {
+      ReplicaOptions options;
+      options.stages = stages;
+      const Answers without = Run(served.folder, options, requests);
+      const KnownStreams streams = StreamsOf(requests, without);
+      for (const DraftScript script :
+           {DraftScript::kRight, DraftScript::kSome, DraftScript::kHalf, DraftScript::kWrong}) {
+        CAPTURE(served.name, stages.size(), static_cast<int>(script));
+        PlannedReplica replica(served.folder, WithDrafts(options, streams, script));
+        for (const v1::Submit& request : requests) replica.Submit(request);
+        CheckSameBits(replica.WaitAll(), without);
+        CHECK(HoldsNothing(replica));
+        const v1::EngineLoad load = replica.load();
+        CHECK(load.drafts() > 10);
+        if (script == DraftScript::kRight) CHECK(load.accepted_draft_tokens(5) > 5);
+      }
     }
   }
 }
@@ -126,11 +151,16 @@ TEST_CASE("every layout answers with drafts what it answers without, bit for bit
 TEST_CASE("what a prefill replica hands over goes on with drafts") {
   const tests::TemporaryFolder made;
   WriteMadeCheckpoint(made.path(), MadeModel::kTiedWithBias);
-  const std::string folder = made.path().string();
-  std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 0.6F), Request(3, 30, 1)};
+  const bool states = GENERATE(false, true);
+  const std::string folder = states ? GoldenFolder("qwen3_5").string() : made.path().string();
+  const int32_t vocabulary = states ? 96 : kMadeVocabulary;
+  std::vector<v1::Submit> requests;
+  for (const uint64_t id : {1, 2, 3}) {
+    requests.push_back(Request(id, 30, 0.5F * static_cast<float>(id - 1), vocabulary));
+  }
   ReplicaOptions from, to;
   from.moves_kv = to.moves_kv = true;
-  to.stages = {{2, 1}, {3, 1}};
+  to.stages = {{2, 1}, {states ? 1 : 3, 1}};
   Split without{{folder, from}, {folder, to}};
   const Answers expected = without.Run(requests);
   const KnownStreams streams = StreamsOf(requests, expected);

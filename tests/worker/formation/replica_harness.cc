@@ -51,6 +51,10 @@ v1::ConfigureRequest BaseRequest(const std::string& folder, const v1::Model& mod
   request.set_micro_batches(options.micro_batches);
   request.set_prefix_cache(options.prefix_cache);
   if (options.draft_source) request.set_speculation(v1::SPECULATION_NGRAM);
+  if (options.head_drafts) {
+    request.set_speculation(v1::SPECULATION_MTP);
+    request.mutable_model()->mutable_draft_head()->set_used(true);
+  }
   return request;
 }
 

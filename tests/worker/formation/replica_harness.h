@@ -50,7 +50,8 @@ struct ReplicaOptions {
   std::optional<KvTransport> kv_transport;    // that it insists on
   double kv_wait_seconds = 10;                // for a piece to be taken
   v1::KvCodec kv_codec = v1::KV_CODEC_RAW;    // in which it lets KV come
-  DraftSourceFactory draft_source = nullptr;  // null: nothing is drafted
+  DraftSourceFactory draft_source = nullptr;  // null: nothing is drafted, or by the model's head
+  bool head_drafts = false;                   // the model's head drafts
 };
 
 // The events of one choice, added up.

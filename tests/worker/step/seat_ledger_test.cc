@@ -17,6 +17,7 @@ struct Rows {
   int64_t first = 0, rows = 1;
   int32_t seat = 0;
   uint64_t owner = 1;
+  std::vector<int32_t> drafts = {};  // the last of these rows
 };
 
 class Worker {
@@ -31,6 +32,7 @@ class Worker {
                            .first = rows.first,
                            .rows = rows.rows,
                            .blocks = &blocks_,
+                           .drafts = rows.drafts,
                            .seat = rows.seat,
                            .seat_owner = rows.owner});
     }
@@ -68,6 +70,15 @@ TEST_CASE("a sequence goes on where its state stands") {
   CHECK(worker.Run({{.first = 5, .seat = 2}, {.rows = 3, .seat = 0, .owner = 2}}) == "");
   CHECK(worker.Run({{.first = 3, .rows = 7, .seat = 0, .owner = 2}, {.first = 6, .seat = 2}}) ==
         "");
+}
+
+TEST_CASE("a seat stays before the rows of drafts, whichever of them were right") {
+  Worker worker;
+  CHECK(worker.Run({{.rows = 5}}) == "");
+  CHECK(worker.Run({{.first = 5, .rows = 4, .drafts = {7, 8, 9}}}) == "");
+  CHECK(Names(worker.Run({{.first = 8, .rows = 1}}), "its state is at position 6"));
+  CHECK(worker.Run({{.first = 6, .rows = 3, .drafts = {9}}}) == "");
+  CHECK(worker.Run({{.first = 8, .rows = 1}}) == "");
 }
 
 TEST_CASE("a seat whose states come from elsewhere stands where the step says") {
