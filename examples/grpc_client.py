@@ -6,11 +6,12 @@ TESSERA_GRPC is the server (default 127.0.0.1:8001), TESSERA_API_KEY a key of it
 
 import os
 import pathlib
+import sys
 
 import grpc
 
-proto = pathlib.Path(__file__).resolve().parent.parent / "proto"
-os.chdir(proto)  # protos_and_services looks for files from here on
+# protos_and_services looks for files where Python looks for modules.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "proto"))
 messages, services = grpc.protos_and_services("inference.proto")
 
 key = [("authorization", f"Bearer {os.environ.get('TESSERA_API_KEY', 'none')}")]
