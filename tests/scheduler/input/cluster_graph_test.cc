@@ -45,7 +45,8 @@ TEST_CASE("every built-in model has the size in its name, or that of its publish
       {"Mixtral-8x7B", 46.7}, {"Llama-4-Scout", 109},  {"Llama-4-Maverick", 400},
       {"GLM-4.5-Air", 106},   {"GLM-4.5", 355},        {"GLM-4.6", 355},
       {"GLM-4.7", 355},       {"DeepSeek-V3", 671},    {"Kimi-K2", 1026},
-      {"MiniMax-M2.5", 230},  {"Mistral-Small-3", 24}, {"Phi-4", 14.7}};
+      {"MiniMax-M2.5", 230},  {"Mistral-Small-3", 24}, {"Phi-4", 14.7},
+      {"Granite-3.3-2B", 2.53}};
   const auto models = BuiltInModels();
   REQUIRE(models.ok());
   for (const v1::Model& model : models->models()) {
