@@ -1,6 +1,5 @@
 #include "coordinator/answer/gemma_call_body.h"
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -59,7 +58,7 @@ class ArgumentsReader {
     if (Take("[")) return Items(depth);
     const std::string_view bare = Until(",]}");
     ok_ = !bare.empty();
-    return nlohmann::json::accept(bare) ? std::string(bare) : JsonString(bare);
+    return IsJson(bare) ? std::string(bare) : JsonString(bare);
   }
 
   std::string Members(int depth) {

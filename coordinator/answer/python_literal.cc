@@ -124,4 +124,8 @@ std::string JsonString(std::string_view text) {
   return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+bool IsJson(std::string_view text) {
+  return text.find('\0') == std::string_view::npos && nlohmann::json::accept(text);
+}
+
 }  // namespace tessera::coordinator

@@ -47,4 +47,8 @@ std::optional<std::string> PythonToJson(std::string_view text);
 // A text as a JSON string.
 std::string JsonString(std::string_view text);
 
+// Whether a text is one JSON value and nothing else. (For nlohmann::json a NUL ends the text, and
+// what follows it is not looked at.)
+bool IsJson(std::string_view text);
+
 }  // namespace tessera::coordinator

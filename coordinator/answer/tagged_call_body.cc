@@ -223,9 +223,7 @@ class TaggedCallBody final : public CallBody {
 
   static std::string Typed(std::string_view value) {
     const std::string_view trimmed = Trim(value);
-    const bool is_json =
-        trimmed.find('\0') == std::string_view::npos && nlohmann::json::accept(trimmed);
-    return is_json ? std::string(trimmed) : JsonString(value);
+    return IsJson(trimmed) ? std::string(trimmed) : JsonString(value);
   }
 
   const TaggedCallOptions options_;

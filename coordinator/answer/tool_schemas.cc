@@ -104,8 +104,7 @@ std::string ToolSchemas::ToJson(std::string_view function, std::string_view argu
   const std::set<std::string> types = TypesOf(function, argument);
   if (types.empty() || types.contains("string")) return JsonString(text);
   std::string written(Trim(text));
-  if (written.find('\0') != std::string::npos) return JsonString(text);  // ends it for the reader
-  if (!Json::accept(written)) written = PythonToJson(written).value_or("");
+  if (!IsJson(written)) written = PythonToJson(written).value_or("");
   const Json value = Json::parse(written, nullptr, /*allow_exceptions=*/false);
   return value.is_discarded() || !IsOf(value, types) ? JsonString(text) : written;
 }
