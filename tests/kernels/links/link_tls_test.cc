@@ -170,6 +170,7 @@ TEST_CASE("what an encrypted link carries cannot be read between its ends; a pla
                                 tls.get());
       REQUIRE(client.ok());
       CHECK((*client)->is_encrypted() == encrypted);
+      CHECK((*client)->rules_out_nccl() == encrypted);
       auto server = (*listener)->Accept(kPatienceSeconds);
       REQUIRE(server.ok());
       std::thread sends([&] {
@@ -184,6 +185,31 @@ TEST_CASE("what an encrypted link carries cannot be read between its ends; a pla
     CHECK(received == secret);
     CHECK((tap.Seen().find(secret) == std::string::npos) == encrypted);
   }
+}
+
+TEST_CASE("NCCL may carry what an encrypted link's ends say where they allow it") {
+  const Issued authority = IssueAuthority(), own = Issue(authority);
+  const auto context = LinkTlsContext::Make({.chain = own.certificate,
+                                             .key = own.key,
+                                             .authority = authority.certificate,
+                                             .allows_plain_nccl = true});
+  REQUIRE(context.ok());
+  const LinkTlsSource tls(*context);
+  auto listener = LinkListener::Listen({.host = "127.0.0.1"});
+  REQUIRE(listener.ok());
+  auto link = ConnectLink((*listener)->address(), kPatienceSeconds, &tls);
+  REQUIRE(link.ok());
+  CHECK((*link)->is_encrypted());
+  CHECK_FALSE((*link)->rules_out_nccl());
+}
+
+TEST_CASE("links that begin after a certificate changed show the new one") {
+  const Issued before = IssueAuthority("before"), after = IssueAuthority("after");
+  const auto shown = std::make_shared<LinkTlsSource>(SignedBy(before, before)->Now());
+  CHECK(Meet(SignedBy(before, before).get(), shown).client.ok());
+  shown->Replace(SignedBy(after, after)->Now());
+  CHECK(Meet(SignedBy(after, after).get(), shown).client.ok());
+  CHECK_FALSE(Meet(SignedBy(before, before).get(), shown).client.ok());
 }
 
 TEST_CASE("a long link changes its keys, and both directions arrive whole") {
