@@ -352,11 +352,11 @@ TEST_CASE("while a replica that has served is formed again requests wait for it,
   waits->handle->Cancel();
 
   flow.flow->OnLinkLost(again, absl::UnavailableError("gone"));
-  auto in_vain = flow.Start(Ask(2));
+  auto unserved = flow.Start(Ask(2));
   flow.now += 6;  // though it is still coming back
   flow.flow->Tick();
-  CHECK(in_vain->ends == 1);
-  CHECK_THAT(std::string(in_vain->status.message()), Catch::Contains("formed again"));
+  CHECK(unserved->ends == 1);
+  CHECK_THAT(std::string(unserved->status.message()), Catch::Contains("formed again"));
   recovering = false;
   CHECK(absl::IsUnavailable(flow.Start(Ask(2))->status));
   CHECK(flow.flow->requests_in_flight() == 0);
@@ -376,11 +376,11 @@ TEST_CASE("while another plan is applied requests wait for a replica, for a whil
   waits->handle->Cancel();
 
   flow.flow->OnLinkLost(link, absl::UnavailableError("gone"));
-  auto in_vain = flow.Start(Ask(2));
+  auto unserved = flow.Start(Ask(2));
   flow.now += 6;
   flow.flow->Tick();
-  CHECK(in_vain->ends == 1);
-  CHECK(absl::IsUnavailable(in_vain->status));
+  CHECK(unserved->ends == 1);
+  CHECK(absl::IsUnavailable(unserved->status));
   changing = false;
   CHECK(absl::IsUnavailable(flow.Start(Ask(2))->status));
   CHECK(flow.flow->requests_in_flight() == 0);
