@@ -47,6 +47,11 @@ int ReadFromSocket(BIO* bio, char* bytes, int count) {
   return static_cast<int>(received);
 }
 
+bool HasRoom(int socket) {
+  pollfd asked = {.fd = socket, .events = POLLOUT, .revents = 0};
+  return poll(&asked, 1, 0) > 0;
+}
+
 long ControlSocket(BIO* bio, int command, long, void*) {
   if (command == BIO_CTRL_EOF) return BIO_test_flags(bio, BIO_FLAGS_IN_EOF) != 0 ? 1 : 0;
   return command == BIO_CTRL_FLUSH ? 1 : 0;
@@ -157,11 +162,16 @@ absl::StatusOr<std::unique_ptr<LinkTlsSession>> LinkTlsSession::Begin(
   BIO_set_init(bio, 1);
   SSL_set_bio(session, bio, bio);  // owns it
   connects ? SSL_set_connect_state(session) : SSL_set_accept_state(session);
-  return std::unique_ptr<LinkTlsSession>(new LinkTlsSession(std::move(context), session));
+  return std::unique_ptr<LinkTlsSession>(
+      new LinkTlsSession(std::move(context), socket, session));
 }
 
-LinkTlsSession::LinkTlsSession(std::shared_ptr<const LinkTlsContext> context, ssl_st* session)
-    : context_(std::move(context)), session_(session), bytes_left_of_key_(context_->bytes_per_key_) {}
+LinkTlsSession::LinkTlsSession(std::shared_ptr<const LinkTlsContext> context, int socket,
+                               ssl_st* session)
+    : context_(std::move(context)),
+      socket_(socket),
+      session_(session),
+      bytes_left_of_key_(context_->bytes_per_key_) {}
 
 LinkTlsSession::~LinkTlsSession() { SSL_free(session_); }
 
@@ -169,6 +179,9 @@ LinkTlsSession::Moved LinkTlsSession::Write(absl::Span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   if (!failure_.empty()) return {.failure = failure_};
   if (bytes_left_of_key_ <= 0 && !unsent_ && SSL_is_init_finished(session_) == 1) {
+    // OpenSSL reads nothing while the message about a new key waits to be sent. If it waited at both
+    // ends, neither would read what the other waits for; so it begins only where the socket has room.
+    if (!HasRoom(socket_)) return {.wait_for = POLLOUT};
     SSL_key_update(session_, SSL_KEY_UPDATE_NOT_REQUESTED);
     bytes_left_of_key_ = context_->bytes_per_key_;
   }

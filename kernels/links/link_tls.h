@@ -105,10 +105,11 @@ class LinkTlsSession {
   static constexpr size_t kRecordBytes = 16 << 10;
 
  private:
-  LinkTlsSession(std::shared_ptr<const LinkTlsContext> context, ssl_st* session);
+  LinkTlsSession(std::shared_ptr<const LinkTlsContext> context, int socket, ssl_st* session);
   Moved Outcome(int result);
 
   const std::shared_ptr<const LinkTlsContext> context_;
+  const int socket_;
   std::mutex mutex_;  // OpenSSL's session takes one call at a time
   ssl_st* const session_;
   int64_t bytes_left_of_key_;

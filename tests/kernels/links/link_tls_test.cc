@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -237,6 +238,40 @@ TEST_CASE("a long link changes its keys, and both directions arrive whole") {
   std::thread other([&] { both_ways(**server); });
   both_ways(**client);
   other.join();
+}
+
+TEST_CASE("two ends that agree on new keys while both sockets are full read on") {
+  const Issued authority = IssueAuthority();
+  const auto tls = SignedBy(authority, authority, /*bytes_per_key=*/1);
+  auto listener = LinkListener::Listen({.host = "127.0.0.1"}, tls);
+  REQUIRE(listener.ok());
+  auto client = ConnectLink((*listener)->address(), kPatienceSeconds, tls.get());
+  REQUIRE(client.ok());
+  auto server = (*listener)->Accept(kPatienceSeconds);
+  REQUIRE(server.ok());
+  const auto link_of = [&](int end) -> Link& { return end == 0 ? **client : **server; };
+  std::vector<std::thread> sends;
+  const std::vector<std::byte> sent(32 << 20);  // more than two sockets hold
+  for (int end = 0; end < 2; ++end) {
+    sends.emplace_back([&, end] { CHECK(link_of(end).Send(kType, sent, kPatienceSeconds).ok()); });
+  }
+  // Nobody reads until both ends have stopped sending.
+  for (int end = 0; end < 2; ++end) {
+    int64_t before = 0;
+    while (before == 0 || link_of(end).counters().bytes_sent != before) {
+      before = link_of(end).counters().bytes_sent;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  std::vector<std::thread> receives;
+  for (int end = 0; end < 2; ++end) {
+    receives.emplace_back([&, end] {
+      std::vector<std::byte> received(sent.size());
+      CHECK(link_of(end).Receive(kType, absl::MakeSpan(received), kPatienceSeconds).ok());
+    });
+  }
+  for (std::thread& thread : sends) thread.join();
+  for (std::thread& thread : receives) thread.join();
 }
 
 TEST_CASE("what OpenSSL does not take is an error") {
