@@ -239,29 +239,13 @@ class Coordinator {
     return all;
   }
 
-  // Planned replicas that take no requests, and why; or why nothing is planned.
   std::vector<std::string> WaitingReplicas() const {
-    constexpr size_t kMostNamed = 8;
     std::set<std::string> ready;
     for (const ReplicaActivity& activity : flow_->activity()) {
       if (activity.ready) ready.insert(activity.replica);
     }
-    const v1::DeploymentPlan plan = deployment_->plan().first;
-    const std::map<std::string, WorkerRecord> workers = pool_->Snapshot();
-    std::vector<std::string> all;
-    if (const std::string why = deployment_->why_no_plan(); !why.empty()) all.push_back(why);
-    size_t more = 0;
-    for (const v1::Replica& replica : plan.replicas()) {
-      if (ready.contains(replica.name())) continue;
-      if (all.size() == kMostNamed) {
-        ++more;
-        continue;
-      }
-      all.push_back(
-          absl::StrCat("replica ", replica.name(), ": ", WhyNotServing(replica, workers)));
-    }
-    if (more > 0) all.push_back(absl::StrCat("and ", more, " more"));
-    return all;
+    return WhatWaits(deployment_->plan().first, deployment_->why_no_plan(), ready,
+                     pool_->Snapshot());
   }
 
   // Where a plan that somebody made sends requests; null: by load alone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -94,6 +95,32 @@ std::string WhyNotServing(const v1::Replica& replica,
     }
   }
   return first.rank == kReady ? "its leader takes no requests at the moment" : first.why;
+}
+
+std::vector<std::string> WhatWaits(const v1::DeploymentPlan& plan, const std::string& why_no_plan,
+                                   const std::set<std::string>& ready,
+                                   const std::map<std::string, WorkerRecord>& workers) {
+  constexpr size_t kMaxNamed = 8;
+  std::vector<std::string> all;
+  if (!why_no_plan.empty()) all.push_back(why_no_plan);
+  std::set<std::string> planned;
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) planned.insert(worker.device());
+    }
+    if (ready.contains(replica.name())) continue;
+    all.push_back(absl::StrCat("replica ", replica.name(), ": ", WhyNotServing(replica, workers)));
+  }
+  for (const auto& [name, worker] : workers) {
+    if (worker.state != v1::WORKER_STATE_LOST || planned.contains(name)) continue;
+    all.push_back(absl::StrCat("worker ", name, " is lost: ", worker.detail));
+  }
+  if (all.size() > kMaxNamed) {
+    const size_t more = all.size() - kMaxNamed;
+    all.resize(kMaxNamed);
+    all.push_back(absl::StrCat("and ", more, " more"));
+  }
+  return all;
 }
 
 int64_t KvTokens(const v1::Replica& replica, const std::map<std::string, WorkerRecord>& workers) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,13 @@ std::string WhyAbsent(const std::string& device,
 // empty.
 std::string WhyNotServing(const v1::Replica& replica,
                           const std::map<std::string, WorkerRecord>& workers);
+
+// Lines of /ready and `tessera status`: why there is no plan, if there is none (`why_no_plan`); each
+// planned replica that is not in `ready`, and what it waits for; each lost worker without a place in
+// the plan. At most eight, and then how many more there are.
+std::vector<std::string> WhatWaits(const v1::DeploymentPlan& plan, const std::string& why_no_plan,
+                                   const std::set<std::string>& ready,
+                                   const std::map<std::string, WorkerRecord>& workers);
 
 // Tokens of KV that a replica has room for: the smallest pool's. 0 unless all its devices are
 // ready.

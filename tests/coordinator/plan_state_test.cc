@@ -58,6 +58,29 @@ TEST_CASE("of several devices the one that holds up the others is named") {
   CHECK(why() == "worker b/0 is lost: replica r0: why");
 }
 
+TEST_CASE("replicas that wait are listed, and lost workers that the plan goes on without") {
+  v1::DeploymentPlan plan;
+  std::map<std::string, WorkerRecord> workers;
+  for (const char* device : {"a/0", "b/0"}) {
+    v1::Replica& replica = *plan.add_replicas();
+    replica.set_name(std::string("r-") + device);
+    replica.add_stages()->add_workers()->set_device(device);
+    workers[device].state = v1::WORKER_STATE_LOST;
+    workers[device].detail = "no heartbeat for 5 s";
+  }
+  using Lines = std::vector<std::string>;
+  CHECK(WhatWaits(plan, "", {"r-a/0"}, workers) ==
+        Lines{"replica r-b/0: worker b/0 is lost: no heartbeat for 5 s"});
+  plan.mutable_replicas()->RemoveLast();
+  CHECK(WhatWaits(plan, "", {"r-a/0"}, workers) ==
+        Lines{"worker b/0 is lost: no heartbeat for 5 s"});
+  CHECK(WhatWaits({}, "no worker has registered", {}, {}) == Lines{"no worker has registered"});
+  for (int i = 1; i <= 10; ++i) workers["c/" + std::to_string(i)].state = v1::WORKER_STATE_LOST;
+  const Lines many = WhatWaits(plan, "", {"r-a/0"}, workers);
+  REQUIRE(many.size() == 9);
+  CHECK(many.back() == "and 3 more");
+}
+
 TEST_CASE("a replica's room for KV is its smallest pool's, once all its devices are ready") {
   v1::Replica replica;
   std::map<std::string, WorkerRecord> workers;
