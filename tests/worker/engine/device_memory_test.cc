@@ -230,33 +230,42 @@ TEST_CASE("where no host memory can be pinned, loading says so and what to do") 
                  Catch::Contains("ulimit -l"));
 }
 
-TEST_CASE("a step allocates nothing on the device") {
-  const auto device = MakeDevice();
-  auto options = ReadEngineOptions(Request());
-  REQUIRE(options.ok());
-  options->limits.total_blocks = 16;
-  auto model_options = ReadModelOptions(Request());
-  REQUIRE(model_options.ok());
-  model_options->limits = EngineCore::LimitsOf(*options);
-  auto model = Model::Load(*model_options, *device, [](int64_t, int64_t) {});
-  REQUIRE(model.ok());
-  const auto kv = device->Allocate(16 * (*model)->KvBlockBytes(8));
-  REQUIRE(kv.ok());
-  REQUIRE((*model)->AttachKv(kv->data(), 16, 8).ok());
-  EngineCore core(*options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options),
-                                                   model->get(), device.get()));
-  EngineCore::Events events;
-  for (uint64_t id = 1; id <= 2; ++id) {
-    v1::Submit submit = MakeSubmit(id, {1, 2, 3, 4, 5}, 8);
-    submit.set_ignore_eos(true);
-    submit.set_top_logprobs(2);
-    submit.mutable_sampling()->set_temperature(static_cast<float>(id - 1));
-    core.Submit(std::move(submit), 0, &events);
+TEST_CASE("steps allocate nothing on the device, until a context is as long as it may be") {
+  for (const char* name : {"llama", "qwen3_5"}) {
+    CAPTURE(name);
+    const auto device = MakeDevice();
+    const v1::ConfigureRequest request = Request(name);
+    auto options = ReadEngineOptions(request);
+    REQUIRE(options.ok());
+    const KvBlockBytes bytes =
+        BlockBytesOf(request.model(), request.share(), 4, 8, /*windows_apart=*/false);
+    const KvBlocks blocks(16, 0, bytes.seat > 0 ? 2 : 0);
+    options->limits.total_blocks = blocks.common;
+    options->seats = blocks.seats;
+    auto model_options = ReadModelOptions(request);
+    REQUIRE(model_options.ok());
+    model_options->limits = EngineCore::LimitsOf(*options);
+    auto model = Model::Load(*model_options, *device, [](int64_t, int64_t) {});
+    REQUIRE(model.ok());
+    const auto kv = device->Allocate(BytesOf(blocks, bytes));
+    REQUIRE(kv.ok());
+    REQUIRE((*model)->AttachKv(kv->data(), blocks, 8).ok());
+    EngineCore core(*options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options),
+                                                     model->get(), device.get()));
+    EngineCore::Events events;
+    for (uint64_t id = 1; id <= 2; ++id) {
+      v1::Submit submit = MakeSubmit(id, {1, 2, 3, 4, 5}, 100);
+      submit.set_ignore_eos(true);
+      submit.set_top_logprobs(2);
+      submit.mutable_sampling()->set_temperature(static_cast<float>(id - 1));
+      core.Submit(std::move(submit), 0, &events);
+    }
+    const int64_t allocations = emulated::AllocationsMade(), free_bytes = FreeBytes();
+    while (core.Busy()) core.Step([] { return 0.0; }, &events);
+    CHECK(events.size() == 2 * (32 - 5));
+    CHECK(emulated::AllocationsMade() == allocations);
+    CHECK(FreeBytes() == free_bytes);
   }
-  const int64_t allocations = emulated::AllocationsMade();
-  while (core.Busy()) core.Step([] { return 0.0; }, &events);
-  CHECK(events.size() >= 16);
-  CHECK(emulated::AllocationsMade() == allocations);
 }
 
 }  // namespace tessera::worker
