@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "proto/api_keys.h"
@@ -25,6 +26,16 @@ absl::Status CheckNames(std::vector<std::string> names) {
   if (twice == names.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("--served-model-name ", *twice, " is given twice: each name needs one"));
+}
+
+absl::Status CheckSpeculate(const std::string& value) {
+  const std::set<std::string> kinds = {"off", "auto", "ngram", "mtp"};
+  const std::string draft = "draft:";
+  if (kinds.contains(value) || (value.starts_with(draft) && value.size() > draft.size()))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--speculate is '", value,
+      "'; it must be off, auto, ngram, mtp, or draft:PATH with the folder of a draft model"));
 }
 
 // As browsers send them in the header Origin: scheme://host[:port] and nothing behind.
@@ -185,9 +196,9 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
   app.AddOption(
          "--speculate", o.speculate,
          "Tokens that a step tries ahead; no answer depends on them: off; ngram: what followed "
-         "the last 8 tokens earlier in prompt or answer; or mtp: what the model's own head "
-         "for further tokens predicts")
-      .OneOf({"off", "ngram", "mtp"})
+         "the last 8 tokens earlier in prompt or answer; mtp: what the model's own head "
+         "for further tokens predicts; draft:PATH: what a small model with the same tokens "
+         "predicts; or auto: mtp, else ngram, where float32 keeps every token")
       .ShowDefault();
   app.AddOption("--speculate-tokens", o.speculate_tokens,
                 "Max tokens that --speculate tries ahead of one sequence in a step")
@@ -283,6 +294,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
     return absl::InvalidArgumentError("--tls-cert needs --tls-key, the file with its key");
   if (absl::Status s = ReadApiKeys(files, parsed); !s.ok()) return s;
   if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;
+  if (absl::Status s = CheckSpeculate(parsed.options.speculate); !s.ok()) return s;
   if (absl::Status s = CheckHosts(parsed.options.allowed_hosts); !s.ok()) return s;
   if (absl::Status s = CheckOrigins(parsed.options.allowed_origins); !s.ok()) return s;
   if (parsed.options.model.empty()) {

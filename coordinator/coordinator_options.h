@@ -31,7 +31,7 @@ struct CoordinatorOptions {
   std::string admin_key_file;
   std::string cluster_token_file;
   std::string cluster_tls_file;  // tls/cluster_tls.h; empty: workers are called plainly
-  bool open_loopback = false;  // on loopback, asks for neither, but for what the two files hold
+  bool open_loopback = false;    // on loopback, asks for neither, but for what the two files hold
   std::string plan_file;
   std::string cluster_file;   // plan at start, from the workers that register
   std::string workload_file;  // for that plan
@@ -50,7 +50,7 @@ struct CoordinatorOptions {
   int32_t block_tokens = kDefaultBlockTokens;
   int64_t kv_cache_bytes = 0;  // 0: a share of what the worker has left
   bool prefix_cache = true;
-  std::string speculate = "off";  // whose drafts a step tries: off, ngram, mtp
+  std::string speculate = "off";  // off, auto, ngram, mtp or draft:PATH
   int32_t speculate_tokens = 6;   // of a sequence in one step, at most
   int io_threads = 2;
   int64_t max_body_memory_bytes = 256 << 20;  // of all requests' bodies together

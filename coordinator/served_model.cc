@@ -9,6 +9,7 @@
 #include "coordinator/answer/call_formats.h"
 #include "coordinator/api/answer_formats.h"
 #include "coordinator/pooling_config.h"
+#include "coordinator/speculation.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
@@ -45,10 +46,6 @@ void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
   c.set_max_batched_tokens(options.max_batched_tokens);
   c.set_max_waiting(options.max_waiting);
   c.set_prefix_cache(options.prefix_cache);
-  c.set_speculation(options.speculate == "ngram" ? v1::SPECULATION_NGRAM
-                    : options.speculate == "mtp" ? v1::SPECULATION_MTP
-                                                 : v1::SPECULATION_OFF);
-  c.set_max_draft_tokens(options.speculate_tokens);
   *c.mutable_eos_token_ids() = c.model().eos_token_ids();
   const std::set<std::string> marks = MarksOf(served);
   const Tokenizer& tokenizer = *served.tokenizer;
@@ -56,21 +53,6 @@ void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
     const bool is_left_out = tokenizer.IsSpecial(id) && !marks.contains(tokenizer.TokenText(id));
     c.add_vocabulary(is_left_out ? "" : tokenizer.TokenBytes(id));
   }
-}
-
-// Whether workers are to hold the model's head for further tokens.
-absl::Status ChooseDraftHead(const CoordinatorOptions& options, const std::string& folder,
-                             v1::Model* model) {
-  if (options.speculate != "mtp") return absl::OkStatus();
-  if (model->has_draft_head()) {
-    model->mutable_draft_head()->set_used(true);
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "--speculate is mtp, but ", folder,
-      " has no head for further tokens that is supported (one layer, as safetensors; "
-      "mtp_num_hidden_layers or num_nextn_predict_layers is 1 in config.json): use --speculate "
-      "ngram, or off"));
 }
 
 // The template of --chat-template.
@@ -164,10 +146,14 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   loaded.configure.set_model_fingerprint(*fingerprint);
   *loaded.configure.mutable_model() = model;
   loaded.configure.mutable_model()->set_name(served.name);
-  absl::Status head = ChooseDraftHead(options, served.folder, loaded.configure.mutable_model());
-  if (!head.ok()) return head;
   loaded.configure.set_max_model_len_tokens(served.max_model_len_tokens);
   FillConfigure(options, served, loaded.configure);
+  absl::StatusOr<std::string> drafts =
+      ChooseSpeculation(options, served.folder, *served.tokenizer, &loaded.configure);
+  if (!drafts.ok()) return drafts.status();
+  loaded.speculation = *std::move(drafts);
+  if (!loaded.speculation.empty())
+    Logger("coordinator").info("speculation: {}", loaded.speculation);
   return loaded;
 }
 

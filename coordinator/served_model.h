@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "coordinator/api/front_door.h"
@@ -14,6 +15,7 @@ namespace tessera::coordinator {
 struct LoadedModel {
   std::shared_ptr<ServedModel> served;
   v1::ConfigureRequest configure;  // but for what differs between workers
+  std::string speculation;         // whose drafts steps try, in words; empty: nobody's
 };
 
 // Errors name file, key and reason.

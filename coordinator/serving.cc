@@ -142,6 +142,7 @@ class Coordinator {
     absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
     if (!plan.ok()) return plan.status();
     served_ = loaded->served;
+    speculation_ = loaded->speculation;
     fingerprint_ = [served = served_, configure = loaded->configure](const auto* in_force) {
       served->system_fingerprint->Set(FingerprintOf(configure, in_force));
     };
@@ -345,6 +346,7 @@ class Coordinator {
     cluster.token_advice = [this] { return keys_->token_advice(); };
     cluster.admin = keys_->admin();
     cluster.served_model = served_->name;
+    cluster.speculation = speculation_;
     cluster.build_version = std::string(BuildVersion());
     cluster.model_folder = model_folder_;
     cluster.model_fingerprint = model_fingerprint_;
@@ -535,6 +537,7 @@ class Coordinator {
   std::unique_ptr<ClusterService> cluster_;
   MeasuredRates measured_;
   v1::Model model_shape_;
+  std::string speculation_;
   std::string model_folder_, model_fingerprint_;  // as workers get them
   std::unique_ptr<PlanningDesk> desk_;
   std::unique_ptr<grpc::Service> planning_;

@@ -130,7 +130,10 @@ std::string ShowDrafts(const v1::GetClusterReply& cluster) {
                                                   static_cast<double>(load.drafts())),
                       Percent(accepted, load.draft_tokens())});
   }
-  return drafts.size() == 1 ? "" : "\n" + Show(drafts);
+  std::string text = drafts.size() == 1 ? "" : "\n" + Show(drafts);
+  if (!cluster.speculation().empty())
+    absl::StrAppend(&text, "\nspeculation: ", cluster.speculation(), "\n");
+  return text;
 }
 
 // With one of the two left, it does the other's work too.

@@ -1,7 +1,7 @@
 #include "scheduler/replicate.h"
 
 #include "absl/strings/str_cat.h"
-#include "scheduler/shares.h"
+#include "proto/layers/layers.h"
 
 namespace tessera::scheduler {
 namespace {

@@ -68,10 +68,6 @@ int64_t FfnUnit(const v1::Model& model, v1::DataType weight_dtype) {
 
 }  // namespace
 
-v1::WorkerShare WholeModelShare(const v1::Model& model) {
-  return StageShares(model, 0, LayerCount(model), 1, v1::DATA_TYPE_UNSPECIFIED)[0];
-}
-
 std::vector<v1::WorkerShare> StageShares(const v1::Model& model, int64_t first_layer,
                                          int64_t end_layer, int width, v1::DataType weight_dtype) {
   const int64_t unit = FfnUnit(model, weight_dtype);

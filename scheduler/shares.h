@@ -11,9 +11,6 @@
 
 namespace tessera::scheduler {
 
-// The share of a worker that holds the whole model alone.
-v1::WorkerShare WholeModelShare(const v1::Model& model);
-
 // The shares of a stage of `width` ranks that holds layers [first_layer, end_layer), in rank order.
 // Everything is split as evenly as it goes, earlier ranks take the rest; key groups of delta nets
 // are split whole; kv heads are split with

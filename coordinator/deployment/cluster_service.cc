@@ -106,6 +106,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     reply.set_no_plan(deployment_.why_no_plan());
     reply.set_applying(deployment_.applying());
     reply.set_model(options_.served_model);
+    reply.set_speculation(options_.speculation);
     reply.set_ready(flow_.ready_replicas() > 0);
     const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
     for (const auto& [name, record] : workers) {

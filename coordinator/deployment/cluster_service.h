@@ -29,6 +29,7 @@ struct ClusterServiceOptions {
   std::function<std::string()> token_advice;  // what a worker without it does
   AdminAccess admin;
   std::string served_model;
+  std::string speculation;              // as in v1::GetClusterReply
   std::string build_version;            // of this process
   std::string model_folder;             // where workers look for the checkpoint
   std::string model_fingerprint;        // likewise

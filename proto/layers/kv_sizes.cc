@@ -35,6 +35,12 @@ KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
                                 block_tokens, /*windows_apart=*/false)
                        .common;
   }
+  if (HoldsDraftModel(model, share)) {
+    const v1::Model& draft = model.draft_model().model();
+    bytes.common += BlockBytesOf(draft, WholeModelShare(draft), element_bytes, block_tokens,
+                                 /*windows_apart=*/false)
+                        .common;
+  }
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
     const v1::LayerKind& kind = KindOf(model, layer);
     const LayerShape shape = ShapeOf(model, kind);

@@ -28,7 +28,7 @@ struct KvBlockBytes {
   int64_t seat = 0;    // of one seat; 0: no layer here keeps a state
 };
 // `element_bytes`: of a number of a key or value. Of the head for further tokens, too, where it is
-// used: its layer has common blocks.
+// used, and of the draft model, where the rank holds it: their layers have common blocks.
 KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
                           int64_t element_bytes, int64_t block_tokens, bool windows_apart);
 

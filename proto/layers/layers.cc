@@ -244,6 +244,35 @@ v1::WorkerShare DraftHeadShare(const v1::WorkerShare& share) {
   return head;
 }
 
+bool HoldsDraftModel(const v1::Model& model, const v1::WorkerShare& share) {
+  return model.has_draft_model() && share.holds_head() && share.vocabulary_rows().begin() == 0;
+}
+
+v1::DataType DraftWeightType(const v1::Model& draft, v1::DataType asked) {
+  const bool codes = KeepsInt4(draft) && asked == v1::DATA_TYPE_INT8;
+  return codes ? v1::DATA_TYPE_UNSPECIFIED : asked;
+}
+
+v1::WorkerShare WholeModelShare(const v1::Model& model) {
+  v1::WorkerShare share;
+  share.mutable_layers()->set_end(LayerCount(model));
+  share.set_holds_embedding(true);
+  share.set_holds_head(true);
+  share.mutable_vocabulary_rows()->set_end(model.vocabulary());
+  for (const v1::LayerKind& kind : model.kinds()) {
+    v1::LayerShare* part = share.add_kinds();
+    if (kind.has_delta()) {
+      part->mutable_key_groups()->set_end(kind.delta().key_heads());
+    } else {
+      part->mutable_query_heads()->set_end(kind.attention().heads());
+      part->mutable_kv_heads()->set_end(kind.attention().kv_heads());
+    }
+    part->mutable_ffn_columns()->set_end(kind.ffn().width());
+    part->mutable_experts()->set_end(kind.ffn().experts().count());
+  }
+  return share;
+}
+
 absl::Status CheckOneKvShape(const v1::Model& model) {
   for (const v1::LayerKind& kind : model.kinds()) {
     if (kind.has_delta()) {

@@ -59,6 +59,14 @@ bool HoldsDraftHead(const v1::Model& model, const v1::WorkerShare& share);
 v1::Model DraftHeadModel(const v1::Model& model);
 v1::WorkerShare DraftHeadShare(const v1::WorkerShare& share);
 
+// Whether a rank with `share` holds the model's draft_model, all of it.
+bool HoldsDraftModel(const v1::Model& model, const v1::WorkerShare& share);
+// The type of a draft model's weights, where the model's is to be `asked`: the same, but where they
+// are codes already, which are not made int8.
+v1::DataType DraftWeightType(const v1::Model& draft, v1::DataType asked);
+// The share of a worker that holds all of a model.
+v1::WorkerShare WholeModelShare(const v1::Model& model);
+
 // Whether a layer keeps a state of each sequence, in a seat (proto/layers/kv_sizes.h).
 bool KeepsStates(const v1::Model& model);
 

@@ -161,6 +161,26 @@ double StageWeightBytes(const ModelShape& model, const StageSpec& stage, const R
   return bytes + parameters * model.weight_bytes_per_element;
 }
 
+namespace {
+
+// Adds a draft model, whole on one rank, to what that rank holds anyway.
+void AddDraftModel(const ModelShape& draft, const DeviceSpec* rank, MemoryOptions options,
+                   RankMemory* memory) {
+  StageSpec whole;
+  whole.ranks = {rank};
+  whole.layers = draft.layers;
+  whole.holds_embedding = whole.holds_head = true;
+  options.max_step_tokens += options.max_logit_rows;  // behind each sequence a drawn token
+  const RankMemory own = MemoryOfRank(draft, whole, 0, options, /*pipeline=*/false);
+  memory->weight_bytes += own.weight_bytes;
+  memory->activation_bytes += own.activation_bytes;
+  memory->kv_bytes_per_token += own.kv_bytes_per_token;
+  // A runtime is there once.
+  if (options.runtime_reserve_bytes == 0) memory->reserve_bytes += own.reserve_bytes;
+}
+
+}  // namespace
+
 RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t rank,
                         const MemoryOptions& options, bool pipeline) {
   const RankShare share = ShareOfRank(model, stage, rank);
@@ -185,6 +205,9 @@ RankMemory MemoryOfRank(const ModelShape& model, const StageSpec& stage, size_t 
   }
   memory.budget_bytes = stage.ranks[rank]->memory_bytes * options.utilisation;
   memory.kv_bytes_per_token = StageKvBytesPerToken(model, stage, share);
+  if (model.draft_model != nullptr && stage.holds_head && rank == 0) {
+    AddDraftModel(*model.draft_model, stage.ranks[rank], options, &memory);
+  }
   memory.state_bytes = StageStateBytes(model, stage, share);
   memory.seats =
       CutSeats(model, options, memory.free_bytes(), memory.kv_bytes_per_token, memory.state_bytes)

@@ -128,6 +128,14 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   shape.kv_bytes_per_element = kv_dtype == v1::DATA_TYPE_UNSPECIFIED
                                    ? std::max(2.0, shape.weight_bytes_per_element)
                                    : BytesPerElement(kv_dtype);
+  if (!model.has_draft_model()) return shape;
+  const v1::Model& draft = model.draft_model().model();
+  auto drafts = MakeModelShape(draft, DraftWeightType(draft, weight_dtype), kv_dtype);
+  if (!drafts.ok()) return drafts.status();
+  drafts->windows.clear();
+  drafts->max_positions = shape.max_positions;  // of its block tables
+  drafts->kv_bytes_per_element = shape.kv_bytes_per_element;
+  shape.draft_model = std::make_shared<const ModelShape>(*std::move(drafts));
   return shape;
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ struct ModelShape {
   // Index into kinds: of the layer of the head for further tokens, which workers of the last stage
   // hold; -1: they hold none.
   int draft_kind = -1;
+  // The model that drafts for this one, which the first rank of the last stage holds whole, without
+  // windows, its KV in this one's elements; null: none does.
+  std::shared_ptr<const ModelShape> draft_model;
   int64_t hidden = 0;
   int64_t vocabulary = 0;
   int64_t embedding_width = 0;    // hidden, except where the embedding is projected

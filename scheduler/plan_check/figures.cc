@@ -173,6 +173,21 @@ double KvElementBytes(const v1::DeploymentPlan& plan) {
                                                       : ElementBytes(plan.kv_dtype());
 }
 
+namespace {
+
+// Adds all of the model that drafts, its KV in the model's elements.
+void AddDraftModel(const v1::DeploymentPlan& plan, HeldByWorker* sum) {
+  v1::DeploymentPlan drafts;
+  *drafts.mutable_model() = plan.model().draft_model().model();
+  drafts.set_weight_dtype(DraftWeightType(drafts.model(), plan.weight_dtype()));
+  const HeldByWorker own = HeldBy(drafts, WholeModelShare(drafts.model()));
+  sum->weight_bytes += own.weight_bytes;
+  sum->kv_bytes_per_token += (own.kv_bytes_per_token + own.window_bytes_per_token) *
+                             KvElementBytes(plan) / KvElementBytes(drafts);
+}
+
+}  // namespace
+
 HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share) {
   const v1::Model& model = plan.model();
   double held = 0, used = 0;           // of the layers' matrices
@@ -221,6 +236,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   sum.kv_bytes_per_token = kv_elements * KvElementBytes(plan);
   sum.window_bytes_per_token = window_elements * KvElementBytes(plan);
   sum.state_bytes = state_elements * kStateElementBytes;
+  if (HoldsDraftModel(model, share)) AddDraftModel(plan, &sum);
   return sum;
 }
 

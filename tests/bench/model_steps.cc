@@ -11,7 +11,6 @@
 #include "proto/activations.h"
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
-#include "scheduler/shares.h"
 #include "worker/model/model_dtypes.h"
 
 namespace tessera::bench {
@@ -48,7 +47,7 @@ absl::StatusOr<std::unique_ptr<ModelSteps>> ModelSteps::Load(const ModelStepsOpt
   worker::ModelOptions& made = steps->options_;
   made.folder = options.folder;
   made.model = *std::move(model);
-  made.share = scheduler::WholeModelShare(made.model);
+  made.share = WholeModelShare(made.model);
   made.weight_dtype = types->weight_dtype;
   made.kv_dtype = types->kv_dtype;
   made.product_dtype = types->product_dtype;

@@ -132,6 +132,13 @@ TEST_CASE("drafts are shown, where there were any: how many, how long, and what 
                                             "r-a/0    10      4.2          33.3 %\n"));
 }
 
+TEST_CASE("status says whose drafts are tried, and why") {
+  v1::GetClusterReply cluster = Cluster();
+  CHECK_THAT(ShowCluster(cluster), !Contains("speculation"));
+  cluster.set_speculation("ngram (auto: the model has no head for further tokens)");
+  CHECK_THAT(ShowCluster(cluster), Contains("speculation: ngram (auto: the model has no head"));
+}
+
 TEST_CASE("status says why there is no plan") {
   v1::GetClusterReply cluster = Cluster();
   CHECK_THAT(ShowCluster(cluster), !Contains("planning waits"));

@@ -1,5 +1,6 @@
 """--speculate: answers are those of `off`, whatever is asked, and say what was drafted; a worker killed meanwhile changes
-nothing. Likewise of a model whose layers keep states, by n-grams and by its own head for further tokens."""
+nothing. Likewise of a model whose layers keep states, by n-grams and by its own head for further tokens, and of a model
+for which another one drafts. auto says what it chose and why."""
 
 import json
 import subprocess
@@ -111,15 +112,69 @@ def test_models_with_states_and_a_head(tmp):
         assert "TOKENS EACH" in c.status_text(), c.status_text()
 
 
+def test_a_draft_model(tmp):
+    random_model.write(tmp / "model", layers=4, hidden=128, heads=4, kv_heads=2, ffn=192, context=512)
+    random_model.write(tmp / "draft", layers=1, hidden=64, heads=2, kv_heads=2, ffn=96, context=512, seed=2)
+    model = str(tmp / "model")
+    with running(*FLOAT32, workers=1, model=model) as c:
+        expected, tried, _ = answers(c)
+        assert tried == 0
+    with running(*FLOAT32, "--speculate", f"draft:{tmp / 'draft'}", workers=1, model=model) as c:
+        given, tried, _ = answers(c)
+        assert given == expected
+        assert tried > 0
+        assert f"speculation: draft model {tmp / 'draft'}" in c.status_text(), c.status_text()
+    # A model that drafts for itself is right, also where tokens are drawn.
+    with running(*FLOAT32, "--speculate", f"draft:{model}", workers=1, model=model) as c:
+        for request in REQUESTS[:3]:
+            drafts = ask(c, **request)["timings"]["decode"]["drafts"]
+            assert drafts["tokens"] == drafts["accepted_tokens"] > 0, drafts
+
+
+def refusal(model, *flags):
+    """What a coordinator says that does not start."""
+    done = subprocess.run(["coordinator/tessera-coordinator", model, "--port", "0", *flags], capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode != 0, done.stderr
+    return done.stderr
+
+
+def test_draft_models_that_cannot_draft_are_refused(tmp):
+    said = refusal(MODEL, "--speculate", f"draft:{tmp / 'nowhere'}")
+    assert str(tmp / "nowhere") in said and "--speculate draft:" in said, said
+    random_model.write(tmp / "other", layers=1, hidden=64, heads=2, kv_heads=2, ffn=96, context=512)
+    tokenizer = json.loads((tmp / "other" / "tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    first, second = [text for text, number in vocabulary.items() if number in (70, 71)]
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (tmp / "other" / "tokenizer.json").write_text(json.dumps(tokenizer))
+    said = refusal(MODEL, "--speculate", f"draft:{tmp / 'other'}")
+    assert "token 70 is" in said and "same family" in said, said
+    random_model.write(tmp / "states", layers=4, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=96, context=512,
+                       delta=(2, 4, 16))
+    said = refusal(MODEL, "--speculate", f"draft:{tmp / 'states'}")
+    assert "gated delta nets" in said and "--speculate ngram" in said, said
+
+
+def test_auto_says_what_it_chose_and_why(tmp):
+    random_model.write(tmp / "head", layers=4, hidden=64, heads=2, kv_heads=2, head_dim=32, ffn=96, context=512,
+                       delta=(2, 4, 16), draft_head=True)
+    for model, flags, says in ((MODEL, FLOAT32, "ngram (auto: the model has no head"),
+                               (str(tmp / "head"), FLOAT32, "mtp (auto: the model has a head"),
+                               (str(tmp / "head"), ("--dtype", "bfloat16"), "off (auto: it computes in fewer than 32 bits")):
+        with running(*flags, "--speculate", "auto", workers=1, model=model) as c:
+            assert "speculation: " + says in c.status_text(), c.status_text()
+            assert "speculation: " + says in (c.folder / "coordinator.log").read_text()
+            drafts = ask(c, **REQUESTS[0])["timings"]["decode"]["drafts"]
+            assert (drafts is None) == says.startswith("off"), (says, drafts)
+
+
 def test_a_model_without_a_head_is_refused():
-    done = subprocess.run(["coordinator/tessera-coordinator", MODEL, "--port", "0", "--speculate", "mtp"], capture_output=True,
-                          text=True, timeout=60)
-    assert done.returncode != 0 and "no head for further tokens" in done.stderr, done.stderr
-    assert "--speculate ngram" in done.stderr, done.stderr
+    said = refusal(MODEL, "--speculate", "mtp")
+    assert "no head for further tokens" in said and "--speculate ngram" in said, said
 
 
 def test_what_is_no_kind_of_speculation_is_refused():
-    for flags in (["--speculate", "eagle"], ["--speculate", "ngram", "--speculate-tokens", "7"]):
-        done = subprocess.run(["coordinator/tessera-coordinator", MODEL, "--port", "0", *flags], capture_output=True, text=True,
-                              timeout=60)
-        assert done.returncode != 0 and flags[-2] in done.stderr, done.stderr
+    for flags in (["--speculate", "eagle"], ["--speculate", "draft:"], ["--speculate", "ngram", "--speculate-tokens", "7"]):
+        said = refusal(MODEL, *flags)
+        assert flags[-2] in said, said

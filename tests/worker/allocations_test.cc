@@ -85,6 +85,14 @@ int64_t AllocatedBytes(const ModelOptions& options, kernels::Device& device) {
       {limits.max_logit_rows, options.model.vocabulary(), options.model.max_positions()}, device);
   REQUIRE(sampler.ok());
   bytes += (*sampler)->device_bytes();
+  if (HoldsDraftModel(options.model, options.share)) {
+    ModelOptions draft = options;
+    draft.model = options.model.draft_model().model();
+    draft.folder = options.model.draft_model().folder();
+    draft.share = WholeModelShare(draft.model);
+    draft.limits = DraftModelLimits(limits);
+    bytes += AllocatedBytes(draft, device);
+  }
   if (!HoldsDraftHead(options.model, options.share)) return bytes;
   // It has a step and a sampler of its own.
   auto head = DraftHead::Load(options, **weights, device, nullptr);
@@ -103,6 +111,14 @@ class Comparison {
     if (folder.parent_path().filename() == "drafts") {
       options_.model.mutable_draft_head()->set_used(true);
     }
+  }
+
+  // Has the model in that folder draft.
+  void AddDraftModel(const std::filesystem::path& folder) {
+    const auto model = ReadModelFolder(folder.string());
+    REQUIRE(model.ok());
+    *options_.model.mutable_draft_model()->mutable_model() = *model;
+    options_.model.mutable_draft_model()->set_folder(folder.string());
   }
 
   // Stages of every width that hold all layers, the first ones, those in the middle and the last.
@@ -194,6 +210,21 @@ class Comparison {
 };
 
 }  // namespace
+
+TEST_CASE("a draft model is charged where a worker holds it, on the rank that draws alone") {
+  for (const char* name : {"llama", "qwen3_5"}) {
+    for (const v1::DataType weights : {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_INT8}) {
+      for (const Limits& limits : {Limits{16, 4}, Limits{512, 64}}) {
+        INFO(name << ", " << limits.rows << " rows, " << v1::DataType_Name(weights));
+        Ratios ratios;
+        Comparison comparison(GoldenFolder(name), *kernels::ParseIsa("auto"));
+        comparison.AddDraftModel(GoldenFolder("qwen3"));
+        comparison.Run(weights, limits, &ratios);
+        CHECK(ratios.largest > 0);
+      }
+    }
+  }
+}
 
 TEST_CASE("a charge is never less than what a worker allocates, whatever its part of the model") {
   std::vector<std::filesystem::path> folders = {"deploy/demo_model/tessera-demo"};

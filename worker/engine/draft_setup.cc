@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/drafts/head_source.h"
 #include "worker/drafts/ngram_source.h"
@@ -22,7 +23,34 @@ absl::Status NoDraftHead(const v1::Model& model) {
              "--speculate ngram, or off"));
 }
 
+absl::Status CheckDraftModel(const v1::Model& model) {
+  if (!model.has_draft_model()) {
+    return absl::InvalidArgumentError(
+        StrCat("model '", model.name(), "' comes without the draft model that is to be used"));
+  }
+  const v1::DraftModel& draft = model.draft_model();
+  absl::Status layers = CheckLayers(draft.model());
+  if (layers.ok() && !KeepsStates(draft.model())) return absl::OkStatus();
+  return layers.ok() ? absl::InvalidArgumentError(
+                           StrCat("draft model ", draft.folder(),
+                                  ": its layers keep states (gated delta nets), from which refused "
+                                  "tokens cannot be taken back: use a model whose layers attend"))
+                     : layers;
+}
+
 }  // namespace
+
+absl::Status ReadDraftTypes(const v1::ConfigureRequest& request, const HalfTypes& computed,
+                            ModelOptions* options) {
+  if (!HoldsDraftModel(request.model(), request.share())) return absl::OkStatus();
+  const v1::Model& draft = request.model().draft_model().model();
+  const auto types = ResolveDTypes(draft, DraftWeightType(draft, request.weight_dtype()),
+                                   request.kv_dtype(), computed);
+  if (!types.ok()) return types.status();
+  options->draft_weight_dtype = types->weight_dtype;
+  options->draft_product_dtype = types->product_dtype;
+  return absl::OkStatus();
+}
 
 absl::Status ReadDrafts(const v1::ConfigureRequest& request, EngineOptions* options) {
   const int32_t most = request.max_draft_tokens();
@@ -42,6 +70,11 @@ absl::Status ReadDrafts(const v1::ConfigureRequest& request, EngineOptions* opti
       options->draft_source = [] { return std::make_unique<HeadSource>(); };
       options->head_drafts = true;
       options->max_drafts = std::min(options->max_drafts, kMaxHeadDrafts);
+      break;
+    case v1::SPECULATION_DRAFT_MODEL:
+      if (absl::Status s = CheckDraftModel(request.model()); !s.ok()) return s;
+      options->draft_source = [] { return std::make_unique<HeadSource>(); };
+      options->head_drafts = true;
       break;
     default:
       return absl::InvalidArgumentError(

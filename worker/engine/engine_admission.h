@@ -50,8 +50,9 @@ struct EngineOptions {
   // nothing is drafted.
   DraftSourceFactory draft_source;
   int64_t max_drafts = kMaxDrafts;
-  bool head_drafts = false;  // the model's own head proposes max_drafts behind each step
-  bool all_drafts = false;   // try as many as are proposed, not as many as pay (draft_lengths.h)
+  // The model's own head, or a draft model, proposes max_drafts behind each step at most.
+  bool head_drafts = false;
+  bool all_drafts = false;  // try as many as are proposed, not as many as pay (draft_lengths.h)
 };
 
 // Longest sequence that can be held: the context or the whole pool, whichever is shorter.

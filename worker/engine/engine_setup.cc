@@ -58,14 +58,14 @@ class PhaseTimer {
   std::string name_;
 };
 
-absl::Status CheckFingerprint(const v1::ConfigureRequest& request, const std::string& folder,
+absl::Status CheckFingerprint(const std::string& folder, const std::string& wanted,
                               const FingerprintReader& fingerprint) {
   const auto ours = fingerprint(folder);
   if (!ours.ok()) return ours.status();
-  if (*ours == request.model_fingerprint()) return absl::OkStatus();
+  if (*ours == wanted) return absl::OkStatus();
   return absl::FailedPreconditionError(
       StrCat("the model in ", folder, " on this machine has fingerprint ", *ours,
-             ", the coordinator's has ", request.model_fingerprint(),
+             ", the coordinator's has ", wanted,
              ": put the same checkpoint on every machine, or name its folder (--model-folder)"));
 }
 
@@ -229,6 +229,7 @@ absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& reques
   options.weight_dtype = types->weight_dtype;
   options.kv_dtype = types->kv_dtype;
   options.product_dtype = types->product_dtype;
+  if (absl::Status s = ReadDraftTypes(request, computed, &options); !s.ok()) return s;
   Logger("worker").info("dtype: {}", types->reason);
   return options;
 }
@@ -293,7 +294,7 @@ class Setup {
     }
     if (KeepsStates(request_.model())) options_.seats = options_.limits.max_sequences;
     absl::Status status = CheckAlone(request_);
-    if (status.ok()) status = CheckFingerprint(request_, ModelFolder(), setup_.fingerprint);
+    if (status.ok()) status = CheckFingerprints();
     if (!status.ok()) return status;
     const kernels::Ops& ops = setup_.device->ops();
     auto model_options =
@@ -303,6 +304,14 @@ class Setup {
     model_options_.folder = ModelFolder();
     model_options_.limits = EngineCore::LimitsOf(options_);
     return absl::OkStatus();
+  }
+
+  absl::Status CheckFingerprints() const {
+    absl::Status status =
+        CheckFingerprint(ModelFolder(), request_.model_fingerprint(), setup_.fingerprint);
+    if (!status.ok() || !HoldsDraftModel(request_.model(), request_.share())) return status;
+    const v1::DraftModel& draft = request_.model().draft_model();
+    return CheckFingerprint(draft.folder(), draft.fingerprint(), setup_.fingerprint);
   }
 
   // No more sequences than have seats.

@@ -55,15 +55,39 @@ void LogPlainLatents(const v1::Model& model, const kernels::Device& device) {
       "with keys and values of each head");
 }
 
+// Options of the model's draft_model, all of it.
+ModelOptions DraftModelOptions(const ModelOptions& options) {
+  const v1::DraftModel& draft = options.model.draft_model();
+  ModelOptions own = options;
+  own.folder = draft.folder();
+  own.model = draft.model();
+  own.share = WholeModelShare(draft.model());
+  own.weight_dtype = options.draft_weight_dtype;
+  own.product_dtype = options.draft_product_dtype;
+  own.max_model_len_tokens =
+      std::min(options.max_model_len_tokens > 0 ? options.max_model_len_tokens
+                                                : options.model.max_positions(),
+               draft.model().max_positions());
+  own.limits = DraftModelLimits(options.limits);
+  return own;
+}
+
+absl::Status InDraftModel(const v1::Model& model, const absl::Status& status) {
+  return absl::Status(status.code(), StrCat("draft model ", model.draft_model().folder(), ": ",
+                                            std::string(status.message())));
+}
+
 class Transformer : public Model {
  public:
-  // `draft_head`: null: none is used.
+  // `draft_head`, `draft_model`: null: none is used.
   Transformer(const ModelOptions& options, std::unique_ptr<ModelWeights> weights,
-              ModelBuffers buffers, std::unique_ptr<DraftHead> draft_head, kernels::Device* device)
+              ModelBuffers buffers, std::unique_ptr<DraftHead> draft_head,
+              std::unique_ptr<Model> draft_model, kernels::Device* device)
       : options_(options),
         weights_(std::move(weights)),
         buffers_(std::move(buffers)),
         draft_head_(std::move(draft_head)),
+        draft_model_(std::move(draft_model)),
         device_(device),
         pass_(options_, *weights_, buffers_, kv_, states_, attention_workspace_, device->ops()) {}
 
@@ -120,6 +144,11 @@ class Transformer : public Model {
       const bool one = ShapeOfLayer(layer).kv_planes == 1;
       kv_.push_back({.keys = keys, .values = one ? keys : plane()});
     }
+    if (draft_model_ != nullptr) {
+      absl::Status status = draft_model_->AttachKv(memory, KvBlocks(blocks.common), block_tokens);
+      if (!status.ok()) return InDraftModel(options_.model, status);
+      memory += blocks.common * draft_model_->KvBlockBytes(block_tokens);
+    }
     if (draft_head_ != nullptr) draft_head_->AttachKv(memory, blocks.common, block_tokens);
     return AllocateAttentionWorkspace(block_tokens);
   }
@@ -158,6 +187,11 @@ class Transformer : public Model {
     return draft_head_->Forward(step, goes_on ? TensorView() : pass_.NormedRows(rows), stream);
   }
   TensorView draft_logits() const override { return draft_head_->logits(); }
+  Model* draft_model() override { return draft_model_.get(); }
+  int64_t max_positions() const override {
+    return options_.max_model_len_tokens > 0 ? options_.max_model_len_tokens
+                                             : options_.model.max_positions();
+  }
 
   absl::Status Forward(const StepInputs& step, kernels::Stream& stream) override {
     if (!joined_ && !IsWholeStage(options_.model, options_.share)) {
@@ -179,17 +213,21 @@ class Transformer : public Model {
   TensorView final_rows() const override { return pass_.FinalRows(buffers_.logit_hidden.rows()); }
   void PackWeights() override {
     if (weights_->later != nullptr) weights_->later->Start();
+    if (draft_model_ != nullptr) draft_model_->PackWeights();
   }
   int64_t weight_bytes() const override {
-    const int64_t bytes = weights_->memory.size_bytes();
-    return draft_head_ == nullptr ? bytes : bytes + draft_head_->weight_bytes();
+    int64_t bytes = weights_->memory.size_bytes();
+    if (draft_head_ != nullptr) bytes += draft_head_->weight_bytes();
+    return draft_model_ == nullptr ? bytes : bytes + draft_model_->weight_bytes();
   }
   int64_t waiting_weight_bytes() const override {
-    return weights_->later == nullptr ? 0 : weights_->later->waiting_bytes();
+    const int64_t bytes = weights_->later == nullptr ? 0 : weights_->later->waiting_bytes();
+    return draft_model_ == nullptr ? bytes : bytes + draft_model_->waiting_weight_bytes();
   }
   int64_t activation_bytes() const override {
-    const int64_t bytes = buffers_.bytes + attention_memory_.size_bytes();
-    return draft_head_ == nullptr ? bytes : bytes + draft_head_->activation_bytes();
+    int64_t bytes = buffers_.bytes + attention_memory_.size_bytes();
+    if (draft_head_ != nullptr) bytes += draft_head_->activation_bytes();
+    return draft_model_ == nullptr ? bytes : bytes + draft_model_->activation_bytes();
   }
 
  private:
@@ -348,6 +386,7 @@ class Transformer : public Model {
   const std::unique_ptr<ModelWeights> weights_;
   const ModelBuffers buffers_;
   const std::unique_ptr<DraftHead> draft_head_;
+  const std::unique_ptr<Model> draft_model_;
   kernels::Device* const device_;
   std::vector<kernels::KvCacheView> kv_;
   std::vector<LayerStates> states_;  // of all layers, as kv_
@@ -375,8 +414,15 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(
     if (!head.ok()) return head.status();
     draft_head = *std::move(head);
   }
-  auto model = std::make_unique<Transformer>(options, *std::move(weights), *std::move(buffers),
-                                             std::move(draft_head), &device);
+  std::unique_ptr<Model> draft_model;
+  if (HoldsDraftModel(options.model, options.share)) {
+    auto loaded = Load(DraftModelOptions(options), device, progress);
+    if (!loaded.ok()) return InDraftModel(options.model, loaded.status());
+    draft_model = *std::move(loaded);
+  }
+  auto model =
+      std::make_unique<Transformer>(options, *std::move(weights), *std::move(buffers),
+                                    std::move(draft_head), std::move(draft_model), &device);
   const absl::Status prepared = model->Prepare();
   if (!prepared.ok()) return prepared;
   LogPlainLatents(options.model, device);

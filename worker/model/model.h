@@ -65,6 +65,15 @@ struct StepInputs {
 // bits there too, on every path (kernels/cpu/linear/panel_kernel.h).
 inline constexpr double kRoundedRowTolerance = 0.02;
 
+// Limits of a draft model's steps behind steps of `limits`: each sequence may have the token that
+// was drawn, too.
+inline StepLimits DraftModelLimits(StepLimits limits) {
+  limits.max_tokens += limits.max_sequences;
+  limits.max_logit_rows = limits.max_sequences;
+  limits.windows_apart = false;
+  return limits;
+}
+
 class Model {
  public:
   // `progress(bytes_done, bytes_total)` is called while weights load. Errors name file and tensor.
@@ -118,6 +127,12 @@ class Model {
     return absl::OkStatus();
   }
   virtual kernels::TensorView draft_logits() const { return {}; }  // as logits()
+  // The whole model that drafts for this one, where this share holds it (v1::DraftModel), else
+  // null: its keys and values are in blocks of the same numbers, its steps are
+  // DraftModelLimits at most. Owned.
+  virtual Model* draft_model() { return nullptr; }
+  // Positions of a sequence at most; 0: this model does not tell.
+  virtual int64_t max_positions() const { return 0; }
   // Begins to pack, behind the steps, what Load left to it: until then steps are slower, and have
   // the same results. Once, and soon: files that are cut short meanwhile end the process.
   virtual void PackWeights() {}

@@ -72,7 +72,7 @@ struct SampleResult {
   int32_t token_id = -1;          // or kernels::kLogitsNotFinite, kNothingToPick
   v1::PositionLogprobs logprobs;  // when asked for, and there is a token
   std::vector<float> final_row;   // when asked for: [embedding width], behind the final norm
-  std::vector<int32_t> drafts;    // of the model's draft head: what may follow (draft_runner.h)
+  std::vector<int32_t> drafts;    // what may follow (draft_runner.h)
 };
 
 struct SamplerLimits {

@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
     if (!sampler.ok()) return sampler.status();
     runner->sampler_ = *std::move(sampler);
   }
-  if (model->has_draft_head()) {
+  if (model->has_draft_head() || model->draft_model() != nullptr) {
     auto drafts = DraftRunner::Create(options.limits, options.sampler, options.block_tokens,
                                       options.samples, model, device);
     if (!drafts.ok()) return drafts.status();

@@ -140,7 +140,7 @@ class StageRunner {
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<StateStore> states_;       // null: the model has no seats
   std::unique_ptr<Sampler> sampler_;         // null: another worker samples
-  std::unique_ptr<DraftRunner> drafts_;      // null: the model's part has no draft head
+  std::unique_ptr<DraftRunner> drafts_;      // null: nothing here proposes
   std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
   std::chrono::nanoseconds link_time_{0};    // of this step: rows from and to other stages
 

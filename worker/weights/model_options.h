@@ -29,6 +29,9 @@ struct ModelOptions {
   // (kernels/ops.h, LinearArgs::products).
   kernels::DType product_dtype = kernels::DType::kF32;
   int64_t int8_group_size = 128;
+  // The same two of the model's draft_model, where the share has it.
+  kernels::DType draft_weight_dtype = kernels::DType::kBF16;
+  kernels::DType draft_product_dtype = kernels::DType::kF32;
   // Longest sequence in tokens; 0: Model.max_positions. Decides which frequencies longrope has, so
   // it is the same for all workers of a replica.
   int64_t max_model_len_tokens = 0;

@@ -55,6 +55,15 @@ v1::ConfigureRequest BaseRequest(const std::string& folder, const v1::Model& mod
     request.set_speculation(v1::SPECULATION_MTP);
     request.mutable_model()->mutable_draft_head()->set_used(true);
   }
+  if (!options.draft_model.empty()) {
+    const auto draft = ReadModelFolder(options.draft_model);
+    REQUIRE(draft.status().message() == "");
+    request.set_speculation(v1::SPECULATION_DRAFT_MODEL);
+    v1::DraftModel* const drafts = request.mutable_model()->mutable_draft_model();
+    *drafts->mutable_model() = *draft;
+    drafts->set_folder(options.draft_model);
+    drafts->set_fingerprint("same");
+  }
   return request;
 }
 

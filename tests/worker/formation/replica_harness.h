@@ -52,6 +52,7 @@ struct ReplicaOptions {
   v1::KvCodec kv_codec = v1::KV_CODEC_RAW;    // in which it lets KV come
   DraftSourceFactory draft_source = nullptr;  // null: nothing is drafted, or by the model's head
   bool head_drafts = false;                   // the model's head drafts
+  std::string draft_model = "";               // folder of the model that drafts; empty: none does
 };
 
 // The events of one choice, added up.

@@ -1,19 +1,24 @@
-// Drafts of a model's own head for further tokens: they change no token in any layout, and a head
-// that knows what comes is believed.
+// Drafts of a model's own head for further tokens, and of another model: they change no token in
+// any layout, and what knows what comes is believed.
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
 #include "tests/temporary_folder.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/formation/hand_over.h"
 #include "tests/worker/formation/replica_comparison.h"
 #include "tests/worker/formation/replica_harness.h"
+#include "tests/worker/model/tiny_model.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/drafts/head_source.h"
 
 namespace tessera::worker {
 namespace {
@@ -45,28 +50,41 @@ ReplicaOptions WithHead(ReplicaOptions options) {
   return options;
 }
 
+// All drafts are tried, whether they pay or not.
+ReplicaOptions WithEveryDraft(ReplicaOptions options) {
+  options.draft_source = [] { return std::make_unique<HeadSource>(); };
+  return options;
+}
+
 uint64_t Accepted(const v1::EngineLoad& load) {
   uint64_t sum = 0;
   for (const uint64_t tokens : load.accepted_draft_tokens()) sum += tokens;
   return sum;
 }
 
+// Replicas that `drafts` describes, of several layouts where there are two layers, answer as those
+// without drafts.
+void CheckLayouts(const std::string& folder, const std::vector<v1::Submit>& requests,
+                  const std::function<ReplicaOptions(ReplicaOptions)>& drafts) {
+  std::vector<std::vector<StageLayout>> layouts = {
+      {}, {{1, 1}, {1, 1}}, {{2, 2}}, {{1, 1}, {1, 2, {0.7, 0.3}}}};
+  if (LayerCount(*ReadModelFolder(folder)) != 2) layouts.resize(1);
+  for (const std::vector<StageLayout>& stages : layouts) {
+    CAPTURE(folder, stages.size());
+    ReplicaOptions options;
+    options.stages = stages;
+    const Answers without = Run(folder, options, requests);
+    PlannedReplica replica(folder, drafts(options));
+    for (const v1::Submit& request : requests) replica.Submit(request);
+    CheckSameBits(replica.WaitAll(), without);
+    CHECK(HoldsNothing(replica));
+    CHECK(replica.load().drafts() > 0);
+  }
+}
+
 TEST_CASE("every layout answers with a head's drafts what it answers without, bit for bit") {
   for (const char* name : {"qwen3_5", "deepseek_v3", "glm4_moe"}) {
-    const std::string folder = StrCat("tests/golden/drafts/", name);
-    const std::vector<v1::Submit> requests = EveryRequest();
-    for (const std::vector<StageLayout>& stages : std::vector<std::vector<StageLayout>>{
-             {}, {{1, 1}, {1, 1}}, {{2, 2}}, {{1, 1}, {1, 2, {0.7, 0.3}}}}) {
-      CAPTURE(name, stages.size());
-      ReplicaOptions options;
-      options.stages = stages;
-      const Answers without = Run(folder, options, requests);
-      PlannedReplica replica(folder, WithHead(options));
-      for (const v1::Submit& request : requests) replica.Submit(request);
-      CheckSameBits(replica.WaitAll(), without);
-      CHECK(HoldsNothing(replica));
-      CHECK(replica.load().drafts() > 0);
-    }
+    CheckLayouts(StrCat("tests/golden/drafts/", name), EveryRequest(), WithHead);
   }
 }
 
@@ -194,6 +212,85 @@ TEST_CASE("a head that knows what comes is right nearly always; with its inputs 
   CHECK(AcceptedPart(false, false) >= 0.95);
   CHECK(AcceptedPart(/*swapped_inputs=*/true, false) < 0.5);
   CHECK(AcceptedPart(false, /*swapped_norms=*/true) < 0.5);
+}
+
+ReplicaOptions WithDraftModel(ReplicaOptions options, const std::string& folder) {
+  options.draft_model = folder;
+  return options;
+}
+
+TEST_CASE("every layout answers with a draft model what it answers without, bit for bit") {
+  std::vector<v1::Submit> requests = EveryRequest();
+  requests.push_back(Request(7, 80, 0));
+  const std::string target = "tests/golden/drafts/glm4_moe";
+  const struct {
+    std::string model, draft;
+  } pairs[] = {{"tests/golden/drafts/qwen3_5", target},  // states
+               {target, "tests/golden/drafts/deepseek_v3"},
+               {target, GoldenFolder("llama").string()},  // another count of ids
+               // Windows apart, and fewer positions than the last request has.
+               {GoldenFolder("mistral_window").string(), GoldenFolder("opt").string()}};
+  for (const auto& pair : pairs) {
+    CAPTURE(pair.draft);
+    CheckLayouts(pair.model, requests, [&](const ReplicaOptions& options) {
+      return WithDraftModel(options, pair.draft);
+    });
+  }
+}
+
+TEST_CASE("all drafts of a model that drafts for itself stand, at temperature 1 as at 0") {
+  const std::string folder = "tests/golden/drafts/glm4_moe";
+  for (const std::vector<StageLayout>& stages :
+       std::vector<std::vector<StageLayout>>{{}, {{1, 1}, {1, 1}}}) {
+    ReplicaOptions options;
+    options.stages = stages;
+    PlannedReplica replica(folder, WithEveryDraft(WithDraftModel(options, folder)));
+    for (uint64_t id = 1; id <= 4; ++id) replica.Submit(Request(id, 40, id % 2 == 0 ? 1.0F : 0.0F));
+    for (const auto& [key, choice] : replica.WaitAll()) CHECK(choice.tokens.size() == 40);
+    const v1::EngineLoad load = replica.load();
+    CHECK(load.draft_tokens() > 40);
+    CHECK(Accepted(load) == load.draft_tokens());
+  }
+}
+
+TEST_CASE("a draft model follows prefixes that are there, and what another replica computed") {
+  const std::string folder = "tests/golden/drafts/glm4_moe";
+  const std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 1)};
+  ReplicaOptions options;
+  options.moves_kv = true;
+  Split without{{folder, options}, {folder, options}};
+  const Answers expected = without.Run(requests);
+  options.draft_model = folder;
+  Split split{{folder, options}, {folder, options}};
+  CheckSameBits(split.Run(requests), expected);
+  CHECK(HoldsNothing(split.decode));
+  options = WithEveryDraft(options);
+  // The second of two like prompts finds the first one's blocks, and the draft model its own there.
+  PlannedReplica replica(folder, options);
+  for (int time = 0; time < 2; ++time) {
+    v1::Submit submit = Request(static_cast<uint64_t>(time + 1), 30, 0);
+    *submit.mutable_prompt_token_ids() = Request(9, 1, 0).prompt_token_ids();
+    replica.Submit(submit);
+    const int32_t cached = replica.WaitAll().at({submit.submission_id(), 0}).cached_tokens;
+    CHECK((cached > 0) == (time == 1));
+  }
+  CHECK(Accepted(replica.load()) == replica.load().draft_tokens());
+  CHECK(replica.load().draft_tokens() > 0);
+}
+
+TEST_CASE("a draft model whose layers keep states is refused by name, and one that is not there") {
+  v1::ConfigureRequest request;
+  request.mutable_model()->set_name("plain");
+  request.mutable_model()->set_vocabulary(kVocabulary);
+  request.mutable_model()->set_max_positions(64);
+  request.set_speculation(v1::SPECULATION_DRAFT_MODEL);
+  CHECK_THAT(std::string(ReadEngineOptions(request).status().message()),
+             Catch::Contains("plain") && Catch::Contains("draft model"));
+  v1::DraftModel* const draft = request.mutable_model()->mutable_draft_model();
+  *draft->mutable_model() = *ReadModelFolder("tests/golden/drafts/qwen3_5");
+  draft->set_folder("/models/small");
+  CHECK_THAT(std::string(ReadEngineOptions(request).status().message()),
+             Catch::Contains("/models/small") && Catch::Contains("gated delta nets"));
 }
 
 TEST_CASE("a model without a head is refused by name, with what it can use") {
