@@ -409,7 +409,7 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
       peer.set_worker_incarnation(registration.incarnation());
       *peer.mutable_link_addresses() = registration.link_addresses();
       const v1::WorkerShare& share = replica.stages(stage).workers(rank).share();
-      *peer.mutable_kv_share() = KvShareOf(share);
+      *peer.mutable_kv_share() = KvShareOf(options_.configure.model(), share);
       FormationMember& member = formation.members.emplace_back();
       member.worker = name;
       member.address = registration.address();

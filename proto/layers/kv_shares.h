@@ -7,6 +7,6 @@
 
 namespace tessera {
 
-v1::KvShare KvShareOf(const v1::WorkerShare& share);
+v1::KvShare KvShareOf(const v1::Model& model, const v1::WorkerShare& share);
 
 }  // namespace tessera

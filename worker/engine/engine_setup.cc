@@ -494,18 +494,19 @@ class Setup {
   }
 
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
-    const v1::WorkerShare& held = request_.share();
+    const v1::Model& model = request_.model();
+    const v1::KvShare held = KvShareOf(model, request_.share());
     kvcache::KvPool pool = {share.kv_memory.data(),
-                            {ToIndexRange(held.layers()), ToIndexRange(KvHeads(held))},
+                            {ToIndexRange(held.layers()), ToIndexRange(held.kv_heads())},
                             PoolType(),
                             share.kv_blocks.common,
                             options_.limits.block_tokens,
-                            KvHeadDim(request_.model()),
-                            KvPlanes(request_.model())};
+                            KvHeadDim(model),
+                            KvPlanes(model)};
     pool.window_blocks = share.kv_blocks.window;
     for (int32_t i = pool.share.layers.begin; i < pool.share.layers.end && pool.window_blocks > 0;
          ++i)
-      pool.windowed.push_back(KindOf(request_.model(), i).attention().window() > 0);
+      pool.windowed.push_back(i < LayerCount(model) && KindOf(model, i).attention().window() > 0);
     return pool;
   }
 
@@ -540,7 +541,7 @@ class Setup {
       *configured_.ready.add_kv_shares() = peer.kv_share();
     }
     if (request_.peers_size() > 0) return;
-    *configured_.ready.add_kv_shares() = KvShareOf(request_.share());
+    *configured_.ready.add_kv_shares() = KvShareOf(request_.model(), request_.share());
   }
 
   absl::Status StartEngine(std::unique_ptr<Formation> formation,

@@ -9,12 +9,14 @@
 namespace tessera::worker {
 namespace {
 
-// Layers that keep states, or the others.
+// Layers that keep states, or the others, of which the head for further tokens is the last.
 std::vector<int32_t> LayersOf(const v1::Model& model, bool states) {
   std::vector<int32_t> layers;
   for (int64_t layer = 0; layer < LayerCount(model); ++layer) {
     if (KindOf(model, layer).has_delta() == states) layers.push_back(static_cast<int32_t>(layer));
   }
+  if (!states && model.draft_head().used())
+    layers.push_back(static_cast<int32_t>(LayerCount(model)));
   return layers;
 }
 
@@ -37,7 +39,7 @@ absl::StatusOr<std::shared_ptr<StateExchange>> MakeExchange(const v1::Model& mod
                                                             kernels::Device* device) {
   std::shared_ptr<StateExchange> none;
   if (loaded->seats() == 0 || places == 0) return none;
-  const v1::KvShare held = KvShareOf(share);
+  const v1::KvShare held = KvShareOf(model, share);
   const std::vector<int32_t> layers = LayersOf(model, /*states=*/true);
   const kvcache::StateShape shape = ShapeOf(KindOf(model, layers[0]).delta());
   return StateExchange::Create(

@@ -25,13 +25,16 @@ absl::StatusOr<std::unique_ptr<DraftHead>> DraftHead::Load(
   auto fused = device.Allocate(head.limits.max_tokens * 2 * head.model.hidden() *
                                static_cast<int64_t>(sizeof(float)));
   if (!fused.ok()) return fused.status();
-  return std::unique_ptr<DraftHead>(
-      new DraftHead(head, *std::move(weights), *std::move(buffers), *std::move(fused), &device));
+  const int64_t layer = options.share.layers().end() - options.share.layers().begin();
+  return std::unique_ptr<DraftHead>(new DraftHead(head, layer, *std::move(weights),
+                                                  *std::move(buffers), *std::move(fused), &device));
 }
 
-DraftHead::DraftHead(const ModelOptions& options, std::unique_ptr<ModelWeights> weights,
-                     ModelBuffers buffers, kernels::Buffer fused, kernels::Device* device)
+DraftHead::DraftHead(const ModelOptions& options, int64_t layer,
+                     std::unique_ptr<ModelWeights> weights, ModelBuffers buffers,
+                     kernels::Buffer fused, kernels::Device* device)
     : options_(options),
+      layer_(layer),
       weights_(std::move(weights)),
       buffers_(std::move(buffers)),
       fused_memory_(std::move(fused)),
@@ -67,14 +70,17 @@ int64_t DraftHead::AttentionWorkspaceBytes(int64_t max_context_tokens) const {
        .max_context_tokens = max_context_tokens});
 }
 
-absl::Status DraftHead::Forward(const StepInputs& step, const TensorView& rows,
+absl::Status DraftHead::Forward(const StepInputs& given, const TensorView& rows,
                                 kernels::Stream& stream) {
+  StepInputs step = given;
+  step.kv_listener = nullptr;
   const TensorView before = rows.data == nullptr ? pass_.FinalRows(step.token_ids.rows()) : rows;
   const TensorView fused(fused_memory_.data(), DType::kF32,
                          {options_.limits.max_tokens * 2 * options_.model.hidden()});
   absl::Status status = pass_.FuseDrafts(step, before, fused, stream);
   if (status.ok()) status = pass_.PrepareRotation(step, stream);
   if (status.ok()) status = pass_.Layer(0, step, stream);
+  if (status.ok()) status = pass_.TellKvListener(layer_, given, stream);
   return status.ok() ? pass_.Head(step, stream) : status;
 }
 

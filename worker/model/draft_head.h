@@ -46,8 +46,8 @@ class DraftHead {
   int64_t group_staging_bytes() const { return GroupStagingBytes(buffers_); }
 
   // See Model::Draft. `rows`: of the model, behind its final norm; no data: its own, of the last
-  // Forward.
-  absl::Status Forward(const StepInputs& step, const kernels::TensorView& rows,
+  // Forward. given.kv_listener hears of its layer under the number behind the share's own ones.
+  absl::Status Forward(const StepInputs& given, const kernels::TensorView& rows,
                        kernels::Stream& stream);
   kernels::TensorView logits() const { return buffers_.logits; }
 
@@ -55,10 +55,11 @@ class DraftHead {
   int64_t activation_bytes() const { return buffers_.bytes + fused_memory_.size_bytes(); }
 
  private:
-  DraftHead(const ModelOptions& options, std::unique_ptr<ModelWeights> weights,
+  DraftHead(const ModelOptions& options, int64_t layer, std::unique_ptr<ModelWeights> weights,
             ModelBuffers buffers, kernels::Buffer fused, kernels::Device* device);
 
   const ModelOptions options_;  // of a model that is this layer alone
+  const int64_t layer_;         // its number, counted from the share's first layer
   const std::unique_ptr<ModelWeights> weights_;
   const ModelBuffers buffers_;
   const kernels::Buffer fused_memory_;

@@ -121,7 +121,8 @@ class Model {
   // Enqueues a pass of that head behind Forward, which keeps up its keys and values, and leaves
   // draft_logits of step.logit_rows: of tokens two behind the row's own. step.token_ids are those
   // behind each row. `goes_on`: rows are the logit rows of the Draft before, in their order, one
-  // position further; else those of the last Forward. Ranks call it alike.
+  // position further; else those of the last Forward. step.kv_listener hears of the head's layer
+  // as of one behind the share's own. Ranks call it alike.
   virtual absl::Status Draft(const StepInputs& /*step*/, bool /*goes_on*/,
                              kernels::Stream& /*stream*/) {
     return absl::OkStatus();

@@ -64,6 +64,8 @@ class ForwardPass {
   // All rows of a step behind the final norm, which stay until the next step; where a head for
   // further tokens goes on from them.
   kernels::TensorView NormedRows(int64_t rows) const;
+  // The keys and values of a layer are written.
+  absl::Status TellKvListener(int64_t index, const StepInputs& step, kernels::Stream& stream);
   // What Head multiplies by the head's matrix.
   kernels::TensorView FinalRows(int64_t rows) const;
   // Instead of the head: leaves the whole residual stream in `hidden`, by the addition that the
@@ -146,7 +148,6 @@ class ForwardPass {
   // A gated delta net: `mixed` is what its output projection takes. States are written in any case.
   absl::Status MixDelta(int64_t index, const StepInputs& step, const Residual& rows,
                         kernels::Stream& stream, kernels::TensorView* mixed);
-  absl::Status TellKvListener(int64_t index, const StepInputs& step, kernels::Stream& stream);
   absl::Status Attend(int64_t index, const StepInputs& step, kernels::Stream& stream,
                       kernels::TensorView* attended);
   // Leaves of both only the rows whose logits are wanted.

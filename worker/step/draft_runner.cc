@@ -248,7 +248,7 @@ absl::Status DraftRunner::Draw(const StepWork& work, int32_t behind,
 }
 
 absl::Status DraftRunner::Pass(const StepWork& work, int32_t behind, kernels::Group* group,
-                               kernels::Stream& stream) {
+                               KvWriteListener* listener, kernels::Stream& stream) {
   if (columns_.token_ids.empty()) return absl::OkStatus();
   const KvBlocks any{std::numeric_limits<int32_t>::max()};
   absl::Status status = arrays_.Assign({.token_ids = columns_.token_ids,
@@ -264,6 +264,7 @@ absl::Status DraftRunner::Pass(const StepWork& work, int32_t behind, kernels::Gr
   if (!status.ok()) return status;
   auto inputs = upload_->Copy(arrays_, /*padded=*/false, stream);
   if (!inputs.ok()) return inputs.status();
+  inputs->kv_listener = draft_model_ == nullptr ? listener : nullptr;
   status = draft_model_ != nullptr ? draft_model_->Forward(*inputs, stream)
                                    : model_->Draft(*inputs, /*goes_on=*/behind > 0, stream);
   proposed_.assign(columns_.logit_rows.size(), -1);
@@ -277,7 +278,8 @@ absl::Status DraftRunner::Pass(const StepWork& work, int32_t behind, kernels::Gr
   return AgreeOn(group, stream, &proposed_);
 }
 
-absl::Status DraftRunner::Run(const StepWork& work, kernels::Group* group, kernels::Stream& stream,
+absl::Status DraftRunner::Run(const StepWork& work, kernels::Group* group,
+                              KvWriteListener* listener, kernels::Stream& stream,
                               StepOutcome* outcome) {
   if (work.arrays->rows() == 0) return absl::OkStatus();
   if (draft_model_ != nullptr) group = nullptr;  // it is whole
@@ -297,7 +299,7 @@ absl::Status DraftRunner::Run(const StepWork& work, kernels::Group* group, kerne
     lists_.clear();
     columns_.logit_rows.clear();
   }
-  status = Pass(work, 0, group, stream);
+  status = Pass(work, 0, group, listener, stream);
   for (int32_t behind = 1; status.ok() && !lists_.empty(); ++behind) {
     for (size_t i = 0; i < lists_.size(); ++i) {
       if (!lists_[i].ends && proposed_[i] >= 0) lists_[i].drafts.push_back(proposed_[i]);
@@ -307,7 +309,7 @@ absl::Status DraftRunner::Run(const StepWork& work, kernels::Group* group, kerne
     const bool all_end =
         std::all_of(lists_.begin(), lists_.end(), [](const List& list) { return list.ends; });
     if (all_end) break;
-    status = Pass(work, behind, group, stream);
+    status = Pass(work, behind, group, nullptr, stream);
   }
   if (!status.ok() || sampler_ == nullptr) return status;
   for (List& list : lists_) outcome->samples[list.sample].drafts = std::move(list.drafts);

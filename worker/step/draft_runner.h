@@ -43,9 +43,10 @@ class DraftRunner {
                                                              Model* model, kernels::Device* device);
 
   // Behind model->Forward of `work`. Where this rank draws, `outcome` has the tokens, and gets the
-  // drafts. `group`: null: this worker is the whole stage.
-  absl::Status Run(const StepWork& work, kernels::Group* group, kernels::Stream& stream,
-                   StepOutcome* outcome);
+  // drafts. `group`: null: this worker is the whole stage. `listener` hears of the keys and values
+  // of a head's layer; null: nobody asks.
+  absl::Status Run(const StepWork& work, kernels::Group* group, KvWriteListener* listener,
+                   kernels::Stream& stream, StepOutcome* outcome);
 
   int64_t device_bytes() const;
 
@@ -79,7 +80,7 @@ class DraftRunner {
   int32_t SlotOf(std::span<const int32_t> table, int32_t position) const;
   bool IsBeyond(std::span<const int32_t> table, int32_t position) const;
   absl::Status Pass(const StepWork& work, int32_t behind, kernels::Group* group,
-                    kernels::Stream& stream);
+                    KvWriteListener* listener, kernels::Stream& stream);
   absl::Status Draw(const StepWork& work, int32_t behind, const kernels::TensorView& logits,
                     kernels::Stream& stream);
 

@@ -102,7 +102,8 @@ absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
   if (status.ok()) status = HandOn(work.arrays->rows());
   if (status.ok() && options_.samples) status = Sample(work, outcome);
   if (status.ok() && drafts_ != nullptr) {
-    status = drafts_->Run(work, links_.group, *stream_, outcome);
+    KvWriteListener* const listener = work.pushes.empty() ? nullptr : options_.kv_sender;
+    status = drafts_->Run(work, links_.group, listener, *stream_, outcome);
   }
   // Also after a failure: what was enqueued still reads the staging.
   status.Update(stream_->Synchronize());

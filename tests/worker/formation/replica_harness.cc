@@ -89,7 +89,7 @@ std::vector<v1::ConfigureRequest> Requests(const std::string& folder,
       peer->set_stage(static_cast<int>(stage));
       peer->set_rank(static_cast<int>(rank));
       peer->set_address("worker/" + std::to_string(requests.size()));
-      *peer->mutable_kv_share() = KvShareOf(shares[rank]);
+      *peer->mutable_kv_share() = KvShareOf(request.model(), shares[rank]);
       v1::ConfigureRequest& mine = requests.emplace_back();
       mine.set_stage(static_cast<int>(stage));
       mine.set_rank(static_cast<int>(rank));

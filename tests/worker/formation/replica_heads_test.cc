@@ -101,6 +101,34 @@ TEST_CASE("prompts that another replica computed, and a prefix that is there, go
   CHECK(HoldsNothing(split.decode));
 }
 
+TEST_CASE(
+    "after a hand-over a head proposes what it would without: its keys and values came, too") {
+  for (const char* name : {"qwen3_5", "deepseek_v3", "glm4_moe"}) {
+    for (const std::vector<StageLayout>& stages :
+         std::vector<std::vector<StageLayout>>{{}, {{1, 1}, {1, 2}}}) {
+      CAPTURE(name, stages.size());
+      const std::string folder = StrCat("tests/golden/drafts/", name);
+      ReplicaOptions options = WithEveryDraft(WithHead({}));
+      options.prefix_cache = false;
+      options.moves_kv = true;
+      ReplicaOptions staged = options;
+      staged.stages = stages;
+      const v1::Submit request = Request(3, 60, 0);
+      Split split{{folder, staged}, {folder, options}};
+      const Answers answers = split.Run({request});
+      // The same begins behind the first token.
+      v1::Submit rest = request;
+      rest.add_output_token_ids(answers.at({3, 0}).tokens.at(0));
+      PlannedReplica whole(folder, options);
+      whole.Submit(rest);
+      whole.WaitAll();
+      CHECK(whole.load().draft_tokens() > 0);
+      CHECK(split.decode.load().draft_tokens() == whole.load().draft_tokens());
+      CHECK(Accepted(split.decode.load()) == Accepted(whole.load()));
+    }
+  }
+}
+
 // A Qwen3.5 whose next token is always the one after the last, and whose head knows that: it looks
 // at the embedding, whose norm keeps it, and not at the row before, whose norm makes it 0.
 class CyclicModel {
