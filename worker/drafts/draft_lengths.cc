@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 namespace tessera::worker {
 namespace {
@@ -52,6 +53,10 @@ double StepTimes::At(int64_t rows) const {
   if (above > kMaxRows || above == below) return seconds_[below];
   const double share = static_cast<double>(rows - below) / static_cast<double>(above - below);
   return seconds_[below] + share * (seconds_[above] - seconds_[below]);
+}
+
+int64_t DraftLengths::Longer(int64_t length) {
+  return *std::upper_bound(std::begin(kLengths), std::end(kLengths) - 1, length);
 }
 
 int64_t DraftLengths::Choose(const Acceptance& own, int64_t most, int64_t before,

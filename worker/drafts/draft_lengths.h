@@ -66,6 +66,8 @@ struct DraftedStep {
 
 class DraftLengths {
  public:
+  // The next longer list than one of so many drafts that Choose may choose.
+  static int64_t Longer(int64_t length);
   // How many of `most` drafts (kMaxDrafts at most) of a sequence to try, for which `before` were
   // tried last: none, or more than those, only for a gain of 5 %. Adds them to `step`.
   int64_t Choose(const Acceptance& own, int64_t most, int64_t before, DraftedStep* step) const;
@@ -74,11 +76,16 @@ class DraftLengths {
   // proposes some leaves nothing to compare with.
   bool WantsPlainStep(int64_t rows) const { return times_.IsStale(rows); }
   // For a step without prompts.
-  void NoteStep(int64_t rows, double seconds) { times_.Note(rows, seconds); }
+  void NoteStep(int64_t rows, double seconds) {
+    times_.Note(rows, seconds);
+    ++steps_;
+  }
+  int64_t steps() const { return steps_; }  // that were noted
 
  private:
   Acceptance all_;
   StepTimes times_;
+  int64_t steps_ = 0;
 };
 
 }  // namespace tessera::worker

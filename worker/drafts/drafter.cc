@@ -3,13 +3,14 @@
 namespace tessera::worker {
 namespace {
 
-// Where no draft pays: so many proposals are left out, and each kProbe-th choice tries one draft.
+// Where no draft pays: proposals are left out until the engine's number of steps is a multiple of
+// kRest, which is one for all sequences, and each kProbe-th choice tries one draft.
 constexpr int64_t kRest = 16, kProbe = 4;
 
 }  // namespace
 
 bool Drafter::IsResting() {
-  if (misses_ >= kMaxMisses) return true;
+  if (GaveUp()) return true;
   if (rest_ == 0) return false;
   --rest_;
   return true;
@@ -31,7 +32,7 @@ int64_t Drafter::Choose(const DraftLengths& lengths, int64_t proposed, DraftedSt
     ++step->rows;
     return 1;
   }
-  rest_ = kRest;
+  rest_ = kRest - lengths.steps() % kRest;
   return 0;
 }
 

@@ -28,8 +28,12 @@ class Drafter {
   void Take(int64_t behind, std::vector<int32_t> drafts) {
     source_->Take(behind, std::move(drafts));
   }
-  // Whether the next proposal is not left out.
-  bool WantsNext() const { return misses_ < kMaxMisses && rest_ == 0; }
+  // Whether nothing is proposed any more.
+  bool GaveUp() const { return misses_ >= kMaxMisses; }
+  // How many drafts the next choice may choose at most; 0: the next proposal is left out.
+  int64_t WantedNext() const {
+    return !GaveUp() && rest_ == 0 ? DraftLengths::Longer(length_) : 0;
+  }
   // How many of `proposed` drafts, at least one, to try in `step`, to which they are added. Now and
   // then one where none pays, since that may have changed.
   int64_t Choose(const DraftLengths& lengths, int64_t proposed, DraftedStep* step);

@@ -292,13 +292,13 @@ void StepBuilder::Fill(EngineStep* step) const {
          &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr, s.drafts,
          sequence.last_draw, sequence.seat.number(), sequence.seat.owner()});
   }
-  const bool wanted =
-      std::any_of(step->scheduled.begin(), step->scheduled.end(), [this](const Scheduled& s) {
-        const Drafter* drafter = s.sequence->drafter.get();
-        return drafter != nullptr && (options_.all_drafts || drafter->WantsNext());
-      });
-  step->draft_tokens =
-      options_.head_drafts && wanted ? static_cast<int32_t>(options_.max_drafts) : 0;
+  int64_t wanted = -1;  // that are proposed behind the step
+  for (const Scheduled& s : step->scheduled) {
+    const Drafter* drafter = s.sequence->drafter.get();
+    if (drafter == nullptr || !options_.head_drafts || drafter->GaveUp()) continue;
+    wanted = std::max(wanted, options_.all_drafts ? options_.max_drafts : drafter->WantedNext());
+  }
+  step->draft_tokens = static_cast<int32_t>(std::min(wanted, options_.max_drafts));
   states_.AddCopies(step);
   AddLogitRows(step);
   AddRequests(step);

@@ -282,6 +282,8 @@ absl::Status DraftRunner::Run(const StepWork& work, kernels::Group* group,
                               KvWriteListener* listener, kernels::Stream& stream,
                               StepOutcome* outcome) {
   if (work.arrays->rows() == 0) return absl::OkStatus();
+  // What is sent to other replicas is complete in any case.
+  if (work.draft_tokens < 0 && work.pushes.empty()) return absl::OkStatus();
   if (draft_model_ != nullptr) group = nullptr;  // it is whole
   std::vector<int32_t> drawn(work.samples.size(), -1);
   if (sampler_ != nullptr) {
@@ -295,7 +297,7 @@ absl::Status DraftRunner::Run(const StepWork& work, kernels::Group* group,
   } else {
     FillHeadRows(*work.arrays);
   }
-  if (work.draft_tokens == 0) {
+  if (work.draft_tokens <= 0) {
     lists_.clear();
     columns_.logit_rows.clear();
   }

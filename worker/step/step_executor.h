@@ -30,7 +30,8 @@ struct StepWork {
   std::span<const KvPush> pushes = {};
   std::span<const StateCopy> restores = {};  // before the first layer, in this order
   std::span<const StateCopy> saves = {};     // behind the last one
-  // Tokens that the model's draft head, where it has one, proposes behind each sequence, at most.
+  // Tokens that draft_runner.h, where there is one, proposes behind each sequence, at most; 0: its
+  // keys and values keep up; -1: nobody wants these either.
   int32_t draft_tokens = 0;
 };
 

@@ -121,11 +121,12 @@ class Endless final : public DraftSource {
 
 TEST_CASE("where no draft pays few are tried, and that ends where they pay again") {
   Drafter drafter(std::make_unique<Endless>());
-  const DraftLengths dear = Measured(0.001, 1);
-  const auto tried = [&](DraftLengths lengths, int64_t accepted, int steps) {
+  const auto tried = [&](double base, double row, int64_t accepted, int steps) {
+    DraftLengths lengths = Measured(base, row);
     int64_t sum = 0;
     std::vector<int32_t> drafts;
     for (int i = 0; i < steps; ++i) {
+      lengths.NoteStep(1, base + row);
       drafter.Propose({}, 6, &drafts);
       if (drafts.empty()) continue;
       DraftedStep step{1, 1};
@@ -136,9 +137,32 @@ TEST_CASE("where no draft pays few are tried, and that ends where they pay again
     }
     return sum;
   };
-  CHECK(tried(dear, 6, 1000) < 1000 / 50);
-  CHECK(tried(Measured(1, 0.001), 6, 1000) > 5000);
-  CHECK(tried(Measured(1, 0.001), 0, 2000) < 250);
+  CHECK(tried(0.001, 1, 6, 1000) < 1000 / 40);
+  CHECK(tried(1, 0.001, 6, 1000) > 5000);
+  CHECK(tried(1, 0.001, 0, 2000) < 250);
+}
+
+TEST_CASE("where no draft pays, all sequences want proposals in the same steps") {
+  DraftLengths lengths = Measured(0.001, 1);
+  std::vector<std::unique_ptr<Drafter>> drafters;
+  std::vector<int32_t> drafts;
+  int wanted = 0;  // steps, once all are there
+  for (int step = 0; step < 400; ++step) {
+    lengths.NoteStep(1, 1.001);
+    if (step % 5 == 0 && drafters.size() < 16) {
+      drafters.push_back(std::make_unique<Drafter>(std::make_unique<Endless>()));
+    }
+    bool any = false;
+    for (const auto& drafter : drafters) {
+      any = any || drafter->WantedNext() > 0;
+      drafter->Propose({}, 6, &drafts);
+      DraftedStep rows{16, 16};
+      if (!drafts.empty()) drafter->Choose(lengths, 6, &rows);
+    }
+    wanted += step >= 100 && any ? 1 : 0;
+  }
+  CHECK(wanted >= 300 / 16);
+  CHECK(wanted <= 2 * (300 / 16 + 1));  // one that tries a draft goes on with the next step
 }
 
 TEST_CASE("64 lists in a row of which nothing stood are the last") {

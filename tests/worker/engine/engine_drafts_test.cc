@@ -282,6 +282,27 @@ TEST_CASE("64 lists in a row of which nothing stands end the drafting of a seque
   CHECK(h.core->load().drafts() == Drafter::kMaxMisses);
 }
 
+TEST_CASE("once no sequence drafts any more, a head has nothing to do") {
+  EngineOptions options = LaneOptions();
+  options.limits.max_logit_rows = 40;
+  options.limits.total_blocks = 64;
+  options.head_drafts = options.all_drafts = true;
+  const ScriptedEngine knows(options, 1);
+  KnownStreams streams = {Prompt(9, 1)};
+  const std::vector<int32_t> answer = knows.workers->Expected(streams[0], 0, 150);
+  streams[0].insert(streams[0].end(), answer.begin(), answer.end());
+  for (const DraftScript script : {DraftScript::kWrong, DraftScript::kRight}) {
+    options.draft_source = ScriptedDraftsOf(streams, script, options.vocabulary);
+    ScriptedEngine engine(options, 1);
+    engine.Submit(Wants(1, 9, 150));
+    engine.RunAll();
+    CHECK(engine.heard[{1, 0}].tokens == answer);
+    const std::vector<int32_t>& wanted = engine.workers->draft_tokens;
+    CHECK(wanted.front() == options.max_drafts);
+    CHECK(wanted.back() == (script == DraftScript::kWrong ? -1 : options.max_drafts));
+  }
+}
+
 TEST_CASE("no more drafts are tried than pay: few where none stands") {
   EngineOptions options = LaneOptions();
   options.limits.max_logit_rows = 40;

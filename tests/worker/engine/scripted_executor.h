@@ -54,6 +54,7 @@ class ScriptedExecutor final : public StepExecutor {
     feeds_ = work.scores.empty();
     waiting_.push_back(work);
     shapes.push_back(ShapeOf(work));
+    draft_tokens.push_back(work.draft_tokens);
     return absl::OkStatus();
   }
   bool Ready() override { return !done_.empty() || !broken.ok(); }
@@ -131,9 +132,10 @@ class ScriptedExecutor final : public StepExecutor {
     return tokens;
   }
 
-  std::vector<Shape> shapes;   // of all steps that began
-  int64_t begun_ahead = 0;     // of these, behind one in flight
-  absl::Status begin_failure;  // of the next Begin
+  std::vector<Shape> shapes;          // of all steps that began
+  std::vector<int32_t> draft_tokens;  // as these steps had them
+  int64_t begun_ahead = 0;            // of these, behind one in flight
+  absl::Status begin_failure;         // of the next Begin
   absl::Status broken;
 
  private:
