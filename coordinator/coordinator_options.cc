@@ -85,6 +85,9 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       "--tool-call-parser", o.tool_call_parser,
       "Format of the model's tool calls, such as hermes, llama3_json or mistral (default: "
       "found from the chat template)");
+  app.AddOption("--pooling", o.pooling,
+                "What embeddings are made of: last, mean or cls, of the rows of a text's tokens "
+                "(default: as the model's files for sentence-transformers say, else last)");
   app.AddOption("--host", o.host, "Address to listen on").ShowDefault();
   app.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
   app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();

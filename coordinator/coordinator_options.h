@@ -20,6 +20,7 @@ struct CoordinatorOptions {
   std::vector<std::string> served_model_names;  // the first is reported; none: the folder's name
   std::string chat_template_file;               // "": the model's own
   std::string tool_call_parser;                 // format's name; "": found from the template
+  std::string pooling;  // of embeddings: last, mean, cls; "": as the model's files say
   std::string host = "127.0.0.1";
   uint16_t port = 8000;       // 0: any
   uint16_t grpc_port = 8001;  // 0: any

@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMaxBytes = 1 << 20;
-constexpr char kPooling[] = "1_Pooling/config.json";
+constexpr char kPoolingFolder[] = "1_Pooling";
 constexpr char kModules[] = "modules.json";
 
 // Null where there is none, or it is no JSON.
@@ -39,26 +39,56 @@ std::string ModeOf(const Json& pooling) {
   return modes;
 }
 
+bool SetPooling(std::string_view mode, EmbeddingRecipe* recipe) {
+  if (mode == "last" || mode == "lasttoken") {
+    recipe->pooling = RowPooling::kLast;
+  } else if (mode == "mean") {
+    recipe->pooling = RowPooling::kMean;
+  } else if (mode == "cls") {
+    recipe->pooling = RowPooling::kFirst;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// Its text's value; "" where there is none.
+std::string TextOf(const Json& object, const char* name) {
+  const Json value = object.is_object() ? object.value(name, Json()) : Json();
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
 }  // namespace
 
-std::string PoolingRefusal(const std::filesystem::path& model_folder) {
-  const std::string mode = ModeOf(ReadJson(model_folder / kPooling));
-  if (!mode.empty() && mode != "lasttoken") {
-    return absl::StrCat("its ", kPooling, " asks for the pooling ", mode,
-                        "; only that of the last token is supported yet");
-  }
+absl::StatusOr<EmbeddingRecipe> ReadEmbeddingRecipe(const std::filesystem::path& model_folder,
+                                                    const std::string& pooling) {
+  EmbeddingRecipe recipe;
+  std::string pooling_folder = kPoolingFolder;
   const Json modules = ReadJson(model_folder / kModules);
+  if (modules.is_array() && !modules.empty()) recipe.normalized = false;
   for (const Json& module : modules) {
-    const Json type = module.is_object() ? module.value("type", Json()) : Json();
-    if (!type.is_string()) continue;
-    const std::string name = type.get<std::string>();
-    const std::string kind = name.substr(name.rfind('.') + 1);
+    const std::string type = TextOf(module, "type");
+    if (type.empty()) continue;
+    const std::string kind = type.substr(type.rfind('.') + 1);
+    if (kind == "Normalize") recipe.normalized = true;
+    if (kind == "Pooling" && !TextOf(module, "path").empty())
+      pooling_folder = TextOf(module, "path");
     if (kind != "Transformer" && kind != "Pooling" && kind != "Normalize") {
-      return absl::StrCat("its ", kModules, " has a module ", kind,
-                          " behind the model, which is not supported yet");
+      recipe.refusal = absl::StrCat("its ", kModules, " has a module ", kind,
+                                    " behind the model, which is not supported yet");
     }
   }
-  return "";
+  if (!pooling.empty()) {
+    if (SetPooling(pooling, &recipe)) return recipe;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--pooling: last, mean or cls is expected, not '", pooling, "'"));
+  }
+  const std::string mode = ModeOf(ReadJson(model_folder / pooling_folder / "config.json"));
+  if (!mode.empty() && !SetPooling(mode, &recipe) && recipe.refusal.empty()) {
+    recipe.refusal = absl::StrCat("its ", pooling_folder, "/config.json asks for the pooling ",
+                                  mode, "; known are lasttoken, mean and cls (--pooling)");
+  }
+  return recipe;
 }
 
 }  // namespace tessera::coordinator

@@ -1,14 +1,19 @@
-// What sentence-transformers' files beside a checkpoint say of its embeddings:
-// 1_Pooling/config.json and modules.json. Thread rule: pure functions of the folder.
+// What sentence-transformers' files beside a checkpoint say of its embeddings: modules.json, and
+// config.json in the folder of its pooling, usually 1_Pooling. Thread rule: pure functions of the
+// folder.
 #pragma once
 
 #include <filesystem>
 #include <string>
 
+#include "absl/status/statusor.h"
+#include "coordinator/api/front_door.h"
+
 namespace tessera::coordinator {
 
-// Why the last token's row, of length 1, would be another vector than the model's own; empty: it is
-// that, or the folder says nothing of embeddings.
-std::string PoolingRefusal(const std::filesystem::path& model_folder);
+// Where the folder says nothing of embeddings: the last token's row, of length 1.
+// `pooling`: "last", "mean" or "cls", in place of the files'; "": theirs. InvalidArgument: another.
+absl::StatusOr<EmbeddingRecipe> ReadEmbeddingRecipe(const std::filesystem::path& model_folder,
+                                                    const std::string& pooling);
 
 }  // namespace tessera::coordinator

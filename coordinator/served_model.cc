@@ -131,7 +131,9 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   served.defaults = *defaults;
   served.max_model_len_tokens = model.max_positions();
   served.embedding_width = model.embedding_width();
-  served.embedding_refusal = PoolingRefusal(served.folder);
+  absl::StatusOr<EmbeddingRecipe> embedding = ReadEmbeddingRecipe(served.folder, options.pooling);
+  if (!embedding.ok()) return embedding.status();
+  served.embedding = *std::move(embedding);
   if (options.max_model_len_tokens > 0) {
     if (options.max_model_len_tokens > model.max_positions()) {
       return absl::InvalidArgumentError(

@@ -12,6 +12,7 @@ namespace tessera {
 inline constexpr std::string_view kHandedOnFlags[] = {
     "chat-template",
     "tool-call-parser",
+    "pooling",
     "plan",
     "cluster",
     "workload",

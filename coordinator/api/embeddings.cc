@@ -63,9 +63,9 @@ absl::StatusOr<OpenAiCall> ReadEmbeddingsCall(const nlohmann::json& body,
     reader.Fail("dimensions", absl::StrCat("the model's embeddings have ", model.embedding_width));
   }
   if (!reader.status().ok()) return reader.status();
-  if (!model.embedding_refusal.empty()) {
+  if (!model.embedding.refusal.empty()) {
     return FieldError("model", absl::StrCat("model: no embeddings are made with '", model.name,
-                                            "': ", model.embedding_refusal));
+                                            "': ", model.embedding.refusal));
   }
   // Nothing is drawn at random, so no seed is either.
   nlohmann::json completion = {
@@ -80,23 +80,34 @@ absl::StatusOr<OpenAiCall> ReadEmbeddingsCall(const nlohmann::json& body,
   call->dimensions = dimensions;
   call->base64 = format == "base64";
   call->ignored_fields = reader.Ignored();
-  for (GenerationRequest& request : call->prompts) request.final_rows = true;
+  for (GenerationRequest& request : call->prompts) {
+    request.final_rows = true;
+    if (model.embedding.pooling == RowPooling::kMean) {
+      request.mean_rows = true;
+      request.prompt_logprobs = 0;
+    } else if (model.embedding.pooling == RowPooling::kFirst) {
+      // No token sees those behind it.
+      call->unread_prompt_tokens += std::ssize(request.prompt_token_ids) - 1;
+      request.prompt_token_ids.resize(1);
+    }
+  }
   return call;
 }
 
-std::vector<float> ToEmbedding(std::vector<float> row, int64_t dimensions) {
+std::vector<float> ToEmbedding(std::vector<float> row, int64_t dimensions, bool normalized) {
   if (dimensions > 0 && dimensions < static_cast<int64_t>(row.size()))
     row.resize(static_cast<size_t>(dimensions));
   double squares = 0;
   for (const float value : row) squares += static_cast<double>(value) * value;
-  if (squares == 0) return row;
+  if (squares == 0 || !normalized) return row;
   const double length = std::sqrt(squares);
   for (float& value : row) value = static_cast<float>(value / length);
   return row;
 }
 
 void EmbeddingsReply::Add(int prompt, const ChoiceEvent& event) {
-  if (!event.final_row.empty()) rows_[prompt] = ToEmbedding(event.final_row, call_.dimensions);
+  if (event.final_row.empty()) return;
+  rows_[prompt] = ToEmbedding(event.final_row, call_.dimensions, model_.embedding.normalized);
 }
 
 std::string EmbeddingsReply::Body() const {

@@ -35,6 +35,15 @@ class CurrentFingerprint {
   std::string fingerprint_;
 };
 
+// The row of a text's tokens, behind the final norm, that its embedding is.
+enum class RowPooling { kLast, kMean, kFirst };
+
+struct EmbeddingRecipe {
+  RowPooling pooling = RowPooling::kLast;
+  bool normalized = true;  // made of length 1
+  std::string refusal;     // why no embeddings are made; empty: they are
+};
+
 struct ServedModel {
   std::string name;                                               // --served-model-name, the first
   std::vector<std::string> other_names;                           // the others
@@ -42,8 +51,8 @@ struct ServedModel {
       std::make_shared<CurrentFingerprint>();
   std::string folder;
   int64_t max_model_len_tokens = 0;
-  int64_t embedding_width = 0;    // of the rows that embeddings are made of
-  std::string embedding_refusal;  // why no embeddings are made of them; empty: they are
+  int64_t embedding_width = 0;  // of the rows that embeddings are made of
+  EmbeddingRecipe embedding;
   int64_t created_unix_seconds = 0;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::optional<ProbedTemplate> chat_template;  // absent: chat is refused, saying so

@@ -45,6 +45,7 @@ struct OpenAiCall {
   std::shared_ptr<const ResponsesTerms> responses;
   std::shared_ptr<const RankingTerms> ranking;  // the same of rerank and score
   int64_t dimensions = 0;                       // embeddings: kept of each; 0: all
+  int64_t unread_prompt_tokens = 0;             // embeddings: that their rows do not depend on
   bool base64 = false;                          // embeddings: as bytes of little-endian floats
   bool fills_context = false;  // Messages: max_tokens was cut to what the context has left
   std::vector<std::string> not_enforced;  // fields that ask for more than is promised

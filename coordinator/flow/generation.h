@@ -86,6 +86,8 @@ struct GenerationRequest {
   uint64_t turn = 0;
   bool show_timings = false;  // the answer says what GenerationTimings has
   bool final_rows = false;    // each event has the final row of its last token
+  // The first has the mean of the prompt's final rows instead; with prompt_logprobs.
+  bool mean_rows = false;
 };
 
 struct TokenChance {

@@ -40,6 +40,7 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
     thinking.mutable_end_ids()->Add(budget.end_ids.begin(), budget.end_ids.end());
   }
   submit.set_final_rows(request.final_rows);
+  submit.set_mean_rows(request.mean_rows);
   submit.set_ignore_eos(request.ignore_eos);
   submit.set_top_logprobs(request.top_logprobs);
   submit.set_prompt_logprobs(request.prompt_logprobs);

@@ -26,6 +26,7 @@ constexpr char kPath[] = "/v1/embeddings";
 void Answer(const GenerationRequest& request, GenerationSink& sink, const std::function<bool()>&) {
   ChoiceEvent event;
   event.token_ids = {40};
+  if (request.mean_rows) CHECK(request.prompt_logprobs == 0);
   const auto tokens = static_cast<int64_t>(request.prompt_token_ids.size());
   if (request.final_rows) event.final_row = {static_cast<float>(tokens), 4, 0};
   event.finish = Finish::kLength;
@@ -53,27 +54,69 @@ TEST_CASE("embeddings come by index, of length 1, with the tokens of all texts")
   CHECK(door.Ask(kPath, {{"input", {"What", "is"}}})["data"].size() == 2);
 }
 
-TEST_CASE("a model that pools otherwise is refused by name") {
+TEST_CASE("files for sentence-transformers say which rows are pooled, and a flag does") {
   const tests::TemporaryFolder folder;
-  CHECK(PoolingRefusal(folder.path()).empty());
+  const auto recipe = [&](const std::string& flag = "") {
+    return ReadEmbeddingRecipe(folder.path(), flag).value();
+  };
+  CHECK(recipe().pooling == RowPooling::kLast);
+  CHECK(recipe().normalized);
+  CHECK(recipe("mean").pooling == RowPooling::kMean);
   folder.Write("1_Pooling/config.json",
                R"({"word_embedding_dimension": 3, "pooling_mode_cls_token": false,
                    "pooling_mode_mean_tokens": false, "pooling_mode_lasttoken": true})");
   folder.Write("modules.json", R"([{"type": "sentence_transformers.models.Transformer"},
                                    {"type": "sentence_transformers.models.Pooling"},
                                    {"type": "sentence_transformers.models.Normalize"}])");
-  CHECK(PoolingRefusal(folder.path()).empty());
-  folder.Write("modules.json", R"([{"type": "sentence_transformers.models.Dense"}])");
-  CHECK_THAT(PoolingRefusal(folder.path()), Contains("Dense"));
-  folder.Write("1_Pooling/config.json", R"({"pooling_mode": "cls"})");
-  CHECK_THAT(PoolingRefusal(folder.path()), Contains("pooling cls"));
+  CHECK(recipe().refusal.empty());
+  CHECK(recipe().pooling == RowPooling::kLast);
+  CHECK(recipe().normalized);
   folder.Write("1_Pooling/config.json",
                R"({"pooling_mode_cls_token": false, "pooling_mode_mean_tokens": true})");
+  CHECK(recipe().pooling == RowPooling::kMean);
+  CHECK(recipe("last").pooling == RowPooling::kLast);
+  folder.Write("modules.json", R"([{"type": "sentence_transformers.models.Transformer"},
+                        {"type": "sentence_transformers.models.Pooling", "path": "2_Pooling"}])");
+  folder.Write("2_Pooling/config.json", R"({"pooling_mode": "cls"})");
+  CHECK(recipe().pooling == RowPooling::kFirst);
+  CHECK_FALSE(recipe().normalized);
+  const auto unknown = ReadEmbeddingRecipe(folder.path(), "max");
+  CHECK_THAT(std::string(unknown.status().message()), Contains("--pooling") && Contains("'max'"));
+}
+
+TEST_CASE("a model that pools otherwise is refused by name") {
+  const tests::TemporaryFolder folder;
+  folder.Write("modules.json", R"([{"type": "sentence_transformers.models.Dense"}])");
+  CHECK_THAT(ReadEmbeddingRecipe(folder.path(), "")->refusal, Contains("Dense"));
+  CHECK_THAT(ReadEmbeddingRecipe(folder.path(), "mean")->refusal, Contains("Dense"));
+  folder.Write("modules.json", "[]");
+  folder.Write("1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})");
   auto model = std::make_shared<ServedModel>(*DoorModel());
-  model->embedding_refusal = PoolingRefusal(folder.path());
+  model->embedding = ReadEmbeddingRecipe(folder.path(), "").value();
   Door door({}, {}, model);
   CHECK_THAT(door.Error(kPath, {{"input", "What"}}),
-             StartsWith("400 model ") && Contains("1_Pooling/config.json") && Contains("mean"));
+             StartsWith("400 model ") && Contains("1_Pooling/config.json") && Contains("max"));
+}
+
+TEST_CASE("means ask for every row of a prompt, cls for its first token alone") {
+  auto model = std::make_shared<ServedModel>(*DoorModel());
+  const Json body = {{"input", {{7, 8, 9}, {7, 8}}}};
+  model->embedding.pooling = RowPooling::kMean;
+  {
+    Door door({}, {}, model);
+    door.service.SetScript(Answer);
+    CHECK(door.Ask(kPath, body)["data"][0]["embedding"] == Json({0.6f, 0.8f, 0.0f}));
+    CHECK(door.service.last_request().mean_rows);
+  }
+  model->embedding.pooling = RowPooling::kFirst;
+  model->embedding.normalized = false;
+  Door door({}, {}, model);
+  door.service.SetScript(Answer);
+  const Json reply = door.Ask(kPath, body);
+  CHECK(reply["data"][0]["embedding"] == Json({1.0f, 4.0f, 0.0f}));
+  CHECK(reply["data"][1]["embedding"] == Json({1.0f, 4.0f, 0.0f}));
+  CHECK(reply["usage"] == Json({{"prompt_tokens", 5}, {"total_tokens", 5}}));
+  CHECK(door.service.last_request().prompt_token_ids == std::vector<int32_t>{7});
 }
 
 TEST_CASE("base64 holds the same floats, and fewer dimensions are of length 1 again") {

@@ -151,6 +151,7 @@ class EngineCore {
   void DropRefusedDrafts(EngineStep& step);
   void GiveBackDrafts(int lane);
   void EndWithoutToken(EngineStep& step, Events* events);
+  void AddRowSums(const EngineStep& step);  // to those of their submissions
   void Distribute(EngineStep& step, double now_seconds, Events* events);
   void CloseEchoes(const EngineStep& step, double now_seconds, Events* events);
   bool TakeToken(const EngineStep::Draw& draw, SampleResult& result, double now_seconds,

@@ -277,11 +277,25 @@ void EngineCore::EndWithoutToken(EngineStep& step, Events* events) {
   }
 }
 
+void EngineCore::AddRowSums(const EngineStep& step) {
+  int32_t added = 0;
+  for (const EngineStep::ScoreRow& row : step.score_rows) {
+    const bool is_new = row.sum != 0 && row.sum != added;
+    if (!is_new || row.sum > std::ssize(outcome_.row_sums)) continue;
+    added = row.sum;
+    const std::vector<float>& values = outcome_.row_sums[added - 1];
+    std::vector<double>& sum = row.sequence->submission->row_sum;
+    sum.resize(values.size());
+    for (size_t i = 0; i < values.size(); ++i) sum[i] += values[i];
+  }
+}
+
 void EngineCore::Distribute(EngineStep& step, double now_seconds, Events* events) {
   for (size_t i = 0; i < step.score_rows.size(); ++i) {
     step.score_rows[i].sequence->submission->prompt_logprobs.push_back(
         std::move(outcome_.scores[i]));
   }
+  AddRowSums(step);
   uint64_t prompt_tokens = 0;
   for (Scheduled& s : step.scheduled) {
     Sequence* sequence = s.sequence;
@@ -344,6 +358,13 @@ bool EngineCore::TakeToken(const Draw& draw, SampleResult& result, double now_se
   event->set_position(sequence->known_tokens());
   if (submission.request.top_logprobs() >= 0) *event->mutable_logprobs() = result.logprobs;
   event->mutable_final_row()->Add(result.final_row.begin(), result.final_row.end());
+  if (submission.request.mean_rows() && sequence->output_tokens() == 0) {
+    for (int i = 0; i < event->final_row_size(); ++i) {
+      const double before = submission.row_sum.empty() ? 0 : submission.row_sum[i];
+      event->set_final_row(i, static_cast<float>((before + event->final_row(i)) /
+                                                 static_cast<double>(submission.prompt_tokens)));
+    }
+  }
   sequence->tokens.push_back(result.token_id);
   if (sequence->history != nullptr) sequence->history->AddOutput(result.token_id);
   if (sequence->drafter != nullptr && !result.drafts.empty()) {

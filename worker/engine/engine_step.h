@@ -45,6 +45,7 @@ struct EngineStep {
     Sequence* sequence;
     int32_t row;
     int64_t position;  // of the token to score
+    int32_t sum = 0;   // not 0: which of the outcome's row sums its row is part of
   };
 
   explicit EngineStep(const StepLimits& limits) : arrays(limits) {

@@ -83,7 +83,8 @@ struct Submission {
   std::vector<v1::PositionLogprobs>
       prompt_logprobs;  // entry i: of prompt token i; the first is empty
   bool prompt_logprobs_told = false;
-  int32_t cached_tokens = 0;                    // of the choice that computed the prompt
+  std::vector<double> row_sum;  // of mean_rows: of the prompt's rows so far, but for its last one
+  int32_t cached_tokens = 0;    // of the choice that computed the prompt
   std::vector<std::unique_ptr<Sequence>> held;  // choices that wait for the prompt, last first
   int32_t open_choices = 0;                     // held ones included
   kvcache::SnapshotHold prompt_state;           // which they go on from

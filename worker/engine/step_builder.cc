@@ -308,6 +308,7 @@ void StepBuilder::Fill(EngineStep* step) const {
 void StepBuilder::AddLogitRows(EngineStep* step) {
   step->draws.clear();
   step->score_rows.clear();
+  int32_t sums = 0;
   for (const Scheduled& s : step->scheduled) {
     Sequence* sequence = s.sequence;
     const Submission& submission = *sequence->submission;
@@ -315,9 +316,12 @@ void StepBuilder::AddLogitRows(EngineStep* step) {
     if (submission.NeedsScores()) {
       const int64_t next = static_cast<int64_t>(submission.prompt_logprobs.size());
       const int64_t last = std::min(end + 1, submission.prompt_tokens);
-      for (int64_t position = std::max(first + 1, next); position < last; ++position) {
+      const int64_t begin = std::max(first + 1, next);
+      if (submission.request.mean_rows() && begin < last) ++sums;
+      const int32_t sum = submission.request.mean_rows() ? sums : 0;
+      for (int64_t position = begin; position < last; ++position) {
         const int32_t row = s.first_row + static_cast<int32_t>(position - 1 - first);
-        step->score_rows.push_back({sequence, row, position});
+        step->score_rows.push_back({sequence, row, position, sum});
       }
     }
     const auto drafts = static_cast<int32_t>(s.drafts.size());
@@ -423,7 +427,8 @@ void StepBuilder::AddRequests(EngineStep* step) const {
   for (const ScoreRow& score : step->score_rows) {
     const v1::Submit& request = score.sequence->submission->request;
     step->score_requests.push_back(
-        {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs()});
+        {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs(),
+         score.sum});
   }
 }
 

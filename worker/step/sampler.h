@@ -66,6 +66,9 @@ struct SampleRequest {
 struct ScoreRequest {
   int32_t token_id = 0;
   int32_t top_logprobs = 0;
+  // Not 0: the row behind the final norm is part of this sum, counted from 1; the sampler leaves it
+  // to its caller.
+  int32_t sum = 0;
 };
 
 struct SampleResult {

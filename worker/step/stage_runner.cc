@@ -234,11 +234,35 @@ absl::Status StageRunner::HandOn(int64_t rows) {
 absl::Status StageRunner::Sample(const StepWork& work, StepOutcome* outcome) {
   outcome->samples.clear();
   outcome->scores.clear();
+  outcome->row_sums.clear();
   const int64_t rows = work.arrays->logit_count();
   if (rows == 0) return absl::OkStatus();
   absl::Status status = sampler_->Run(model_->logits().Rows(rows), work.samples, work.scores,
                                       *stream_, &outcome->samples, &outcome->scores);
-  return status.ok() ? ReadFinalRows(work, outcome) : status;
+  if (status.ok()) status = ReadFinalRows(work, outcome);
+  return status.ok() ? ReadRowSums(work, outcome) : status;
+}
+
+absl::Status StageRunner::ReadRowSums(const StepWork& work, StepOutcome* outcome) {
+  const kernels::TensorView rows = model_->final_rows();
+  int32_t sums = 0;
+  for (const ScoreRequest& score : work.scores) sums = std::max(sums, score.sum);
+  if (sums == 0 || rows.data == nullptr) return absl::OkStatus();
+  const auto width = static_cast<size_t>(rows.RowElements());
+  std::vector<float> values(work.scores.size() * width);
+  absl::Status status =
+      stream_->CopyToHost(values.data(), rows.Row<float>(std::ssize(work.samples)),
+                          static_cast<int64_t>(values.size() * sizeof(float)));
+  status.Update(stream_->Synchronize());
+  std::vector<std::vector<double>> added(static_cast<size_t>(sums), std::vector<double>(width));
+  for (size_t i = 0; i < work.scores.size(); ++i) {
+    if (work.scores[i].sum == 0) continue;
+    std::vector<double>& sum = added[work.scores[i].sum - 1];
+    for (size_t x = 0; x < width; ++x) sum[x] += values[i * width + x];
+  }
+  for (const std::vector<double>& sum : added)
+    outcome->row_sums.emplace_back(sum.begin(), sum.end());
+  return status;
 }
 
 absl::Status StageRunner::ReadFinalRows(const StepWork& work, StepOutcome* outcome) {

@@ -121,6 +121,8 @@ class StageRunner {
   absl::Status Sample(const StepWork& work, StepOutcome* outcome);
   // Final rows of the samples that want theirs, after the stream is done.
   absl::Status ReadFinalRows(const StepWork& work, StepOutcome* outcome);
+  // Of the scores that are part of sums.
+  absl::Status ReadRowSums(const StepWork& work, StepOutcome* outcome);
 
   absl::Status MakeStaging(kernels::Device& device);
   bool stages_rows() const { return staged_rows_.size_bytes() > 0; }

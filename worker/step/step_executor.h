@@ -39,6 +39,7 @@ struct StepWork {
 struct StepOutcome {
   std::vector<SampleResult> samples;
   std::vector<v1::PositionLogprobs> scores;
+  std::vector<std::vector<float>> row_sums;  // ScoreRequest::sum names them
 };
 
 class StepExecutor {

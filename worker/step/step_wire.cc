@@ -90,6 +90,7 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     v1::ScoreRow* row = descriptor->add_scores();
     row->set_token_id(request.token_id);
     row->set_top_logprobs(request.top_logprobs);
+    row->set_sum(request.sum);
   }
   descriptor->clear_pushes();
   for (const KvPush& push : work.pushes) {
@@ -150,7 +151,11 @@ absl::Status ReceivedStep::Check() {
   }
   scores_.clear();
   for (const v1::ScoreRow& row : d.scores()) {
-    scores_.push_back({row.token_id(), row.top_logprobs()});
+    if (row.sum() < 0 || row.sum() > d.scores_size()) {
+      return absl::InvalidArgumentError(
+          StrCat("step descriptor: row sum ", row.sum(), " of ", d.scores_size(), " scores"));
+    }
+    scores_.push_back({row.token_id(), row.top_logprobs(), row.sum()});
   }
   ReadStates(d.restores(), &restores_);
   ReadStates(d.saves(), &saves_);
@@ -193,6 +198,8 @@ void WriteResult(uint64_t step, StepOutcome outcome, v1::StepResult* result) {
     token->mutable_drafts()->Add(sample.drafts.begin(), sample.drafts.end());
   }
   for (v1::PositionLogprobs& score : outcome.scores) *result->add_scores() = std::move(score);
+  for (const std::vector<float>& sum : outcome.row_sums)
+    result->add_row_sums()->mutable_values()->Add(sum.begin(), sum.end());
 }
 
 absl::Status ReadResult(v1::StepResult result, size_t samples, size_t scores,
@@ -217,6 +224,9 @@ absl::Status ReadResult(v1::StepResult result, size_t samples, size_t scores,
   for (v1::PositionLogprobs& score : *result.mutable_scores()) {
     outcome->scores.push_back(std::move(score));
   }
+  outcome->row_sums.clear();
+  for (const v1::RowSum& sum : result.row_sums())
+    outcome->row_sums.emplace_back(sum.values().begin(), sum.values().end());
   return absl::OkStatus();
 }
 

@@ -64,7 +64,7 @@ struct TestStep {
   v1::SamplingParams params;
   std::vector<int32_t> ids = {4, 9}, counts = {0, 2}, mask = {-1, 1 << 30};
   std::vector<SampleRequest> samples = std::vector<SampleRequest>(2);
-  std::vector<ScoreRequest> scores = {{6, 1}};
+  std::vector<ScoreRequest> scores = {{6, 1, 1}};
   std::vector<StateCopy> restores = {{1, StateCopy::Exchange(2), 0, 0}};
   std::vector<StateCopy> saves = {{1, 7, uint64_t{1} << 41, 9}};
 };
@@ -106,6 +106,7 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(Values(work.samples[1].logprob_ids) == step.ids);
   REQUIRE(work.scores.size() == 1);
   CHECK(work.scores[0].token_id == 6);
+  CHECK(work.scores[0].sum == 1);
   REQUIRE(work.restores.size() == 1);
   CHECK(work.restores[0].sequence == 1);
   CHECK(work.restores[0].of_exchange());
@@ -179,6 +180,8 @@ TEST_CASE("a descriptor that is no step of these limits is refused by its field"
   CHECK_THAT(refusal([](Message* m) { m->add_seats(1); }), Catch::Contains("seats is 3"));
   CHECK_THAT(refusal([](Message* m) { m->clear_seats(); }), Catch::Contains("seat_owners is 2"));
   CHECK_THAT(refusal([](Message* m) { m->add_scores(); }), Catch::Contains("scores"));
+  CHECK_THAT(refusal([](Message* m) { m->mutable_scores(0)->set_sum(2); }),
+             Catch::Contains("row sum 2"));
   CHECK_THAT(refusal([](Message* m) { m->mutable_samples(0)->add_history_ids(1); }),
              Catch::Contains("history"));
   CHECK_THAT(refusal([](Message* m) {
@@ -195,6 +198,7 @@ TEST_CASE("a result answers every row, or says what failed") {
   outcome.samples[0].logprobs.mutable_chosen()->set_logprob(-0.5f);
   outcome.samples[0].final_row = {0.5f, -2};
   outcome.scores.resize(1);
+  outcome.row_sums = {{1.5f, 2}};
   v1::StepResult result;
   WriteResult(9, outcome, &result);
   StepOutcome read;
@@ -204,6 +208,7 @@ TEST_CASE("a result answers every row, or says what failed") {
   CHECK(read.samples[0].final_row == std::vector<float>{0.5f, -2});
   CHECK(read.samples[1].token_id == -1);
   CHECK(read.samples[1].final_row.empty());
+  CHECK(read.row_sums == std::vector<std::vector<float>>{{1.5f, 2}});
   CHECK(absl::IsInvalidArgument(ReadResult(result, 3, 1, &read)));
   CHECK(absl::IsInvalidArgument(ReadResult(result, 2, 0, &read)));
   result.set_error_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
