@@ -28,6 +28,10 @@
 // the drafts of a step, whatever stood: the next step computes those rows once more. No step runs
 // ahead of one with drafts, nor where the next may have some.
 //
+// Masks of grammars are made while the forward pass of their step runs, on the thread that runs it,
+// where this worker samples; where another one does, they go to it with the step. Until a step is
+// back nothing else touches the grammars of its sequences.
+//
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
 // workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
 // engine goes on; so do the submissions for whose rows a step gives no token (logits that are not

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -53,7 +54,8 @@ struct EngineStep {
   }
 
   StepWork work() const {
-    return {&arrays, sample_requests, score_requests, pushes, restores, saves, draft_tokens};
+    return {&arrays,  sample_requests, score_requests, pushes,
+            restores, saves,           draft_tokens,   make_masks ? &make_masks : nullptr};
   }
 
   double began_seconds = 0;
@@ -69,7 +71,8 @@ struct EngineStep {
   std::vector<ScoreRequest> score_requests;
   std::vector<KvPush> pushes;
   std::vector<StateCopy> restores, saves;
-  int32_t draft_tokens = 0;  // as StepWork has it
+  int32_t draft_tokens = 0;          // as StepWork has it
+  std::function<void()> make_masks;  // likewise; empty: no draw has a mask
 };
 
 }  // namespace tessera::worker

@@ -341,14 +341,12 @@ void StepBuilder::AddLogitRows(EngineStep* step) {
 }
 
 // The grammar wins over bans that leave nothing of it.
-void StepBuilder::AddMask(const Draw& draw, std::vector<int32_t>* mask,
-                          SampleRequest* sample) const {
+void StepBuilder::MakeMask(const Draw& draw, std::vector<int32_t>* mask,
+                           SampleRequest* sample) const {
   TokenMatcher& matcher = *draw.sequence->matcher;
-  mask->resize((options_.vocabulary + 31) / 32);
   for (const int32_t id : DraftsBefore(draw)) matcher.Accept(id);
   matcher.FillMask(*mask);
   matcher.Undo(draw.drafts_before);
-  sample->mask = *mask;
   const auto masked = [mask](int32_t id) { return ((*mask)[id / 32] >> (id % 32) & 1) == 0; };
   const auto allowed = std::accumulate(
       mask->begin(), mask->end(), int64_t{0},
@@ -356,6 +354,13 @@ void StepBuilder::AddMask(const Draw& draw, std::vector<int32_t>* mask,
   const auto banned = std::count_if(sample->banned.begin(), sample->banned.end(),
                                     [&](int32_t id) { return !masked(id); });
   if (banned == allowed) sample->banned = {};
+}
+
+void StepBuilder::MakeMasks(EngineStep* step) const {
+  for (size_t i = 0; i < step->draws.size(); ++i) {
+    if (step->draws[i].sequence->matcher != nullptr)
+      MakeMask(step->draws[i], &step->masks[i], &step->sample_requests[i]);
+  }
 }
 
 // Behind drafts the sequence's own does not have them.
@@ -402,6 +407,7 @@ void StepBuilder::AddBans(const Draw& draw, EngineStep* step, SampleRequest* sam
 
 void StepBuilder::AddRequests(EngineStep* step) const {
   step->sample_requests.clear();
+  step->make_masks = nullptr;
   step->bans.resize(std::max(step->bans.size(), step->draws.size()));
   step->masks.resize(step->bans.size());
   step->histories.resize(step->bans.size());
@@ -419,16 +425,17 @@ void StepBuilder::AddRequests(EngineStep* step) const {
     sample.logprob_ids = {request.logprob_ids().data(),
                           static_cast<size_t>(request.logprob_ids_size())};
     AddBans(draw, step, &sample);
-    if (sequence.matcher != nullptr) {
-      AddMask(draw, &step->masks[step->sample_requests.size() - 1], &sample);
-    }
+    if (sequence.matcher == nullptr) continue;
+    std::vector<int32_t>& mask = step->masks[step->sample_requests.size() - 1];
+    mask.resize((options_.vocabulary + 31) / 32);
+    sample.mask = mask;
+    step->make_masks = [this, step] { MakeMasks(step); };
   }
   step->score_requests.clear();
   for (const ScoreRow& score : step->score_rows) {
     const v1::Submit& request = score.sequence->submission->request;
-    step->score_requests.push_back(
-        {request.prompt_token_ids(static_cast<int>(score.position)), request.prompt_logprobs(),
-         score.sum});
+    step->score_requests.push_back({request.prompt_token_ids(static_cast<int>(score.position)),
+                                    request.prompt_logprobs(), score.sum});
   }
 }
 

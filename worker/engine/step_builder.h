@@ -62,8 +62,10 @@ class StepBuilder {
   void AddRequests(EngineStep* step) const;
   void AddHistory(const EngineStep::Draw& draw, EngineStep* step, SampleRequest* sample) const;
   void AddBans(const EngineStep::Draw& draw, EngineStep* step, SampleRequest* sample) const;
-  void AddMask(const EngineStep::Draw& draw, std::vector<int32_t>* mask,
-               SampleRequest* sample) const;
+  // While the step's forward pass runs, which none of it waits for.
+  void MakeMasks(EngineStep* step) const;
+  void MakeMask(const EngineStep::Draw& draw, std::vector<int32_t>* mask,
+                SampleRequest* sample) const;
 
   const EngineOptions options_;
   const scheduler::BatchLimits lane_limits_;

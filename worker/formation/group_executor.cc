@@ -79,14 +79,19 @@ void GroupExecutor::Abort(const absl::Status& reason) {
 
 absl::Status GroupExecutor::Begin(const StepWork& work) {
   if (absl::Status reason = Broken(); !reason.ok()) return reason;
-  WriteDescriptor(work, &descriptor_);
+  StepWork own = work;
+  if (options_.sampler >= 0) {  // it needs the masks beside the rest of the step
+    work.MakeMasks();
+    own.make_masks = nullptr;
+  }
+  WriteDescriptor(own, &descriptor_);
   descriptor_.set_step(++steps_);
   *descriptor_.mutable_fence() = options_.fence;
   bytes_.clear();
   descriptor_.AppendToString(&bytes_);
   {
     const Pending pending = {
-        steps_, work,
+        steps_, own,
         Clock::now() + std::chrono::duration_cast<Clock::duration>(
                            std::chrono::duration<double>(options_.step_seconds))};
     std::lock_guard lock(mutex_);

@@ -184,6 +184,7 @@ absl::Status StageRunner::Enqueue(const StepWork& work) {
   began_[place] = Clock::now();
   absl::Status status = RunModel(work);
   if (status.ok()) {
+    work.MakeMasks();
     status = sampler_->Enqueue(model_->logits().Rows(work.arrays->logit_count()), work.samples,
                                place, *stream_);
   }
@@ -237,6 +238,7 @@ absl::Status StageRunner::Sample(const StepWork& work, StepOutcome* outcome) {
   outcome->row_sums.clear();
   const int64_t rows = work.arrays->logit_count();
   if (rows == 0) return absl::OkStatus();
+  work.MakeMasks();  // what the model's pass enqueued is running
   absl::Status status = sampler_->Run(model_->logits().Rows(rows), work.samples, work.scores,
                                       *stream_, &outcome->samples, &outcome->scores);
   if (status.ok()) status = ReadFinalRows(work, outcome);

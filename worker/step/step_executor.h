@@ -33,6 +33,13 @@ struct StepWork {
   // Tokens that draft_runner.h, where there is one, proposes behind each sequence, at most; 0: its
   // keys and values keep up; -1: nobody wants these either.
   int32_t draft_tokens = 0;
+  // Not null: masks of `samples` are not filled yet, nor is it certain what they ban. Called once,
+  // on any thread, while the step is in flight, before either is read.
+  const std::function<void()>* make_masks = nullptr;
+
+  void MakeMasks() const {
+    if (make_masks != nullptr) (*make_masks)();
+  }
 };
 
 // One entry per request.

@@ -80,7 +80,7 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     Write(request.history_ids, row->mutable_history_ids());
     Write(request.history_counts, row->mutable_history_counts());
     Write(request.banned, row->mutable_banned_ids());
-    Write(request.mask, row->mutable_mask());
+    if (work.make_masks == nullptr) Write(request.mask, row->mutable_mask());
     row->set_top_logprobs(request.top_logprobs);
     row->set_final_row(request.final_row);
     Write(request.logprob_ids, row->mutable_logprob_ids());
