@@ -29,6 +29,10 @@ struct Piece {
   std::string head = {}, tail = {};
   int64_t fixed = 0;
   std::optional<CodePoints> set = {};  // of one class
+  // Of its texts that are not empty, where it has an empty one; "": not known.
+  std::string nonempty = {};
+
+  const std::string& NonEmpty() const { return lengths.min > 0 ? body : nonempty; }
 };
 
 int64_t Times(int64_t a, int64_t b) {
@@ -94,13 +98,7 @@ class PatternParser {
 
   absl::StatusOr<Piece> Whole() {
     std::vector<Piece> ways;
-    do {
-      const bool from_start = Take('^');
-      std::optional<Piece> way = Sequence(0);
-      if (!way.has_value()) return Error();
-      const bool to_end = Take('$');
-      ways.push_back(Padded(*std::move(way), !from_start, !to_end));
-    } while (Take('|'));
+    if (!AddWays(0, &ways)) return Error();
     if (at_ < pattern_.size()) {
       if (error_.empty())
         error_ = absl::StrCat(Excerpt(pattern_.substr(at_)), " is not enforced there");
@@ -118,6 +116,53 @@ class PatternParser {
   std::nullopt_t Fail(std::string_view why) {
     if (error_.empty()) error_ = std::string(why);
     return std::nullopt;
+  }
+
+  // The alternatives of all of the text. A group that is one of them may have anchors in it.
+  bool AddWays(int depth, std::vector<Piece>* ways) {
+    if (depth > kMaxDepth) {
+      Fail("its groups nest too deeply");
+      return false;
+    }
+    do {
+      if (IsAnchoredGroup()) {
+        Take('(');
+        TakeText("?:");
+        if (!AddWays(depth + 1, ways) || !Take(')')) return false;
+        continue;
+      }
+      const bool from_start = Take('^');
+      std::optional<Piece> way = Sequence(0);
+      if (!way.has_value()) return false;
+      const bool to_end = Take('$');
+      ways->push_back(Padded(*std::move(way), !from_start, !to_end));
+    } while (Take('|'));
+    return true;
+  }
+
+  // Whether a group begins here that is all of an alternative and has an anchor.
+  bool IsAnchoredGroup() const {
+    const std::string_view rest = pattern_.substr(at_);
+    if (!rest.starts_with('(') || (rest.starts_with("(?") && !rest.starts_with("(?:")))
+      return false;
+    bool in_class = false, anchored = false;
+    int open = 0;
+    for (size_t i = 0; i < rest.size(); ++i) {
+      if (rest[i] == '\\') {
+        ++i;
+      } else if (in_class) {
+        in_class = rest[i] != ']';
+      } else if (rest[i] == '[') {
+        in_class = true;
+      } else if (rest[i] == '^' || rest[i] == '$') {
+        anchored = true;
+      } else if (rest[i] == '(') {
+        ++open;
+      } else if (rest[i] == ')' && --open == 0) {
+        return anchored && (i + 1 == rest.size() || rest[i + 1] == '|' || rest[i + 1] == ')');
+      }
+    }
+    return false;
   }
 
   bool AtEnd() const { return at_ >= pattern_.size(); }
@@ -140,21 +185,26 @@ class PatternParser {
         absl::StrCat(before ? any + " " : "", "(", piece.body, ")", behind ? " " + any : "");
     piece.lengths.max = kNoLimit;
     piece.repeated.clear();
+    piece.nonempty.clear();
     return piece;
   }
 
   static Piece EitherOf(const std::vector<Piece>& ways) {
     if (ways.size() == 1) return ways[0];
     Piece all = {.body = "", .lengths = ways[0].lengths, .copies = 0};
-    std::vector<std::string> bodies;
+    std::vector<std::string> bodies, nonempty;
+    bool known = true;
     for (const Piece& way : ways) {
       bodies.push_back(way.body);
+      nonempty.push_back(way.NonEmpty());
+      known = known && !way.NonEmpty().empty();
       all.lengths.min = std::min(all.lengths.min, way.lengths.min);
       const bool limited = all.lengths.max != kNoLimit && way.lengths.max != kNoLimit;
       all.lengths.max = limited ? std::max(all.lengths.max, way.lengths.max) : kNoLimit;
       all.copies += way.copies;
     }
     all.body = absl::StrCat("(", absl::StrJoin(bodies, " | "), ")");
+    if (known) all.nonempty = absl::StrCat("(", absl::StrJoin(nonempty, " | "), ")");
     return all;
   }
 
@@ -187,8 +237,22 @@ class PatternParser {
       sequence.copies += part.copies;
     }
     if (!bodies.empty()) sequence.body = absl::StrJoin(bodies, " ");
+    if (sequence.lengths.min == 0) sequence.nonempty = NonEmptyOf(parts);
     FindRepeated(parts, sequence);
     return sequence;
+  }
+
+  // One part that is not empty, those before it empty, and any of those behind it. All may be
+  // empty.
+  static std::string NonEmptyOf(const std::vector<Piece>& parts) {
+    std::vector<std::string> ways;
+    std::string behind;
+    for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+      if (part->nonempty.empty()) return "";
+      ways.push_back(absl::StrCat(part->nonempty, behind));
+      behind = absl::StrCat(" ", part->body, behind);
+    }
+    return absl::StrCat("(", absl::StrJoin(ways, " | "), ")");
   }
 
   // Where one part alone has no fixed length, and is a class with a quantifier: its count decides
@@ -233,7 +297,12 @@ class PatternParser {
     piece.lengths = {Times(atom.lengths.min, count.min), Times(atom.lengths.max, count.max)};
     piece.copies = atom.copies * std::max<int64_t>({1, count.min, count.max});
     const bool is_class = atom.set.has_value() && place_.text != nullptr;
-    piece.body = is_class ? Run(*atom.set, count) : Counted(atom.body, count);
+    const auto counted = [&](const PatternLengths& times) {
+      return is_class ? Run(*atom.set, times) : Counted(atom.body, times);
+    };
+    piece.body = counted(count);
+    if (count.min == 0 && count.max != 0 && atom.lengths.min > 0)
+      piece.nonempty = counted({1, count.max});
     return piece;
   }
 
@@ -323,6 +392,7 @@ class PatternParser {
     if (Peek() == '$') return Fail("$ is enforced only at the end");
     if (!Take(')')) return Fail("a group has no end");
     group->body = absl::StrCat("(", group->body, ")");
+    if (!group->nonempty.empty()) group->nonempty = absl::StrCat("(", group->nonempty, ")");
     if (group->lengths.min != 1 || group->lengths.max != 1) group->repeated.clear();
     return group;
   }
@@ -436,6 +506,10 @@ absl::StatusOr<std::string> BodyOf(std::string_view pattern, const PatternPlace&
   absl::StatusOr<Piece> whole = Parsed(pattern, place);
   if (!whole.ok()) return whole.status();
   if (!asked.has_value() || Keeps(whole->lengths, *asked)) return whole->body;
+  if (whole->lengths.min == 0 && !whole->nonempty.empty() &&
+      Keeps({1, whole->lengths.max}, *asked)) {
+    return whole->nonempty;
+  }
   PatternLengths count = whole->lengths;
   count.min = std::max(count.min, asked->min);
   if (asked->max != kNoLimit && (count.max == kNoLimit || count.max > asked->max)) {

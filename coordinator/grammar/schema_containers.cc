@@ -27,6 +27,29 @@ bool MayDeclare(const Schema& patterns, const Schema& properties) {
   return false;
 }
 
+// The text that each key of the pattern begins with, as far as that is plain.
+std::string PrefixOf(const std::string& pattern) {
+  const bool plain = std::all_of(pattern.begin(), pattern.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x80 && c != '|';
+  });
+  if (!pattern.starts_with('^') || !plain) return "";
+  const size_t end = std::min(pattern.find_first_of("\\^$.[]()*+?{}", 1), pattern.size());
+  const bool counted =
+      end < pattern.size() && std::string_view("*?{").find(pattern[end]) != std::string_view::npos;
+  return pattern.substr(1, end - 1 - (counted && end > 1 ? 1 : 0));
+}
+
+// Whether no key is of two patterns whose schemas differ.
+bool KeysApart(const Schema& patterns) {
+  for (auto a = patterns.begin(); a != patterns.end(); ++a) {
+    for (auto b = std::next(a); b != patterns.end(); ++b) {
+      const std::string of_a = PrefixOf(a.key()), of_b = PrefixOf(b.key());
+      if (*a != *b && (of_a.starts_with(of_b) || of_b.starts_with(of_a))) return false;
+    }
+  }
+  return true;
+}
+
 bool IsOpen(const Schema& flat, const Schema& properties) {
   const auto others = flat.find("additionalProperties");
   if (others != flat.end()) return *others != Schema(false);
@@ -72,8 +95,9 @@ absl::StatusOr<std::string> SchemaWriter::OtherMember(const Schema& flat, const 
   // A key that stands twice is read as its last one, which has the pattern's schema alone.
   if (MayDeclare(patterns, properties)) return std::string();
   std::vector<std::string> ways;
+  const bool keys_apart = KeysApart(patterns);
   for (const auto& [pattern, schema] : patterns.items()) {
-    if (schema != *patterns.begin()) {
+    if (!keys_apart && schema != *patterns.begin()) {
       absl::Status s = Refuse(place, "patternProperties", "of several schemas");
       if (!s.ok()) return s;
       continue;

@@ -282,24 +282,43 @@ SchemaWriter::Body SchemaWriter::WaysBody(const Schema& flat, const char* keywor
   for (const auto& [name, value] : flat.items()) {
     if (name != keyword && !IsAnnotation(name)) beside[name] = value;
   }
-  std::vector<std::string> rules;
-  std::vector<Schema> taken;
-  for (const Schema& way : ways) {
+  std::vector<Schema> wholes;
+  const auto with_beside = [&](const Schema& way) {
+    if (beside.empty()) return way;
     Schema whole = beside;
     whole["allOf"] = Schema::array({way});
-    if (beside.empty()) whole = way;
-    Body rule = RuleOf(whole, place);
+    return whole;
+  };
+  for (const Schema& way : ways) wholes.push_back(with_beside(way));
+  if (std::string_view(keyword) == "anyOf" || SchemasApart(root_, wholes))
+    return AnyBody(wholes, place);
+  // What only keeps values apart does not count as evaluated.
+  const bool counts = flat.contains("unevaluatedProperties") || flat.contains("unevaluatedItems");
+  auto narrowed = counts
+                      ? std::nullopt
+                      : WithoutCommonValues(root_, std::vector<Schema>(ways.begin(), ways.end()));
+  if (narrowed.has_value()) {
+    for (Schema& way : *narrowed) way = with_beside(way);
+    Body body = AnyBody(*narrowed, place);
+    if (body.ok() || absl::IsNotFound(body.status())) return body;
+    needs_.erase(open_.back());
+  }
+  absl::Status s = Refuse(place, keyword, "where its schemas may accept the same value");
+  if (!s.ok()) return s;
+  return AnyBody(wholes, place);
+}
+
+SchemaWriter::Body SchemaWriter::AnyBody(const std::vector<Schema>& ways,
+                                         const std::string& place) {
+  std::vector<std::string> rules;
+  for (const Schema& way : ways) {
+    Body rule = RuleOf(way, place);
     if (absl::IsNotFound(rule.status())) continue;
     if (!rule.ok()) return rule;
     Need({*rule});
     rules.push_back(*std::move(rule));
-    taken.push_back(whole);
   }
   if (rules.empty()) return absl::NotFoundError("no way has a value");
-  if (std::string_view(keyword) == "oneOf" && !SchemasApart(root_, taken)) {
-    absl::Status s = Refuse(place, keyword, "where its schemas may accept the same value");
-    if (!s.ok()) return s;
-  }
   return absl::StrJoin(rules, " | ");
 }
 
@@ -356,7 +375,12 @@ SchemaWriter::Body SchemaWriter::StringBody(const Schema& flat, const std::strin
     if (value.is_string()) denied.push_back(value.get<std::string>());
   }
   if (!denied.empty()) {
-    if (!HasAny(flat, kOfStrings) && raw_ == nullptr) return KeyBeside(denied, &text_);
+    Schema other = flat;
+    if (flat.value("minLength", Schema()) == Schema(1)) {
+      denied.emplace_back();
+      other.erase("minLength");
+    }
+    if (!HasAny(other, kOfStrings) && raw_ == nullptr) return KeyBeside(denied, &text_);
     if (absl::Status s = Refuse(place, "not", "beside other keywords"); !s.ok()) return s;
   }
   const auto min = Count(flat, "minLength", place), max = Count(flat, "maxLength", place);

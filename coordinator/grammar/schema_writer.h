@@ -47,6 +47,7 @@ class SchemaWriter {
                       std::string_view why = {});
   Body BodyOf(const Schema& flat, const std::string& place);
   Body WaysBody(const Schema& flat, const char* keyword, const std::string& place);
+  Body AnyBody(const std::vector<Schema>& ways, const std::string& place);
   Body ValuesBody(const Schema& flat, const std::string& place);
   Body TypeBody(const std::string& type, const Schema& flat, const std::string& place);
   absl::StatusOr<std::vector<std::string>> TypesOf(const Schema& flat,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "coordinator/grammar/schema_merge.h"
+#include "coordinator/grammar/schema_rewrite.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -15,6 +16,7 @@ using Schema = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 4;
 constexpr size_t kMaxSchemas = 100;
+constexpr size_t kMaxNarrowed = 8;  // each has a part for every other
 
 // Types that a value may have; nothing: any.
 std::optional<std::set<std::string>> TypesOf(const Schema& schema) {
@@ -66,29 +68,48 @@ bool WritesClosed(const Schema& schema) {
   return !PropertiesOf(schema).empty();
 }
 
+// What it wants of a member of that name.
+Schema MemberOf(const Schema& schema, const std::string& name) {
+  const Schema properties = PropertiesOf(schema);
+  if (const auto declared = properties.find(name); declared != properties.end()) return *declared;
+  const auto patterns = schema.find("patternProperties");
+  if (patterns != schema.end() && patterns->is_object()) {
+    for (const auto& [pattern, member] : patterns->items()) {
+      if (MayMatch(pattern, name)) return Schema(true);
+    }
+  }
+  return schema.value("additionalProperties", Schema(true));
+}
+
 bool Apart(const Schema& root, const Schema& a, const Schema& b, int depth);
 
 // Objects: whether no text of `a` is a value of `b`.
 bool NeverWritten(const Schema& root, const Schema& a, const Schema& b, int depth) {
-  const Schema of_a = PropertiesOf(a), of_b = PropertiesOf(b);
-  const Schema required_a = ListOf(a, "required"), required_b = ListOf(b, "required");
-  for (const Schema& name : required_b) {
+  const Schema of_a = PropertiesOf(a), required_a = ListOf(a, "required");
+  Schema required = ListOf(b, "required");
+  for (const Schema& name : required) {
     if (name.is_string() && WritesClosed(a) && !of_a.contains(name.get<std::string>()) &&
         !Has(required_a, name)) {
       return true;
     }
   }
-  const bool b_is_closed = b.value("additionalProperties", Schema()) == Schema(false) &&
-                           !b.contains("patternProperties");
-  for (const Schema& name : required_a) {
-    if (!name.is_string()) continue;
-    const auto in_a = of_a.find(name.get<std::string>());
-    const auto in_b = of_b.find(name.get<std::string>());
-    if (in_b == of_b.end() && b_is_closed) return true;
-    if (in_a != of_a.end() && in_b != of_b.end() && Apart(root, *in_a, *in_b, depth + 1))
-      return true;
+  // A name that both have, or that one of them lacks while the other must have it.
+  for (const Schema& name : required_a) required.push_back(name);
+  return std::any_of(required.begin(), required.end(), [&](const Schema& name) {
+    return name.is_string() && Apart(root, MemberOf(a, name.get<std::string>()),
+                                     MemberOf(b, name.get<std::string>()), depth + 1);
+  });
+}
+
+// Whether an array of both has no items.
+bool OnlyEmptyInBoth(const Schema& root, const Schema& a, const Schema& b) {
+  for (const Schema* one : {&a, &b}) {
+    const bool plain = one->is_object() && one->value("type", Schema()) == Schema("array") &&
+                       one->contains("items") && !one->at("items").is_array() &&
+                       !one->contains("prefixItems");
+    if (!plain) return false;
   }
-  return false;
+  return Apart(root, a.at("items"), b.at("items"), 1);
 }
 
 bool Apart(const Schema& root, const Schema& a, const Schema& b, int depth) {
@@ -129,6 +150,26 @@ bool SchemasApart(const Schema& root, const std::vector<Schema>& schemas) {
     }
   }
   return true;
+}
+
+std::optional<std::vector<Schema>> WithoutCommonValues(const Schema& root,
+                                                       const std::vector<Schema>& schemas) {
+  if (schemas.size() > kMaxNarrowed) return std::nullopt;
+  std::vector<Schema> narrowed;
+  for (const Schema& schema : schemas) {
+    Schema parts = Schema::array({schema});
+    for (const Schema& other : schemas) {
+      if (&other == &schema || Apart(root, schema, other, 0)) continue;
+      const auto flat = FlattenSchema(root, schema), flat_other = FlattenSchema(root, other);
+      if (!flat.ok() || !flat_other.ok()) return std::nullopt;
+      std::optional<Schema> rest = Schema{{"minItems", 1}};
+      if (!OnlyEmptyInBoth(root, *flat, *flat_other)) rest = ComplementOf(*flat_other);
+      if (!rest.has_value()) return std::nullopt;
+      parts.push_back(*std::move(rest));
+    }
+    narrowed.push_back({{"allOf", std::move(parts)}});
+  }
+  return narrowed;
 }
 
 }  // namespace tessera::coordinator

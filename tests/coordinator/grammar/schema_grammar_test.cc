@@ -229,6 +229,52 @@ TEST_CASE("what a value is not, and what follows from something, is said by othe
   });
 }
 
+TEST_CASE("oneOf has the values that one of its schemas alone accepts") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"({"type":"object","properties":{"a":{"type":"null"},"b":{"type":"null"}},
+           "oneOf":[{"required":["a"]},{"required":["b"]}]})",
+       {R"({"a":null})", R"({"b":null})"},
+       {"{}", R"({"a":null,"b":null})"}},
+      {R"({"oneOf":[{"enum":["vim","nano"]},{"type":"string"}]})",
+       {R"("emacs")", R"("")"},
+       {R"("vim")", R"("nano")", "1"}},
+      {R"({"oneOf":[{"type":"array","items":{"type":"number"}},
+                    {"type":"array","items":{"type":"string"}}]})",
+       {"[1]", R"(["a","b"])"},
+       {"[]", R"([1,"a"])"}},
+      {R"({"oneOf":[{"type":"object","required":["type"],"properties":{"type":{"enum":["git"]}}},
+           {"type":"object","additionalProperties":{"enum":[false]},"minProperties":1,
+            "maxProperties":1}]})",
+       {R"({"type":"git"})", R"({"x":false})"},
+       {R"({"type":false,"x":false})", R"({"type":"svn"})", "{}"}},
+  });
+}
+
+TEST_CASE("patterns with anchors in a group, without an empty text, and for several keys") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  Check({
+      {R"x({"pattern":"^$|(^(?:\\S+ ){0,2}\\S+$)"})x",
+       {R"("")", R"("a")", R"("a bc d")"},
+       {R"(" ")", R"("a b c d")", R"("a ")"}},
+      {R"x({"pattern":"(^Hpt_|^Int_|_Armour_)"})x",
+       {R"("Hpt_x")", R"("Int_")", R"("a_Armour_b")"},
+       {R"("aHpt_")", R"("Armour")", R"("")"}},
+      {R"x({"type":"string","minLength":1,"pattern":"^([0-9]+y)?([0-9]+w)?([0-9]{0,2})$"})x",
+       {R"("1y")", R"("10w")", R"("1y2w33")", R"("7")"},
+       {R"("")", R"("y")", R"("1w2y")", R"("123")"}},
+      {R"({"type":"string","minLength":1,"not":{"enum":["no"]}})",
+       {R"("yes")", R"("n")"},
+       {R"("")", R"("no")"}},
+      {R"({"type":"object",
+           "patternProperties":{"^x_.*":{"type":"integer"},"^y_?":{"type":"null"}}})",
+       {R"({"x_a":1,"y":null})", R"({"y_":null})"},
+       {R"({"x_a":null})", R"({"y_a":1})", R"({"a":1})"}},
+  });
+  CHECK(Refusal(R"({"type":"object","patternProperties":{"^x":{"type":"integer"},"x$":{}}})")
+            .find("of several schemas") != std::string::npos);
+}
+
 TEST_CASE("a long maxLength is held to the character") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   for (const size_t max : {1000, 1001, 2000, 4096, 65535}) {
@@ -266,6 +312,10 @@ TEST_CASE("a keyword that is not enforced is refused by its name and place") {
       {R"({"pattern":"^(ab)+$","maxLength":3})", "minLength and maxLength"},
       {R"({"type":"number","multipleOf":0.3})", "multipleOf"},
       {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "oneOf"},
+      {R"({"properties":{"a":{"type":"null"}},"unevaluatedProperties":false,
+           "oneOf":[{"properties":{"b":{"const":"b"}},"required":["b"]},
+                    {"properties":{"c":{"const":"c"}},"required":["c"]}]})",
+       "oneOf"},
       {R"({"type":"object","minProperties":3})", "minProperties"},
       {R"({"type":"integer","minimum":5,"maximum":4})", "no value satisfies"},
       {R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})", "for ever"},
