@@ -14,7 +14,7 @@ namespace {
 bool AsksForNothing(const nlohmann::json& value, std::string_view harmless) {
   if (value.is_null()) return true;
   if (value.is_boolean()) return !value.get<bool>();
-  if (value.is_array()) return value.empty();
+  if (value.is_array()) return value.empty() || (value.size() == 1 && value[0] == harmless);
   if (!value.is_string()) return false;
   const auto& text = value.get_ref<const std::string&>();
   return text.empty() || (!harmless.empty() && text == harmless);

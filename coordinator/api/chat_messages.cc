@@ -18,6 +18,8 @@ using Ordered = nlohmann::ordered_json;
 
 constexpr char kContent[] = "content";
 constexpr char kToolCalls[] = "tool_calls";
+// Anthropic's name for what a call that was cut short has as arguments.
+constexpr char kInvalidJson[] = "INVALID_JSON";
 constexpr const char* kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
 
 absl::Status MessageError(std::string_view where, std::string_view what) {
@@ -36,11 +38,14 @@ class ArgumentsReader {
     } else if (form_ == ArgumentsForm::kText) {
       if (!arguments.is_string()) arguments = arguments.dump();
     } else if (arguments.is_string()) {
-      absl::StatusOr<Ordered> read = Parse(where, arguments.get_ref<const std::string&>());
+      const std::string text = arguments.get<std::string>();
+      absl::StatusOr<Ordered> read = Parse(text);
       if (read.ok()) {
         arguments = *std::move(read);
+      } else if (absl::IsNotFound(read.status()) && form_ == ArgumentsForm::kObject) {
+        arguments = Ordered{{kInvalidJson, text}};
       } else if (form_ == ArgumentsForm::kObject) {
-        return read.status();
+        return MessageError(where, std::string(read.status().message()));
       }
     } else if (!arguments.is_object()) {
       return MessageError(where, "an object, or a string with an object in JSON, is expected");
@@ -56,25 +61,19 @@ class ArgumentsReader {
     return text.empty() || text == "null";
   }
 
-  absl::StatusOr<Ordered> Parse(std::string_view where, const std::string& text) {
+  // NotFound: it is no object in JSON.
+  absl::StatusOr<Ordered> Parse(const std::string& text) {
+    if (absl::Status s = CheckJsonShape(text, "arguments", left_); !s.ok()) return s;
     const absl::StatusOr<nlohmann::json> checked = ParseJson(text, "arguments", left_);
-    if (!checked.ok()) {
-      return MessageError(where, absl::StrCat("the model's chat template takes an object, and this "
-                                              "string is no JSON: ",
-                                              std::string(checked.status().message())));
-    }
-    if (!checked->is_object()) {
-      return MessageError(where,
-                          "the model's chat template takes an object, and this string holds "
-                          "another kind of JSON");
-    }
+    if (!checked.ok() || !checked->is_object())
+      return absl::NotFoundError("the string holds no object");
     const auto count = [&text](char c) { return std::count(text.begin(), text.end(), c); };
     left_.containers -= count('{') + count('[');
     left_.strings -= count('"') / 2;
     left_.values -= count(',') + 1;
     absl::StatusOr<SplitJson> split = ParseSplit(absl::StrCat("{\"arguments\":", text, "}"),
                                                  "arguments", JsonLimits(), {"arguments"});
-    if (!split.ok()) return MessageError(where, std::string(split.status().message()));
+    if (!split.ok()) return split.status();
     return std::move(split->ordered["arguments"]);
   }
 

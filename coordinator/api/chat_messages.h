@@ -1,10 +1,12 @@
 // The messages of a chat as clients send them -> as the model's template takes them.
 //
 // Content becomes text or parts, arguments of tool calls become objects or strings (message_forms.h
-// says which a template takes); an assistant's reasoning is put under every name by which templates
-// ask for it. Ids of calls become ones of the family's form, where its template refuses others, the
-// same for the same id. A message of role "developer" becomes a "system" one where the template
-// does not name that role. Everything else stays as it was sent, in the client's order.
+// says which a template takes; a string that holds no object, as of a call that was cut short,
+// becomes the member INVALID_JSON of one); an assistant's reasoning is put under every name by
+// which templates ask for it. Ids of calls become ones of the family's form, where its template
+// refuses others, the same for the same id. A message of role "developer" becomes a "system" one
+// where the template does not name that role. Everything else stays as it was sent, in the client's
+// order.
 //
 // Thread rule: pure functions. Errors: InvalidArgument naming the field and the message's index.
 #pragma once

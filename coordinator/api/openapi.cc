@@ -67,7 +67,10 @@ Json ToolChoiceSchema() {
 
 Json RefusedSchema(const RequestField& field) {
   Json values = {nullptr, false, "", Json::array()};
-  if (!field.harmless.empty()) values.push_back(std::string(field.harmless));
+  if (!field.harmless.empty()) {
+    values.push_back(std::string(field.harmless));
+    values.push_back(Json::array({std::string(field.harmless)}));
+  }
   return {{"enum", std::move(values)}, {"description", std::string(field.reason)}};
 }
 

@@ -92,7 +92,7 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     Refused("documents"),
     Refused("logits_processors"),
     Refused("audio"),
-    Refused("modalities"),
+    Refused("modalities", "text"),
     Refused("prediction"),
     Refused("use_beam_search"),
     Refused("kv_transfer_params"),

@@ -236,6 +236,9 @@ TEST_CASE("what we know and do not have yet is said, never dropped") {
   door.Ask(kChat,
            Chat({{"tools", Json::array()}, {"tool_choice", "none"}, {"functions", nullptr}}));
   door.Ask(kCompletions, Completion({{"suffix", ""}}));
+  door.Ask(kChat, Chat({{"modalities", {"text"}}}));
+  CHECK_THAT(door.Error(kChat, Chat({{"modalities", {"text", "audio"}}})),
+             StartsWith("400 modalities "));
 }
 
 TEST_CASE("prompts: text, texts, ids, lists of ids; each its own choices in order") {
