@@ -274,6 +274,12 @@ Parser Nemotron(const ToolSchemas&) {
 }
 std::string NemotronStart(std::string_view function) { return JsonStart("<TOOLCALL>[", function); }
 
+constexpr char kJambaOpening[] = "<tool_calls>";
+Parser Jamba(const ToolSchemas&) {
+  return JsonParser({.opening = {kJambaOpening}}, {.closing = "</tool_calls>"});
+}
+std::string JambaStart(std::string_view function) { return JsonStart("<tool_calls>[", function); }
+
 constexpr char kCommandOpening[] = "<|START_ACTION|>";
 Parser Command(const ToolSchemas&) {
   return JsonParser({.opening = {kCommandOpening}}, {.closing = "<|END_ACTION|>"});
@@ -500,6 +506,16 @@ std::span<const CallFormat> CallFormats() {
        CallIds::kOpenAi,
        /*has_thinking=*/false,
        CallFrame{.section = "<TOOLCALL>[", .close = "}", .next = ", ", .finish = "]</TOOLCALL>"}},
+      {"jamba",
+       {kJambaOpening},
+       {kJambaOpening},
+       {kJambaOpening, "</tool_calls>"},
+       Jamba,
+       JambaStart,
+       CallIds::kOpenAi,
+       /*has_thinking=*/false,
+       CallFrame{
+           .section = "<tool_calls>[", .close = "}", .next = ", ", .finish = "]</tool_calls>"}},
       {"phi4_mini_json",
        {"<|tool_call|>", "<|/tool_call|>"},
        {kPhi4Opening, "<|tool_call|>"},
@@ -559,11 +575,14 @@ const CallFormat* FindCallFormat(std::string_view name) {
   return nullptr;
 }
 
-const CallFormat* RecognizeCallFormat(const std::function<bool(std::string_view)>& template_names) {
+std::vector<const CallFormat*> RecognizeCallFormats(
+    const std::function<bool(std::string_view)>& template_names) {
+  std::vector<const CallFormat*> found;
   for (const CallFormat& format : CallFormats()) {
-    if (std::all_of(format.words.begin(), format.words.end(), template_names)) return &format;
+    if (std::all_of(format.words.begin(), format.words.end(), template_names))
+      found.push_back(&format);
   }
-  return nullptr;
+  return found;
 }
 
 }  // namespace tessera::coordinator

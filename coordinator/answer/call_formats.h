@@ -54,7 +54,8 @@ struct CallFormat {
 std::span<const CallFormat> CallFormats();
 // Null where there is none of that name.
 const CallFormat* FindCallFormat(std::string_view name);
-// The first whose words a template has; null: none.
-const CallFormat* RecognizeCallFormat(const std::function<bool(std::string_view)>& template_names);
+// Those whose words a template has, the likeliest first.
+std::vector<const CallFormat*> RecognizeCallFormats(
+    const std::function<bool(std::string_view)>& template_names);
 
 }  // namespace tessera::coordinator

@@ -1,5 +1,6 @@
 #include "coordinator/api/answer_formats.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -30,18 +31,21 @@ std::string Render(const ProbedTemplate& probed, const Ordered& messages, const 
   return text;
 }
 
+// Some templates fail without a description.
+Ordered Described(const char* type) { return {{"type", type}, {"description", "probed"}}; }
+
 // False: the template writes a call that the format does not read.
 bool ReadsItsOwnCall(const ProbedTemplate& probed, const CallFormat& format) {
   const Ordered arguments = {{"probe_text", "a b"}, {"probe_number", 7}};
-  const Ordered tools = Ordered::array({{{"type", "function"},
-                                         {"function",
-                                          {{"name", kFunction},
-                                           {"description", "probes"},
-                                           {"parameters",
-                                            {{"type", "object"},
-                                             {"properties",
-                                              {{"probe_text", {{"type", "string"}}},
-                                               {"probe_number", {{"type", "integer"}}}}}}}}}}});
+  const Ordered tools = Ordered::array(
+      {{{"type", "function"},
+        {"function",
+         {{"name", kFunction},
+          {"description", "probes"},
+          {"parameters",
+           {{"type", "object"},
+            {"properties",
+             {{"probe_text", Described("string")}, {"probe_number", Described("integer")}}}}}}}}});
   Ordered messages = Ordered::array({{{"role", "user"}, {"content", "hi"}}});
   const std::string before = Render(probed, messages, tools);
   messages.push_back(
@@ -52,15 +56,17 @@ bool ReadsItsOwnCall(const ProbedTemplate& probed, const CallFormat& format) {
                          {"type", "function"},
                          {"function", {{"name", kFunction}, {"arguments", arguments}}}}})}});
   const std::string after = Render(probed, messages, tools);
-  // What is written in another way than by going on behind the first message cannot be judged.
-  if (!after.starts_with(before) || after.find(kFunction, before.size()) == std::string::npos)
-    return true;
+  const size_t begin =
+      std::mismatch(before.begin(), before.end(), after.begin(), after.end()).first -
+      before.begin();
+  // A template that writes no calls cannot be judged.
+  if (after.find(kFunction, begin) == std::string::npos) return true;
   auto answer = std::make_shared<AnswerFormat>();
   answer->calls = &format;
   answer->schemas = ToolSchemas(tools);
   answer->draw_id = DrawId;
   // The turn's own marks stand before the answer: it begins where a call can be read.
-  for (size_t at = before.size(); at < after.size(); ++at) {
+  for (size_t at = begin; at < after.size(); ++at) {
     MessageBuilder builder(answer);
     builder.Append(std::string_view(after).substr(at));
     builder.Finish(AnswerEnd::kStop);
@@ -90,9 +96,11 @@ absl::Status FindAnswerFormats(std::string_view parser, ServedModel& model) {
   const ChatTemplate& chat_template = model.chat_template->chat_template;
   const auto names = [&](std::string_view word) { return chat_template.NamesForTools(word); };
   if (model.call_format == nullptr) {
-    const CallFormat* const found = RecognizeCallFormat(names);
-    if (found != nullptr && ReadsItsOwnCall(*model.chat_template, *found))
-      model.call_format = found;
+    const std::vector<const CallFormat*> likely = RecognizeCallFormats(names);
+    const auto found = std::find_if(likely.begin(), likely.end(), [&](const CallFormat* format) {
+      return ReadsItsOwnCall(*model.chat_template, *format);
+    });
+    if (found != likely.end()) model.call_format = *found;
   }
   model.thinking = RecognizeThinking(names);
   return absl::OkStatus();

@@ -183,6 +183,10 @@ TEST_CASE("calls of each family") {
        "<TOOLCALL>[{\"name\": \"weather\", \"arguments\": {\"city\": \"ö\"}}, {\"name\": \"now\", "
        "\"arguments\": {}}]</TOOLCALL>",
        "C(weather)A({\"city\": \"ö\"})EC(now)A({})E"},
+      {"jamba",
+       "<tool_calls>[{\"name\": \"weather\", \"arguments\": {\"city\": \"ö\"}}, {\"name\": "
+       "\"now\", \"arguments\": {}}]</tool_calls>",
+       "C(weather)A({\"city\": \"ö\"})EC(now)A({})E"},
       {"granite",
        "<|tool_call|>[{\"name\": \"weather\", \"arguments\": \"{\\\"city\\\": \\\"ö\\\"}\"}]",
        "C(weather)A({\"city\": \"ö\"})E"},

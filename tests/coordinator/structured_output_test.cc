@@ -229,6 +229,7 @@ TEST_CASE("a strict function's calls are held in an answer that is free until on
       {"granite", "<|tool_call|>[{\"name\": \"clock\", \"arguments\": %}]"},
       {"phi4_mini_json", "functools[{\"name\": \"clock\", \"arguments\": %}]"},
       {"nemotron", "<TOOLCALL>[{\"name\": \"clock\", \"arguments\": %}]</TOOLCALL>"},
+      {"jamba", "<tool_calls>[{\"name\": \"clock\", \"arguments\": %}]</tool_calls>"},
       {"command",
        "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"clock\", "
        "\"parameters\": %}\n]<|END_ACTION|>"}};
