@@ -119,18 +119,28 @@ void AddAnswerStart(const ServedModel& model, const std::string& start, PromptTh
   segments.push_back({std::move(text), /*from_template=*/true});
 }
 
-// Tokens of what the template writes behind the client's last text: of the prompt's
-// `prompt_tokens`, these do not come again when the conversation goes on. 0: not known.
-int32_t OpeningTokens(const ServedModel& model, const std::vector<TextSegment>& segments,
-                      size_t prompt_tokens) {
-  size_t first = segments.size();
-  while (first > 0 && segments[first - 1].from_template) --first;
+// How many of the prompt's `prompt_tokens` are those of its segments from `first` on. 0: not known.
+int32_t TokensFrom(const ServedModel& model, const std::vector<TextSegment>& segments, size_t first,
+                   size_t prompt_tokens) {
   if (first == 0 || first == segments.size()) return 0;
-  const std::vector<TextSegment> opening(segments.begin() + static_cast<std::ptrdiff_t>(first),
-                                         segments.end());
-  const auto encoded = model.tokenizer->EncodeSegments(opening, /*add_special_tokens=*/false);
+  const std::vector<TextSegment> last(segments.begin() + static_cast<std::ptrdiff_t>(first),
+                                      segments.end());
+  const auto encoded = model.tokenizer->EncodeSegments(last, /*add_special_tokens=*/false);
   if (!encoded.ok() || encoded->size() >= prompt_tokens) return 0;
   return static_cast<int32_t>(encoded->size());
+}
+
+// Finds the client's last text in the prompt: what the template writes behind it does not come
+// again when the conversation goes on, and in its place other prompts have another text.
+void FindLastText(const ServedModel& model, const std::vector<TextSegment>& segments,
+                  ChatPrompt* prompt) {
+  size_t end = segments.size();
+  while (end > 0 && segments[end - 1].from_template) --end;
+  size_t begin = end;
+  while (begin > 0 && !segments[begin - 1].from_template) --begin;
+  const size_t prompt_tokens = prompt->token_ids.size();
+  if (end > 0) prompt->opening_tokens = TokensFrom(model, segments, end, prompt_tokens);
+  prompt->last_text_tokens = TokensFrom(model, segments, begin, prompt_tokens);
 }
 
 }  // namespace
@@ -213,8 +223,9 @@ absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model, const Ordered& c
   absl::StatusOr<std::vector<int32_t>> encoded =
       model.tokenizer->EncodeSegments(chat->segments, options.add_special_tokens);
   if (!encoded.ok()) return encoded.status();
-  const int32_t opening = OpeningTokens(model, chat->segments, encoded->size());
-  return ChatPrompt{*std::move(encoded), chat->thinking, opening};
+  ChatPrompt prompt{*std::move(encoded), chat->thinking};
+  FindLastText(model, chat->segments, &prompt);
+  return prompt;
 }
 
 }  // namespace tessera::coordinator

@@ -39,7 +39,8 @@ struct ChatPromptOptions {
 struct ChatPrompt {
   std::vector<int32_t> token_ids;
   PromptThinking thinking = PromptThinking::kNone;  // at its end, by the model's marks
-  int32_t opening_tokens = 0;  // of token_ids, those behind the last text of the client
+  int32_t opening_tokens = 0;    // of token_ids, those behind the last text of the client
+  int32_t last_text_tokens = 0;  // and those from the begin of that text on
 };
 
 struct RenderedChat {

@@ -25,6 +25,7 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
   if (!encoded.ok()) return encoded.status();
   request.prompt_token_ids = std::move(encoded->token_ids);
   request.opening_tokens = encoded->opening_tokens;
+  request.last_message_tokens = encoded->last_text_tokens;
   PreparedChat prepared;
   prepared.thinking = encoded->thinking;
   prepared.answer_format = AnswerFormatOf(model, conversation, *tools, encoded->thinking);

@@ -52,6 +52,8 @@ struct GenerationRequest {
   // So many of them, at the end, open the answer, behind the conversation's last message; 0: not
   // known. The others come again when the conversation goes on.
   int32_t opening_tokens = 0;
+  // Likewise, those from the last message's text on; 0: not known.
+  int32_t last_message_tokens = 0;
   std::string prompt_text;  // that the answer begins with, where it is asked for (echo)
   int32_t choice_count = 1;
   SamplingOptions sampling;

@@ -11,6 +11,8 @@ v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   const auto prompt_tokens = static_cast<int32_t>(request.prompt_token_ids.size());
   if (request.opening_tokens > 0 && request.opening_tokens < prompt_tokens)
     submit.set_message_end_tokens(prompt_tokens - request.opening_tokens);
+  if (request.last_message_tokens > 0 && request.last_message_tokens < prompt_tokens)
+    submit.set_message_begin_tokens(prompt_tokens - request.last_message_tokens);
   v1::SamplingParams& sampling = *submit.mutable_sampling();
   sampling.set_temperature(request.sampling.temperature);
   sampling.set_top_p(request.sampling.top_p);

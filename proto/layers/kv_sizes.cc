@@ -66,6 +66,11 @@ int64_t WindowBlocksFor(int64_t sequences, const KvLimits& limits) {
   return sequences * WindowBlocksPerSequence(limits) + BlocksFor(limits.max_step_tokens, limits);
 }
 
+int64_t MaxUsefulWindowBlocks(const KvLimits& limits) {
+  if (limits.window_tokens == 0) return 0;
+  return WindowBlocksFor(limits.max_sequences + kKeptWindows, limits);
+}
+
 int64_t BytesOf(const KvBlocks& blocks, const KvBlockBytes& block) {
   return blocks.common * block.common + blocks.window * block.window + blocks.seats * block.seat;
 }
@@ -75,8 +80,9 @@ KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits)
   const int64_t typical_tokens =
       limits.window_tokens > 0 ? kTypicalWindows * limits.window_tokens : kTypicalTokens;
   const int64_t typical = std::min(longest, BlocksFor(typical_tokens, limits));
-  const auto left = [&](int64_t sequences) {
-    return bytes - WindowBlocksFor(sequences, limits) * block.window - sequences * block.seat;
+  const auto left = [&](int64_t sequences, int64_t kept_windows = 0) {
+    return bytes - WindowBlocksFor(sequences + kept_windows, limits) * block.window -
+           sequences * block.seat;
   };
   if (left(1) < std::max<int64_t>(0, block.common)) {
     const int64_t each = block.seat > 0 ? 0 : bytes / (block.common + block.window);
@@ -85,19 +91,21 @@ KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits)
   // A pool that has no room for the longest sequence anyway is cut for many shorter ones.
   const int64_t least = left(1) >= longest * block.common ? longest : 1;
   int64_t sequences = limits.max_sequences;
-  while (sequences > 1 && left(sequences) < std::max(least, sequences * typical) * block.common) {
-    --sequences;
-  }
+  const auto wanted = [&](int64_t count) {
+    return std::max(least, count * typical) * block.common;
+  };
+  while (sequences > 1 && left(sequences) < wanted(sequences)) --sequences;
+  const int64_t kept = left(sequences, kKeptWindows) >= wanted(sequences) ? kKeptWindows : 0;
   // Without bytes of their own, common blocks are ids alone: as many as can be of use.
-  const int64_t common = block.common > 0 ? left(sequences) / block.common : sequences * longest;
-  return {common, block.window > 0 ? WindowBlocksFor(sequences, limits) : 0,
+  const int64_t common =
+      block.common > 0 ? left(sequences, kept) / block.common : sequences * longest;
+  return {common, block.window > 0 ? WindowBlocksFor(sequences + kept, limits) : 0,
           block.seat > 0 ? sequences : 0};
 }
 
 int64_t MaxUsefulKvBytes(const KvBlockBytes& block, const KvLimits& limits) {
   return limits.max_sequences * BlocksFor(limits.max_sequence_tokens, limits) * block.common +
-         WindowBlocksFor(limits.max_sequences, limits) * block.window +
-         limits.max_sequences * block.seat;
+         MaxUsefulWindowBlocks(limits) * block.window + limits.max_sequences * block.seat;
 }
 
 int64_t SequenceKvBytes(int64_t tokens, const KvBlockBytes& block, const KvLimits& limits) {

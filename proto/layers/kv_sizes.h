@@ -51,6 +51,11 @@ int64_t WindowBlocksOf(int64_t window_tokens, int64_t block_tokens);
 // Blocks of the window pool with which `sequences` sequences can run, however long they are.
 int64_t WindowBlocksFor(int64_t sequences, const KvLimits& limits);
 
+// The same with kKeptWindows windows more, which running sequences leave alone: what they gave back
+// where prompts are likely to part is found there.
+inline constexpr int64_t kKeptWindows = 1;
+int64_t MaxUsefulWindowBlocks(const KvLimits& limits);
+
 // Blocks of the two pools, and seats.
 struct KvBlocks {
   // All blocks common where no others are given.
@@ -71,9 +76,9 @@ int64_t BytesOf(const KvBlocks& blocks, const KvBlockBytes& block);
 // Cuts `bytes` into common and window blocks and seats: window blocks and seats for as many
 // sequences as can run with kTypicalWindows windows of common blocks each, or kTypicalTokens tokens
 // where there are no windows, but no more than leave common blocks for the longest sequence, and
-// for at least one. A pool that has no room for the longest sequence is cut for shorter ones; one
-// that has none for a window and the rows of a step, for as many blocks of each pool. No blocks at
-// all where there is no room for a seat.
+// for at least one; and kKeptWindows windows, where they leave as much. A pool that has no room for
+// the longest sequence is cut for shorter ones; one that has none for a window and the rows of a
+// step, for as many blocks of each pool. No blocks at all where there is no room for a seat.
 inline constexpr int64_t kTypicalWindows = 8;
 inline constexpr int64_t kTypicalTokens = 2048;
 KvBlocks CutKv(int64_t bytes, const KvBlockBytes& block, const KvLimits& limits);

@@ -125,6 +125,10 @@ TEST_CASE("tokens behind the last message are counted apart from those that come
   const auto later = EncodeChat(model, {{"messages", next}}, {}, 0);
   REQUIRE(later.ok());
   CHECK(std::equal(ids.begin(), ids.end() - prompt->opening_tokens, later->token_ids.begin()));
+  // Another last message stands behind what comes before this one's text.
+  const std::vector<int32_t> last(ids.end() - prompt->last_text_tokens, ids.end());
+  CHECK(model.tokenizer->Decode(last, /*skip_special_tokens=*/false) ==
+        "Tell me more<|end|>\n<|assistant|>assistant\n<think>\n");
 
   const auto open = EncodeChat(model, {{"messages", messages}}, kContinued, 0);
   REQUIRE(open.ok());

@@ -62,6 +62,13 @@ TEST_CASE("Gemma 3 27B at 131k tokens: the KV of its 10 layers that see all, and
   const KvBlocks cut = CutKv(int64_t{13} << 30, block, limits);
   CHECK(cut.common * kBlockTokens >= 131072);
   CHECK(cut.window >= WindowBlocksFor(2, limits));
+  // A window is kept for prompts to come, if only one sequence runs, and is no part of what it
+  // needs.
+  const KvLimits alone = {kBlockTokens, 1024, 131072, 1, 2048};
+  CHECK(CutKv(int64_t{13} << 30, block, alone).window == WindowBlocksFor(1 + kKeptWindows, alone));
+  CHECK(MaxUsefulWindowBlocks(alone) == WindowBlocksFor(1 + kKeptWindows, alone));
+  CHECK(CutKv(bytes + 2048 / kBlockTokens * block.window, block, alone).window ==
+        WindowBlocksFor(1, alone));
 }
 
 // Qwen3.6-27B: three gated delta nets, then a layer that attends, and so on.
@@ -137,9 +144,9 @@ TEST_CASE("a pool is cut within its bytes, for the longest sequence first and th
       CHECK(cut.window == cut.common);
       CHECK(bytes < WindowBlocksFor(1, limits) * block.window + block.common);
     } else if (cut.window > WindowBlocksFor(1, limits)) {  // with what sequences have beside it
-      const int64_t sequences = (cut.window - 256 / 16) / WindowBlocksOf(200, 16);
-      CHECK(cut.window == WindowBlocksFor(sequences, limits));
-      CHECK(cut.common * 16 >= sequences * kTypicalWindows * 200);
+      const int64_t windows = (cut.window - 256 / 16) / WindowBlocksOf(200, 16);
+      CHECK(cut.window == WindowBlocksFor(windows, limits));
+      CHECK(cut.common * 16 >= (windows - kKeptWindows) * kTypicalWindows * 200);
     }
     if (!holds_longest) {  // it would not, whatever its windows were
       CHECK(bytes < SequenceKvBytes(limits.max_sequence_tokens, block, limits) + 16 * block.window);
@@ -151,7 +158,7 @@ TEST_CASE("a pool is cut within its bytes, for the longest sequence first and th
   }
   CHECK(CutKv(most, block, limits) ==
         KvBlocks(limits.max_sequences * limits.max_sequence_tokens / 16,
-                 WindowBlocksFor(limits.max_sequences, limits)));
+                 MaxUsefulWindowBlocks(limits)));
 }
 
 TEST_CASE("where all layers have a window, common blocks are ids without bytes") {
@@ -159,7 +166,7 @@ TEST_CASE("where all layers have a window, common blocks are ids without bytes")
   const KvLimits limits = {16, 200, 4096, 8, 256};
   const KvBlockBytes block = BlockBytesOf(model, Whole(model, 0, 4), 2, 16, true);
   CHECK(block.common == 0);
-  CHECK(CutKv(1 << 28, block, limits) == KvBlocks(8 * 4096 / 16, WindowBlocksFor(8, limits)));
+  CHECK(CutKv(1 << 28, block, limits) == KvBlocks(8 * 4096 / 16, MaxUsefulWindowBlocks(limits)));
 }
 
 TEST_CASE(

@@ -1,6 +1,7 @@
 #include "worker/engine/kv_memory.h"
 
 #include <algorithm>
+#include <array>
 
 #include "proto/layers/kv_sizes.h"
 
@@ -49,6 +50,7 @@ void KvMemory::Adopt(const kvcache::PrefixMatch& match, kvcache::BlockTable* blo
 
 void KvMemory::Adopt(const kvcache::PrefixMatch& match, Sequence* sequence) {
   Adopt(match, &sequence->blocks);
+  sequence->shared_tokens = match.indexed_blocks * block_tokens();
   if (has_windows()) AdoptWindow(match, &sequence->window_blocks);
 }
 
@@ -102,15 +104,22 @@ int64_t KvMemory::WindowBlocksOf(int64_t tokens) const {
 void KvMemory::FreeBehindWindow(Sequence* sequence) const {
   if (!has_windows()) return;
   // The next token sees itself and window_tokens_ - 1 before it.
-  const int64_t first = sequence->computed_tokens + 1 - window_tokens_;
-  const int64_t prompt = sequence->submission->prompt_tokens;
-  // A match ends with a whole block, before the prompt's last token.
-  const int64_t seen = FirstInWindow(prompt) - 2 * block_tokens();
+  const int64_t first = std::max<int64_t>(0, sequence->computed_tokens + 1 - window_tokens_);
+  const Submission& submission = *sequence->submission;
+  std::array<int64_t, 4> branches = {
+      sequence->shared_tokens, submission.request.message_begin_tokens(),
+      submission.request.message_end_tokens(), submission.prompt_tokens};
+  std::sort(branches.begin(), branches.end());
   kvcache::BlockTable& blocks = sequence->window_blocks;
-  blocks.FreeBefore(std::max<int64_t>(0, std::min(first, seen)));
-  blocks.FreeBefore(std::max<int64_t>(0, std::min(first, prompt)),
-                    kvcache::BlockPool::Evicted::kLast);
-  blocks.FreeBefore(std::max<int64_t>(0, first));
+  for (const int64_t branch : branches) {
+    if (branch <= 0) continue;
+    // A match ends with a whole block, before the prompt's last token, and where a message begins
+    // is known but for a token or so.
+    const int64_t seen = FirstInWindow(branch) - 2 * block_tokens();
+    blocks.FreeBefore(std::clamp<int64_t>(seen, 0, first));
+    blocks.FreeBefore(std::min(first, branch), kvcache::BlockPool::Evicted::kLast);
+  }
+  blocks.FreeBefore(first);
 }
 
 void KvMemory::GiveBackDrafts(Sequence* sequence) const {

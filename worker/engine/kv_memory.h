@@ -75,9 +75,10 @@ class KvMemory {
   void TakeWindow(int64_t tokens, const kvcache::PrefixMatch& match,
                   kvcache::BlockTable* window_blocks);
   // Gives back the window blocks that no token behind the computed ones sees. Rows of steps in
-  // flight are behind them, too. What is seen at the prompt's end stays cached as long as what
-  // sequences leave when they end: there another answer begins, or the next turn, where thinking is
-  // dropped.
+  // flight are behind them, too. What is seen where prompts are likely to part stays cached as long
+  // as what sequences leave when they end: at the prompt's end, where another answer begins, or the
+  // next turn, where thinking is dropped; at both ends of its last message; and where it left
+  // the prompts before it.
   void FreeBehindWindow(Sequence* sequence) const;
   // Gives back what lies behind the known tokens, and what their window has left. No step is in
   // flight that has rows of `sequence`.

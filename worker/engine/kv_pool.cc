@@ -44,7 +44,7 @@ KvBlocks CutPool(int64_t bytes, const KvBlockBytes& block, const KvLimits& limit
     cut = CutKv(bytes, block, limits);
   } else {
     cut.common = bytes / block.common;
-    if (windows_apart) cut.window = WindowBlocksFor(limits.max_sequences, limits);
+    if (windows_apart) cut.window = MaxUsefulWindowBlocks(limits);
   }
   const int64_t most = std::numeric_limits<int32_t>::max() / limits.block_tokens;
   cut.common = std::min(cut.common, most);

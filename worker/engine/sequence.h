@@ -155,6 +155,7 @@ struct Sequence {
   int64_t pushed_tokens = 0;           // of kv_target
   kvcache::PrefixNode node = 0;        // of the last indexed block
   int64_t indexed_blocks = 0;
+  int64_t shared_tokens = 0;  // from its start, that stood in the index when it was admitted
   std::unique_ptr<TokenHistory> history;  // null: no penalty is on
   std::unique_ptr<TokenMatcher> matcher;  // behind the output; null: it has no grammar
   std::unique_ptr<Drafter> drafter;       // null: nothing was drafted yet

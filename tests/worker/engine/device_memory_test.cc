@@ -117,8 +117,8 @@ TEST_CASE("windows are kept apart whatever a replica's role, also by a kept shar
   const KvLimits limits = {8, LongestWindow(request.model()), 120, 2, 16};
   REQUIRE(limits.window_tokens > 0);
   const KvBlocks apart = blocks(v1::REPLICA_ROLE_UNSPECIFIED);
-  // Two sequences of full length, which is what may run at once, and their windows.
-  CHECK(apart == KvBlocks(2 * 120 / 8, WindowBlocksFor(2, limits)));
+  // Two sequences of full length, which is what may run at once, their windows and what is kept.
+  CHECK(apart == KvBlocks(2 * 120 / 8, MaxUsefulWindowBlocks(limits)));
   CHECK(blocks(v1::REPLICA_ROLE_DECODE) == apart);
   CHECK(blocks(v1::REPLICA_ROLE_PREFILL) == apart);
 }

@@ -321,6 +321,49 @@ TEST_CASE("step builder: behind a window, a prompt found in the index recomputes
   CHECK(second->window_blocks.blocks()[13] >= 0);
 }
 
+// The pool has the windows of one sequence, and one more.
+TEST_CASE("step builder: behind a window, the first prompt that parts from another at a message") {
+  Builder b(/*blocks=*/128, WindowOf(1 + kKeptWindows));
+  const std::vector<int32_t> common = Prompt(60, 1);
+  for (uint64_t id = 1; id <= 4; ++id) {
+    std::vector<int32_t> prompt = common;
+    const std::vector<int32_t> message = Prompt(70, static_cast<uint32_t>(10 + id));
+    prompt.insert(prompt.end(), message.begin(), message.end());
+    v1::Submit submit = MakeSubmit(id, prompt, 20);
+    // A token too many, as where the template's last character and the message's first are one.
+    if (id == 1) submit.set_message_begin_tokens(61);
+    Sequence* sequence = b.Queue(std::move(submit));
+    b.Next();
+    CHECK(sequence->computed_tokens == (id == 1 ? 0 : 60));
+    b.End();
+    while (sequence->computed_tokens < 140) {
+      b.Next();
+      b.End();
+    }
+    b.table.Move(sequence, kEnded);
+  }
+}
+
+TEST_CASE("step builder: behind a window, where prompts parted before is found by the next one") {
+  Builder b(/*blocks=*/128, WindowOf(1 + kKeptWindows));
+  const std::vector<int32_t> common = Prompt(60, 1);
+  for (uint64_t id = 1; id <= 3; ++id) {
+    std::vector<int32_t> prompt = common;
+    const std::vector<int32_t> message = Prompt(70, static_cast<uint32_t>(10 + id));
+    prompt.insert(prompt.end(), message.begin(), message.end());
+    Sequence* sequence = b.Queue(MakeSubmit(id, prompt, 20));
+    b.Next();
+    if (id < 3) CHECK(sequence->computed_tokens < 60);
+    if (id == 3) CHECK(sequence->computed_tokens == 60);
+    b.End();
+    while (sequence->computed_tokens < 140) {
+      b.Next();
+      b.End();
+    }
+    b.table.Move(sequence, kEnded);
+  }
+}
+
 TEST_CASE("step builder: an answer that begins where another did finds the window at that place") {
   Builder b(64, WindowOf(4));
   const std::vector<int32_t> prompt = Prompt(60, 1);

@@ -138,6 +138,41 @@ TEST_CASE("stages and ranks keep windows in blocks of their own, and hold what o
   }
 }
 
+// A pool with the window of one sequence, and one more.
+TEST_CASE("behind a window, the first prompt that parts from another at its last message") {
+  for (const char* model : {"gemma3", "gpt_oss"}) {
+    const std::string folder = GoldenFolder(model).string();
+    const std::vector<int32_t> common = Prompt(56, 1, 90);
+    std::vector<v1::Submit> requests;
+    for (uint64_t id = 0; id < 3; ++id) {
+      std::vector<int32_t> prompt = common;
+      const std::vector<int32_t> message = Prompt(44, static_cast<uint32_t>(10 + id), 90);
+      prompt.insert(prompt.end(), message.begin(), message.end());
+      requests.push_back(MakeSubmit(id, prompt, 8));
+      requests.back().set_message_begin_tokens(56);
+      requests.back().set_ignore_eos(true);
+    }
+    const Outcome alone = worker::Run(folder, {}, requests);
+    for (const std::vector<StageLayout>& stages :
+         {std::vector<StageLayout>{{2, 1}}, {{1, 1}, {1, 1}}, {{2, 2}}}) {
+      INFO(model << ", " << stages.size() << " stages, the first of " << stages[0].width);
+      ReplicaOptions options;
+      options.stages = stages;
+      options.kv_blocks = stages.size() > 1 ? 15 : 14;
+      options.max_batched_tokens = 16;
+      PlannedReplica replica(folder, options);
+      for (const v1::Submit& request : requests) {
+        replica.Submit(request);
+        const auto answers = replica.WaitAll();
+        const ChoiceEvents& choice = answers.at({request.submission_id(), 0});
+        INFO("request " << request.submission_id() << ": " << choice.error);
+        CHECK(choice.tokens == alone.at({request.submission_id(), 0}).tokens);
+        CHECK(choice.cached_tokens == (request.submission_id() == 0 ? 0 : 56));
+      }
+    }
+  }
+}
+
 // A family of each part that attends, or routes, unlike the others.
 TEST_CASE(
     "a golden prompt that one replica computes goes on at another with transformers' tokens") {
