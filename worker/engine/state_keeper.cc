@@ -43,6 +43,8 @@ std::vector<int64_t> StateKeeper::StopsOf(const Sequence& sequence,
   };
   add(end);
   add(submission.request.message_end_tokens());
+  const int64_t begin = submission.request.message_begin_tokens();
+  if (begin - found >= kSharedBlocks * size) add(begin);
   add(match.indexed_blocks * size);
   while (stops.size() < kMaxSaves) {
     const int64_t middle = Middle(found, stops, size);

@@ -3,10 +3,11 @@
 //
 // A prompt has at most kMaxSaves kept, chosen when its sequence is admitted, in this order: at
 // its end; at the end of its last message, because what thinking leaves behind that is dropped from
-// the next turn's prompt; where more of its blocks were found than have a state behind them, which
-// is where prompts branch; and half way through the longest part without any, if that is long. All
-// are at ends of blocks. A chunk of the prompt ends there. Of an answer the newest is kept that is
-// at a multiple of kAnswerBlocks blocks.
+// the next turn's prompt; where that message begins, if kSharedBlocks blocks are computed before
+// it, because other conversations may begin alike; where more of its blocks were found than have a
+// state behind them, which is where prompts branch; and half way through the longest part without
+// any, if that is long. All are at ends of blocks. A chunk of the prompt ends there. Of an answer
+// the newest is kept that is at a multiple of kAnswerBlocks blocks.
 //
 // Thread rule: one thread (the engine's). Borrows the memory.
 #pragma once
@@ -25,6 +26,8 @@ class StateKeeper {
  public:
   static constexpr size_t kMaxSaves = 4;
   static constexpr int64_t kAnswerBlocks = 4;
+  // Fewer are computed again as fast as a further step takes.
+  static constexpr int64_t kSharedBlocks = 8;
   // A part of a prompt is long from so many tokens on.
   static constexpr int64_t kLongTokens = 4096;
 

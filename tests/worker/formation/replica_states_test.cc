@@ -12,6 +12,7 @@
 #include "tests/worker/formation/replica_comparison.h"
 #include "tests/worker/formation/replica_harness.h"
 #include "tests/worker/model/tiny_model.h"
+#include "worker/engine/state_keeper.h"
 
 namespace tessera::worker {
 namespace {
@@ -47,7 +48,8 @@ class Pair {
 
   // The choices of one request, whose tokens must be the same.
   std::vector<ChoiceEvents> Run(const std::vector<int32_t>& prompt, int32_t max_tokens,
-                                int32_t choices = 1, int32_t message_end_tokens = 0) {
+                                int32_t choices = 1, int32_t message_end_tokens = 0,
+                                int32_t message_begin_tokens = 0) {
     const uint64_t id = ++ids_;
     for (PlannedReplica* replica : {&keeps_, &forgets_}) {
       v1::Submit submit = MakeSubmit(id, prompt, max_tokens);
@@ -55,6 +57,7 @@ class Pair {
       submit.mutable_sampling()->set_temperature(choices > 1 ? 1.0f : 0.0f);
       submit.mutable_sampling()->set_seed(id);
       submit.set_message_end_tokens(message_end_tokens);
+      submit.set_message_begin_tokens(message_begin_tokens);
       submit.set_ignore_eos(true);
       submit.set_top_logprobs(0);
       replica->Submit(std::move(submit));
@@ -133,6 +136,19 @@ TEST_CASE("of prompts that begin alike the third computes only what it has alone
     CHECK(pair.Run(Append(common, Prompt(20, 2, 96)), 4)[0].cached_tokens == 0);
     CHECK(pair.Run(Append(common, Prompt(20, 3, 96)), 4)[0].cached_tokens == 0);
     CHECK(pair.Run(Append(common, Prompt(20, 4, 96)), 4)[0].cached_tokens == 3 * kBlock);
+  }
+}
+
+TEST_CASE("a prompt that is another's up to its last message computes that message alone") {
+  constexpr int32_t kCommon = StateKeeper::kSharedBlocks * kBlock;
+  for (const Layout& layout : Layouts()) {
+    INFO(layout.name);
+    Pair pair(OptionsOf(layout));
+    const std::vector<int32_t> common = Prompt(kCommon, 1, 96);
+    for (const uint32_t seed : {2, 3, 4}) {
+      const auto answers = pair.Run(Append(common, Prompt(20, seed, 96)), 4, 1, 0, kCommon);
+      CHECK(answers[0].cached_tokens == (seed == 2 ? 0 : kCommon));
+    }
   }
 }
 
