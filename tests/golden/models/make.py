@@ -6,15 +6,16 @@
 Each folder is a model as it would be published, and expected.safetensors:
     prompt.N         I32 [tokens]            a prompt
     prompt_logits.N  F32 [tokens, vocabulary] logits of all its positions
-    tokens.N         I32 [STEPS]             what greedy decoding appends
-    step_logits.N    F32 [STEPS, vocabulary]  logits behind each appended token
+    tokens.N         I32 [STEPS to TOKENS]   what greedy decoding appends, as far as it is clear
+    step_logits.N    F32 [STEPS, vocabulary]  logits behind each of the first STEPS of them
 computed in float32 with eager attention and a KV cache, prompt first, then token by token.
 Variants with a format have values.json: checksums of what their matrices are worth (formats.py).
 
 A golden file that does not depend on a feature proves nothing about it. So every tensor is random,
 norms and biases included; each is neutralised in turn, and each setting in Variant.off is changed,
-and the logits must move by more than 1 %. And the two best logits of each step must be more than
-1e-3 of the largest apart, so that equal logits mean equal tokens. Seeds that miss are passed over.
+and the logits must move by more than 1 %. And the two best logits of each of the first STEPS must
+be more than 1e-3 of the largest apart, so that equal logits mean equal tokens; the tokens end
+before the first later step where they are not. Seeds that miss are passed over.
 
 Variants with int4 are checkpoints as AutoAWQ and AutoGPTQ write them. Their matrices are rounded
 here to scale * (code - zero), which is what the folder holds packed and what transformers computes
@@ -44,7 +45,7 @@ import formats
 import latent_variants
 
 HERE = pathlib.Path(__file__).resolve().parent
-STEPS = 16
+STEPS, TOKENS = 16, 32
 VOCABULARY = 96
 MARGIN = 1e-3
 MOVES = 0.01
@@ -135,8 +136,7 @@ VARIANTS = {
     "qwen2": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False,
                                    sliding_window=16, max_window_layers=0),
                      [dict(use_sliding_window=True, layer_types=["sliding_attention"] * 2)],
-                     form=4,
-        **SMALL),
+                     form=4, **SMALL),
     "qwen2_window": Variant("Qwen2", dict(
         rope_parameters=PLAIN, use_sliding_window=True, sliding_window=16, max_window_layers=1),
         [dict(use_sliding_window=False, layer_types=["full_attention"] * 2),
@@ -150,8 +150,7 @@ VARIANTS = {
     "opt_projected_post_norm": Variant(
         "OPT", dict(OPT, word_embed_proj_dim=16, do_layer_norm_before=False),
         [dict(activation_function="gelu")], form=4, without_effect=OPT_NO_EFFECT,
-        rename=("model.", ""),
-        **SMALL),
+        rename=("model.", ""), **SMALL),
     "mixtral": Variant("Mixtral", dict(
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2, intermediate_size=24),
         [dict(num_experts_per_tok=1), dict(rope_parameters=NO_THETA)],
@@ -403,11 +402,11 @@ def build(variant, changes=None):
 
 @torch.no_grad()
 def run(model, prompt, forced=None):
-    """Logits of the prompt and of STEPS appended tokens, and these tokens."""
+    """Logits of the prompt and of appended tokens, and these tokens: TOKENS, or the forced ones."""
     out = model(input_ids=prompt[None], use_cache=True)
     prompt_logits, cache = out.logits[0], out.past_key_values
     last, tokens, steps = prompt_logits[-1], [], []
-    for i in range(STEPS):
+    for i in range(TOKENS if forced is None else len(forced)):
         token = int(last.argmax()) if forced is None else int(forced[i])
         out = model(input_ids=torch.tensor([[token]]), past_key_values=cache, use_cache=True)
         cache, last = out.past_key_values, out.logits[0, -1]
@@ -445,13 +444,15 @@ def compute(model, variant, seed):
     for n, length in enumerate(variant.prompts):
         prompt = torch.randint(4, VOCABULARY, (length,), generator=generator)
         prompt_logits, tokens, step_logits = run(fresh(model), prompt)
-        if min(margin(prompt_logits[-1:]), margin(step_logits)) <= MARGIN:
+        if min(margin(prompt_logits[-1:]), margin(step_logits[:STEPS])) <= MARGIN:
             return None
-        if len(set(tokens.tolist())) < 4:
+        if len(set(tokens[:STEPS].tolist())) < 4:
             return None
+        unclear = [i for i in range(STEPS, TOKENS) if margin(step_logits[i - 1:i]) <= MARGIN]
+        tokens, step_logits = tokens[:min(unclear, default=TOKENS)], step_logits[:STEPS]
         if variant.router_margin:
             experts = variant.config["num_experts_per_tok"]
-            if router_margin(model, torch.cat([prompt, tokens]), experts) <= variant.router_margin:
+            if router_margin(model, torch.cat([prompt, tokens[:STEPS]]), experts) <= variant.router_margin:
                 return None
         golden.update({f"prompt.{n}": prompt.int(), f"prompt_logits.{n}": prompt_logits,
                        f"tokens.{n}": tokens.int(), f"step_logits.{n}": step_logits})
@@ -461,7 +462,7 @@ def compute(model, variant, seed):
 def moved(model, golden):
     largest = 0.0
     for n in range(len(golden) // 4):
-        prompt, _, steps = run(fresh(model), golden[f"prompt.{n}"].long(), golden[f"tokens.{n}"])
+        prompt, _, steps = run(fresh(model), golden[f"prompt.{n}"].long(), golden[f"tokens.{n}"][:STEPS])
         for name, logits in ((f"prompt_logits.{n}", prompt), (f"step_logits.{n}", steps)):
             difference = (logits - golden[name]).abs().max() / golden[name].abs().max()
             largest = max(largest, float(difference))

@@ -188,7 +188,11 @@ DraftSourceFactory DraftsFor(const std::vector<GoldenRun>& runs) {
 // In all circumstances.
 void CheckGolden(kernels::Device& device, const std::string& name, int64_t windows = 0) {
   INFO(name << ", " << windows << " windows");
-  const std::vector<GoldenRun> runs = ReadGolden(name);
+  std::vector<GoldenRun> runs = ReadGolden(name);
+  if (std::all_of(runs.begin(), runs.end(),
+                  [](const GoldenRun& run) { return run.long_tokens.size() == 32; })) {
+    for (GoldenRun& run : runs) run.tokens = run.long_tokens;
+  }
   const Outcome alone = RunGolden(device, name, runs, {});
   CheckSame(alone, alone, runs, false);
 

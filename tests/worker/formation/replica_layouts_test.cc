@@ -21,7 +21,8 @@ Outcome Run(const std::string& model, const ReplicaOptions& options) {
   PlannedReplica replica(GoldenFolder(model).string(), options);
   const std::vector<GoldenRun> runs = ReadGolden(model);
   for (size_t i = 0; i < runs.size(); ++i) {
-    v1::Submit submit = MakeSubmit(i, runs[i].prompt, static_cast<int32_t>(runs[i].tokens.size()));
+    v1::Submit submit =
+        MakeSubmit(i, runs[i].prompt, static_cast<int32_t>(runs[i].long_tokens.size()));
     submit.set_ignore_eos(true);
     submit.set_top_logprobs(0);
     replica.Submit(std::move(submit));
@@ -38,7 +39,7 @@ void CheckTokens(const std::string& model, const Outcome& outcome) {
     const ChoiceEvents& choice = outcome.at({i, 0});
     INFO("prompt " << i << ": " << choice.error);
     CHECK(choice.finish == v1::FINISH_REASON_LENGTH);
-    CHECK(choice.tokens == runs[i].tokens);
+    CHECK(choice.tokens == runs[i].long_tokens);
   }
 }
 
@@ -189,7 +190,7 @@ TEST_CASE(
     std::vector<v1::Submit> requests;
     for (size_t i = 0; i < runs.size(); ++i) {
       requests.push_back(
-          MakeSubmit(i, runs[i].prompt, static_cast<int32_t>(runs[i].tokens.size())));
+          MakeSubmit(i, runs[i].prompt, static_cast<int32_t>(runs[i].long_tokens.size())));
       requests.back().set_ignore_eos(true);
     }
     Split split{{folder, from}, {folder, to}};

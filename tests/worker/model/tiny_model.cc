@@ -102,11 +102,14 @@ std::vector<GoldenRun> ReadGolden(const std::string& name) {
   for (const char* n : {".0", ".1"}) {
     GoldenRun run;
     run.prompt = Values<int32_t>(**file, std::string("prompt") + n);
-    run.tokens = Values<int32_t>(**file, std::string("tokens") + n);
+    run.long_tokens = Values<int32_t>(**file, std::string("tokens") + n);
     run.prompt_logits =
         Rows(Values<float>(**file, std::string("prompt_logits") + n), run.prompt.size());
-    run.step_logits =
-        Rows(Values<float>(**file, std::string("step_logits") + n), run.tokens.size());
+    const auto logits = Values<float>(**file, std::string("step_logits") + n);
+    run.step_logits = Rows(logits, logits.size() / run.prompt_logits[0].size());
+    REQUIRE(run.long_tokens.size() >= run.step_logits.size());
+    run.tokens.assign(run.long_tokens.begin(),
+                      run.long_tokens.begin() + static_cast<int64_t>(run.step_logits.size()));
     runs.push_back(std::move(run));
   }
   return runs;

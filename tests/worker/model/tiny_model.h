@@ -29,8 +29,9 @@ std::filesystem::path GoldenFolder(const std::string& name);
 struct GoldenRun {
   std::vector<int32_t> prompt;
   std::vector<int32_t> tokens;                    // appended greedily
+  std::vector<int32_t> long_tokens;               // these, and as many more as float32 gives
   std::vector<std::vector<float>> prompt_logits;  // of each prompt position
-  std::vector<std::vector<float>> step_logits;    // behind each appended token
+  std::vector<std::vector<float>> step_logits;    // behind each of `tokens`
 };
 std::vector<GoldenRun> ReadGolden(const std::string& name);
 
