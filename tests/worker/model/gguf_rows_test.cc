@@ -10,8 +10,10 @@
 #include "kernels/byte_rows.h"
 #include "kernels/int4_rows.h"
 #include "proto/model/gguf_header.h"
+#include "proto/model/row_order.h"
 #include "tests/fakes/gguf_file.h"
 #include "tests/temporary_folder.h"
+#include "worker/weights/mapped_columns.h"
 #include "worker/weights/safetensors.h"
 #include "worker/weights/weight_formats.h"
 
@@ -256,6 +258,47 @@ TEST_CASE("a scale that is not finite, and another shape, are refused by name") 
     CHECK_THAT(std::string(read.message()), Contains("output 0 is not finite"));
     const auto other = file.OpenColumns(kColumns / 2);
     CHECK_THAT(std::string(other.status().message()), Contains("model.embed_tokens.weight"));
+  }
+}
+
+// Qwen3.5 in GGUF: the heads of all key groups lie interleaved.
+TEST_CASE("inputs whose heads lie in another order keep their values, as codes where heads allow") {
+  struct Case {
+    const char* type;
+    int64_t head;
+    bool codes;  // else elements: a scale, or a pair, reaches over the end of a head
+  };
+  for (const Case& one :
+       {Case{"Q8_0", 64, true}, Case{"Q4_0", 64, true}, Case{"Q4_1", 32, true},
+        Case{"Q4_K", 64, false}, Case{"Q8_0", 16, true}, Case{"Q8_0", 4, false}}) {
+    CAPTURE(one.type, one.head);
+    const Blocks blocks(one.type);
+    const GgufFile file(one.type, blocks.bytes);
+    const RowOrder order = {
+        .head = one.head, .stride = one.head, .groups = 2, .of_group = kColumns / one.head / 2};
+    CHECK(order.FileRow(one.head) == 2 * one.head);
+    const auto source = InputsInOrder(file.Open(), order);
+    for (const IndexRange columns :
+         {IndexRange{0, kColumns}, {one.head, 3 * one.head}, {kColumns / 4, kColumns}}) {
+      CAPTURE(columns.begin, columns.end);
+      const auto form = source->FormOf(columns);
+      REQUIRE(form.ok());
+      CHECK(form->is_codes() == one.codes);
+      const std::vector<std::byte> read = ReadRows(*source, columns, *form);
+      for (int64_t row = 0; row < kRows; ++row) {
+        const std::byte* of_row = read.data() + row * RowBytes(*form, columns.size());
+        for (int64_t i = 0; i < columns.size(); ++i) {
+          const float wanted = blocks.values[row * kColumns + order.FileRow(columns.begin + i)];
+          float got = 0;
+          if (one.codes) {
+            got = WeightOf(of_row, *form, columns.size(), i);
+          } else {
+            std::memcpy(&got, of_row + i * 4, sizeof(got));
+          }
+          if (got != wanted) CHECK(got == wanted);
+        }
+      }
+    }
   }
 }
 
