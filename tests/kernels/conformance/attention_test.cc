@@ -38,6 +38,19 @@ TEST_CASE("attention: head dimensions, groups and types over a mixed batch") {
              .products = products});
 }
 
+// Gemma 4's layers that see everything have these.
+TEST_CASE("attention: heads of 512") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);  // of activations, cache and products
+  CAPTURE(Name(type));
+  CheckCase({.sequences = {{1, 70, 1}, {9, 40, 2}},
+             .heads = 4,
+             .kv_heads = 1,
+             .head_dim = 512,
+             .activation = type,
+             .cache = type,
+             .products = type});
+}
+
 TEST_CASE("attention: an odd head dimension, and whole tiles of many rows") {
   const DType products = GENERATE(DType::kF32, DType::kBF16);
   const int64_t head_dim = GENERATE(1, 33, 47);
