@@ -453,6 +453,8 @@ TEST_CASE("qwen3.5: gated delta nets between gated attention, by interval or by 
                   .has_draft_head());
   CHECK_THAT(ErrorOf(with(R"("mamba_ssm_dtype": "float32")", R"("mamba_ssm_dtype": "bfloat16")")),
              Contains("mamba_ssm_dtype") && Contains("float32"));
+  CHECK_THAT(ErrorOf(with(R"("hidden_act": "silu")", R"("hidden_act": "gelu")")),
+             Contains("hidden_act") && Contains("gated delta nets"));
   CHECK_THAT(ErrorOf(with(R"("attn_output_gate": true)", R"("attn_output_gate": false)")),
              Contains("attn_output_gate"));
   CHECK_THAT(ErrorOf(with(R"("linear_num_value_heads": 48)", R"("linear_num_value_heads": 40)")),

@@ -54,6 +54,10 @@ v1::LayerKind ReadDeltaLayer(ConfigDraft& draft, const v1::LayerKind& attending)
   delta.set_key_dim(config.IntegerOr("linear_key_head_dim", 128, 1, kMaxHeads));
   delta.set_value_dim(config.IntegerOr("linear_value_head_dim", 128, 1, kMaxHeads));
   delta.set_conv_taps(config.IntegerOr("linear_conv_kernel_dim", 4, 2, kMaxConvTaps));
+  // The oracle takes it for the convolution, too, which here is always followed by SiLU.
+  if (ReadActivation(config, "hidden_act", "silu") != v1::ACTIVATION_KIND_SILU) {
+    config.Fail("hidden_act", "is not silu: not supported beside gated delta nets");
+  }
   if (config.ok() && delta.value_heads() % delta.key_heads() != 0) {
     config.Fail("linear_num_value_heads",
                 StrCat("(", delta.value_heads(), ") is not a multiple of linear_num_key_heads (",
