@@ -17,6 +17,8 @@ TEST_CASE("no published configuration is refused, and few have keys that nobody 
   REQUIRE(document.ok());
   const nlohmann::json& configs = document->at("configs");
   CHECK(configs.size() >= 40);
+  CHECK(document->at("fine_tunes").size() >= 7);
+  for (const auto& name : document->at("fine_tunes")) CHECK(configs.contains(name));
   size_t noted = 0;
   for (const auto& [name, config] : configs.items()) {
     std::vector<std::string> notes;
