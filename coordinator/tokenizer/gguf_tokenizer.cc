@@ -1,6 +1,7 @@
 #include "coordinator/tokenizer/gguf_tokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,6 +22,24 @@ namespace {
 // tokenizer.ggml.token_type; SentencePiece's numbers.
 enum TokenType : int64_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
+// Keys that are read, here or where a model is read, or that are of no use here: names of tokens
+// for gaps in a text, and what only tokenizers of encoders have.
+constexpr std::array<std::string_view, 14> kKnownKeys = {"model",
+                                                         "pre",
+                                                         "tokens",
+                                                         "token_type",
+                                                         "scores",
+                                                         "merges",
+                                                         "token_type_count",
+                                                         "add_bos_token",
+                                                         "add_eos_token",
+                                                         "add_sep_token",
+                                                         "add_space_prefix",
+                                                         "remove_extra_whitespaces",
+                                                         "chat_template",
+                                                         "suppress_tokens"};
+constexpr std::string_view kPrefix = "tokenizer.ggml.", kIdSuffix = "_token_id";
+
 // What both kinds of tokenizers have.
 struct GgufTokens {
   std::vector<std::string> texts;
@@ -29,6 +48,19 @@ struct GgufTokens {
 
 absl::Status Wrong(std::string_view key, std::string_view why) {
   return absl::InvalidArgumentError(StrCat("key 'tokenizer.ggml.", key, "' ", why));
+}
+
+// A key that nobody reads, and that says something, may change ids.
+absl::Status CheckKeys(const GgufHeader& header) {
+  for (const auto& [whole, value] : header.keys) {
+    if (!whole.starts_with(kPrefix) || whole.ends_with(kIdSuffix)) continue;
+    const std::string_view key = std::string_view(whole).substr(kPrefix.size());
+    if (std::find(kKnownKeys.begin(), kKnownKeys.end(), key) != kKnownKeys.end()) continue;
+    const auto* flag = std::get_if<int64_t>(&value);
+    if (flag != nullptr && *flag == 0) continue;
+    return Wrong(key.substr(0, 40), "is not understood, and may change how text is read");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<GgufTokens> ReadTokens(const GgufHeader& header) {
@@ -70,6 +102,40 @@ absl::StatusOr<nlohmann::json> BpeDocument(const GgufHeader& header, const GgufT
   document["normalizer"] = words.normalizer;
   document["pre_tokenizer"] = words.pre_tokenizer;
   document["decoder"] = {{"type", "ByteLevel"}};
+  return document;
+}
+
+// tokenizer.json of Gemma 4: BPE over characters, whose spaces are marks, and bytes where there is
+// no token. Lines are merged apart from each other, and as many line ends as a token has are that
+// token, whatever merges would give.
+absl::StatusOr<nlohmann::json> MarkedBpeDocument(const GgufHeader& header,
+                                                 const GgufTokens& tokens) {
+  constexpr std::string_view kMark = "\u2581";
+  const auto pattern = [](const char* kind, std::string_view text) {
+    return nlohmann::json{{kind, std::string(text)}};
+  };
+  GgufWords words;
+  words.normalizer = {
+      {"type", "Replace"}, {"pattern", pattern("String", " ")}, {"content", std::string(kMark)}};
+  words.pre_tokenizer = {{"type", "Split"},
+                         {"pattern", pattern("Regex", R"([^\n]+|[\n]+)")},
+                         {"behavior", "Isolated"},
+                         {"invert", false}};
+  auto document = BpeDocument(header, tokens, words);
+  if (!document.ok()) return document;
+  (*document)["model"]["byte_fallback"] = true;
+  auto steps = nlohmann::json::array();
+  steps.push_back({{"type", "Replace"}, {"pattern", pattern("String", kMark)}, {"content", " "}});
+  steps.push_back({{"type", "ByteFallback"}});
+  steps.push_back({{"type", "Fuse"}});
+  (*document)["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(steps)}};
+  nlohmann::json& added = (*document)["added_tokens"];
+  for (size_t id = 0; id < tokens.texts.size(); ++id) {
+    const std::string& text = tokens.texts[id];
+    if (tokens.types[id] != kNormal || text.empty()) continue;
+    if (text.find_first_not_of('\n') != std::string::npos) continue;
+    added.push_back({{"content", text}, {"id", id}, {"special", false}});
+  }
   return document;
 }
 
@@ -148,6 +214,15 @@ absl::StatusOr<TokenizerParts> LoadBpe(const GgufHeader& header, const GgufToken
   return TokenizerOfDocument(*document, config);
 }
 
+absl::StatusOr<TokenizerParts> LoadMarkedBpe(const GgufHeader& header, const GgufTokens& tokens,
+                                             TokenizerConfig config) {
+  // Old files say no, and are wrong (llama.cpp reads them in the same way).
+  config.add_bos_token = config.bos_token.has_value();
+  const auto document = MarkedBpeDocument(header, tokens);
+  if (!document.ok()) return document.status();
+  return TokenizerOfDocument(*document, config);
+}
+
 absl::StatusOr<TokenizerParts> LoadScores(const GgufHeader& header, const GgufTokens& tokens,
                                           TokenizerConfig config) {
   // Others are the library's own: it finds them in text that it has normalised.
@@ -167,12 +242,15 @@ absl::StatusOr<TokenizerParts> Load(const GgufHeader& header) {
   if (model == nullptr) return Wrong("model", "is missing: the file has no tokenizer");
   auto config = TokenizerConfig::FromJson(GgufTokenizerConfig(header), "tokenizer.ggml");
   if (!config.ok()) return config.status();
+  if (absl::Status known = CheckKeys(header); !known.ok()) return known;
   const auto tokens = ReadTokens(header);
   if (!tokens.ok()) return tokens.status();
   if (*model == "gpt2") return LoadBpe(header, *tokens, *std::move(config));
   if (*model == "llama") return LoadScores(header, *tokens, *std::move(config));
+  if (*model == "gemma4") return LoadMarkedBpe(header, *tokens, *std::move(config));
   return Wrong("model", StrCat("is '", model->substr(0, 40),
-                               "': not supported; known are gpt2 (BPE) and llama (SentencePiece)"));
+                               "': not supported; known are gpt2 and gemma4 (BPE), and llama "
+                               "(SentencePiece)"));
 }
 
 }  // namespace

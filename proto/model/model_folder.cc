@@ -9,8 +9,10 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
+#include "proto/model/gguf_generation.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/gguf_model.h"
+#include "proto/model/gguf_parts.h"
 #include "proto/model/model_config.h"
 #include "third_party/absl/str_cat.h"
 
@@ -35,6 +37,13 @@ fs::path HubCache() {
     return fs::path(cache) / "huggingface" / "hub";
   }
   return fs::path(Environment("HOME")) / ".cache" / "huggingface" / "hub";
+}
+
+// What generation_config.json would say beside a GGUF file.
+absl::StatusOr<nlohmann::json> GgufGeneration(const fs::path& path) {
+  const absl::StatusOr<GgufHeader> header = ReadGgufHeader(FirstGgufPart(path));
+  if (!header.ok()) return header.status();
+  return GgufGenerationConfig(*header, path.string());
 }
 
 // "model" or "organisation/model", of the characters that Hugging Face allows.
@@ -145,9 +154,9 @@ absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
 }
 
 absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const fs::path& folder) {
-  if (HasGgufName(folder.string())) return GenerationDefaults{};
-  const fs::path path = folder / kGenerationConfig;
-  absl::StatusOr<nlohmann::json> document = ReadOptionalJson(path);
+  const bool is_gguf = HasGgufName(folder.string());
+  const fs::path path = is_gguf ? folder : folder / kGenerationConfig;
+  absl::StatusOr<nlohmann::json> document = is_gguf ? GgufGeneration(path) : ReadOptionalJson(path);
   if (!document.ok()) return document.status();
   JsonReader reader(*document, path.string());
   constexpr double kLeast = 1e-6;  // where 0 is not allowed

@@ -134,6 +134,40 @@ TEST_CASE("byte-level BPE: a name of tokenizer.ggml.pre splits as the model's to
   }
 }
 
+// Of Gemma 4: characters, marks for spaces, bytes, and line ends that are a token.
+TEST_CASE("BPE over characters gives the ids of a Gemma's tokenizer.json") {
+  const json document = json::parse(Bytes(kGolden / "gemma" / "tokenizer.json"));
+  json as_converted = document;
+  for (json& added : as_converted["added_tokens"]) {
+    const std::string text = added["content"];
+    if (text.find_first_not_of('\n') != std::string::npos) continue;
+    as_converted["model"]["vocab"][text] = added["id"];  // no user-defined one
+  }
+  std::erase_if(as_converted["added_tokens"].get_ref<json::array_t&>(), [](const json& added) {
+    return added["content"].get<std::string>().find_first_not_of('\n') == std::string::npos;
+  });
+  std::vector<std::string> keys = BpeKeys(as_converted, "unread");
+  keys.erase(keys.end() - 3, keys.end() - 1);  // model and pre
+  keys.push_back(GgufTextKey("tokenizer.ggml.model", "gemma4"));
+  keys.push_back(GgufKey("tokenizer.ggml.bos_token_id", 1));
+  keys.push_back(GgufKey("tokenizer.ggml.add_bos_token", kGgufBool, GgufNumber(0, 1)));
+  const auto gguf = Load(keys);
+  INFO(gguf.status().ToString());
+  REQUIRE(gguf.ok());
+  CheckSameIds(**gguf, **Tokenizer::Load(kGolden / "gemma"));
+  CHECK((*gguf)->adds_bos());
+}
+
+TEST_CASE("a key of the tokenizer that nobody reads is refused, unless it says nothing") {
+  const json document = json::parse(Bytes(kGolden / "gpt2" / "tokenizer.json"));
+  std::vector<std::string> keys = BpeKeys(document, "gpt-2");
+  keys.push_back(GgufKey("tokenizer.ggml.fim_pre_token_id", 3));
+  keys.push_back(GgufKey("tokenizer.ggml.normalizer.lowercase", kGgufBool, GgufNumber(0, 1)));
+  CHECK(Load(keys).ok());
+  keys.back() = GgufKey("tokenizer.ggml.normalizer.lowercase", kGgufBool, GgufNumber(1, 1));
+  CHECK_THAT(ErrorOf(keys), Contains("'tokenizer.ggml.normalizer.lowercase' is not understood"));
+}
+
 // Fields of a protobuf message: (number, bytes of it).
 std::vector<std::pair<int, std::string>> Fields(const std::string& message) {
   std::vector<std::pair<int, std::string>> fields;
