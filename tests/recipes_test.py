@@ -11,7 +11,7 @@ ROOT = pathlib.Path("WORKSPACE").resolve().parent
 PRODUCT = ("coordinator", "deploy", "kernels", "kvcache", "proto", "scheduler", "worker")
 FAMILIES = "proto/model/families/"
 # GGUF has one architecture for both, and the file says which it is.
-NAMED_BY = {"kDeepseekV3": {FAMILIES + "deepseek_v2.cc"}}
+NAMED_BY = {"kDeepseekV3": {FAMILIES + "deepseek_v2.cc"}, "kOlmo3": {FAMILIES + "olmo2.cc"}}
 FORMATS = "proto/model/formats/"
 WEIGHTS = "worker/weights/"
 

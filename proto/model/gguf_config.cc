@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -22,18 +23,34 @@ using nlohmann::json;
 constexpr size_t kMaxShown = 60;
 constexpr int64_t kMaxLayersLooked = 10'000;
 constexpr const char* kWeightsNorm = "expert_weights_norm";
+constexpr const char* kWindow = "attention.sliding_window";
+constexpr const char* kWindowLayers = "attention.sliding_window_pattern";
 
 // Keys of an architecture that change nothing here: what they say stands elsewhere in the file, or
 // is of training.
-constexpr std::array<std::string_view, 6> kHarmless = {
-    "vocab_size",       "tensor_data_layout",      "rope.scaling.finetuned",
-    "attention.causal", "rope.dimension_sections", "pooling_type"};
+constexpr std::array<std::string_view, 4> kHarmless = {
+    "vocab_size", "tensor_data_layout", "rope.scaling.finetuned", "rope.dimension_sections"};
 
 // Text of chat turns' ends; a file may name only one of several ids.
-constexpr std::array<std::string_view, 14> kEnds = {
-    "<|eot_id|>",    "<|im_end|>",    "<|end|>",         "<|return|>",           "<|call|>",
-    "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>",           "</s>",
-    "<eos>",         "[EOS]",         "[EOT]",           "<｜end▁of▁sentence｜>"};
+constexpr std::array kEnds = {std::string_view("<|eot_id|>"),
+                              std::string_view("<|im_end|>"),
+                              std::string_view("<|end|>"),
+                              std::string_view("<|return|>"),
+                              std::string_view("<|call|>"),
+                              std::string_view("<end_of_turn>"),
+                              std::string_view("<turn|>"),
+                              std::string_view("<|tool_response>"),
+                              std::string_view("<|endoftext|>"),
+                              std::string_view("<|end_of_text|>"),
+                              std::string_view("<|eom_id|>"),
+                              std::string_view("</s>"),
+                              std::string_view("<eos>"),
+                              std::string_view("[EOS]"),
+                              std::string_view("[EOT]"),
+                              std::string_view("[e~["),
+                              std::string_view("<｜end▁of▁sentence｜>")};
+// Ends a message of a turn, not the turn, where the vocabulary has both of the others.
+constexpr std::string_view kMessageEnd = "<|end|>", kReturn = "<|return|>", kCall = "<|call|>";
 
 // Writes config.json from keys; the first failure stays.
 class ConfigWriter {
@@ -42,6 +59,12 @@ class ConfigWriter {
       : header_(header), factors_(factors), keys_(header, file, &config_) {}
 
   absl::StatusOr<json> Write() {
+    const std::string* type = header_.Find<std::string>("general.type");
+    if (type != nullptr && *type != "model") {
+      keys_.Fail("general.type",
+                 StrCat("is '", type->substr(0, kMaxShown), "': the file is no language model"));
+      return keys_.status();
+    }
     const std::string* name = header_.Find<std::string>("general.architecture");
     if (name == nullptr) {
       keys_.Fail("general.architecture", "is missing");
@@ -57,12 +80,15 @@ class ConfigWriter {
     if (const Family* other = family->gguf.other_gating; other != nullptr && GatesAs(*other)) {
       family = other;
     }
+    if (family->gguf.with_windows != nullptr && HasWindows()) family = family->gguf.with_windows;
     config_["architectures"] = {std::string(family->architecture)};
     WriteSizes(family->gguf);
     WriteExperts(family->gguf, experts);
     WriteMixers(*family);
     WriteIds();
     WriteFacts(family->gguf);
+    keys_.Refuse("attention.causal", 1);
+    RefusePooling();
     keys_.RefuseOthers(kHarmless);
     if (!keys_.ok()) return keys_.status();
     return std::move(config_);
@@ -85,16 +111,31 @@ class ConfigWriter {
                       "', which is not supported as GGUF; known are ", known));
   }
 
+  // Embeddings are those of the last token.
+  void RefusePooling() {
+    constexpr int64_t kNone = 0, kLast = 3;
+    const int64_t* pooling = keys_.Find<int64_t>("pooling_type");
+    if (pooling == nullptr || *pooling == kNone || *pooling == kLast) return;
+    keys_.Fail(keys_.Whole("pooling_type"),
+               StrCat("is ", *pooling, ": not supported; 0 and 3 (the last token) are"));
+  }
+
   // What no key says.
   void WriteFacts(const GgufFacts& facts) {
     if (!keys_.ok()) return;
     constexpr bool kMergeObjects = true;
-    config_.update(json::parse(facts.config), kMergeObjects);
-    if (facts.layers == layers_) {
-      config_.update(json::parse(facts.config_of_layers), kMergeObjects);
-    }
+    const auto add = [&](std::string_view text) {
+      json added = json::parse(text);
+      if (config_.contains("layer_types")) {  // the file says which layers have a window
+        added.erase("sliding_window");
+        added.erase("sliding_window_pattern");
+      }
+      config_.update(added, kMergeObjects);
+    };
+    add(facts.config);
+    if (facts.layers == layers_) add(facts.config_of_layers);
     if (facts.experts > 0 && config_.value("num_experts", int64_t{0}) == facts.experts) {
-      config_.update(json::parse(facts.config_of_experts), kMergeObjects);
+      add(facts.config_of_experts);
     }
     for (const GgufFacts::Flag& flag : facts.flags) {
       if (!flag.key.empty()) config_[std::string(flag.key)] = FirstLayerHas(flag.tensor);
@@ -108,6 +149,26 @@ class ConfigWriter {
     return std::any_of(
         header_.tensors.begin(), header_.tensors.end(),
         [](const GgufTensor& tensor) { return tensor.name.ends_with(".exp_probs_b.bias"); });
+  }
+
+  bool HasWindows() {
+    const int64_t* window = keys_.FindSame(kWindow);
+    return window != nullptr && *window > 0;
+  }
+
+  // 0 stands for no window. Which layers have one may be a list; a number is the family's to read.
+  void WriteWindows() {
+    if (const int64_t* window = keys_.FindSame(kWindow)) {
+      config_["sliding_window"] = *window == 0 ? json() : json(*window);
+    }
+    const auto* windowed = header_.Find<std::vector<int64_t>>(keys_.Whole(kWindowLayers));
+    if (windowed == nullptr) return;
+    json types = json::array();
+    for (const int64_t has_window : keys_.ListOf(kWindowLayers, layers_)) {
+      if (std::ssize(types) == layers_) break;
+      types.push_back(has_window != 0 ? "sliding_attention" : "full_attention");
+    }
+    config_["layer_types"] = std::move(types);
   }
 
   bool FirstLayerHas(std::string_view tensor) const {
@@ -151,6 +212,10 @@ class ConfigWriter {
   void CopyKeys(const GgufFacts& facts) {
     for (const GgufFacts::Key& key : facts.keys) {
       if (key.gguf.empty()) continue;
+      if (header_.Find<std::vector<int64_t>>(keys_.Whole(key.gguf)) != nullptr &&
+          key.gguf == kWindowLayers) {
+        continue;  // WriteWindows
+      }
       const std::string whole = keys_.Whole(key.gguf), name(key.config);
       keys_.MarkRead(whole);
       if (name.empty()) continue;
@@ -229,7 +294,7 @@ class ConfigWriter {
     }
     config_["head_dim"] = head_dim_;
     if (scaled_by_head) config_["query_pre_attn_scalar"] = head_dim_;
-    keys_.CopyInteger("attention.sliding_window", "sliding_window");
+    WriteWindows();
     keys_.Refuse("attention.clamp_kqv", 0);
     keys_.Refuse("attention.max_alibi_bias", 0);
     config_["attention_bias"] = FirstLayerHas("attn_q.bias") || FirstLayerHas("attn_qkv.bias");
@@ -238,7 +303,7 @@ class ConfigWriter {
 
   void WriteRope(const Family& family) {
     if (!keys_.ok()) return;
-    keys_.CopyReal("rope.freq_base", "rope_theta");
+    WriteBase(family.gguf);
     const int64_t* dimensions = keys_.Find<int64_t>("rope.dimension_count");
     const int64_t rotated = dimensions == nullptr ? head_dim_ : *dimensions;
     if (rotated != head_dim_ || family.partial_rotary > 0) {
@@ -270,11 +335,7 @@ class ConfigWriter {
       if (const double* value = keys_.FindReal(StrCat("rope.scaling.", key)))
         scaling[name] = *value;
     }
-    if (!family.gguf.latent) keys_.Refuse("rope.scaling.yarn_log_multiplier", 0);
-    if (const double* all = keys_.FindReal("rope.scaling.yarn_log_multiplier")) {
-      // A tenth of mscale_all_dim, to which mscale is equal.
-      scaling["mscale"] = scaling["mscale_all_dim"] = std::round(*all * 1e6) / 1e5;
-    }
+    WriteGrowth(family.gguf, scaling);
     keys_.Refuse("rope.scaling.yarn_ext_factor", 1);
     keys_.Refuse("rope.scaling.yarn_attn_factor", 1);
     WriteFactors(attention, scaling);
@@ -283,6 +344,34 @@ class ConfigWriter {
         family.gguf.linear_lengthens && scaling.value("rope_type", "") == "linear";
     if (lengthens && !ShrinkContext(scaling)) return;
     if (scaling.contains("rope_type")) config_["rope_scaling"] = std::move(scaling);
+  }
+
+  // Where layers with a window have a base of their own, the family's keys say so.
+  void WriteBase(const GgufFacts& facts) {
+    constexpr const char* kBase = "rope.freq_base";
+    constexpr const char* kWindowBase = "rope.freq_base_swa";
+    keys_.CopyReal(kBase, "rope_theta");
+    const bool known = std::any_of(facts.keys.begin(), facts.keys.end(),
+                                   [](const auto& key) { return key.gguf == kWindowBase; });
+    const double *base = keys_.FindReal(kBase), *of_windows = keys_.FindReal(kWindowBase);
+    if (known || of_windows == nullptr || (base != nullptr && *base == *of_windows)) return;
+    keys_.Fail(keys_.Whole(kWindowBase), "is another than rope.freq_base: not supported");
+  }
+
+  // What grows with the length: yarn's scale, and the queries of Ministral 3.
+  void WriteGrowth(const GgufFacts& facts, json& scaling) {
+    constexpr const char* kLogMultiplier = "rope.scaling.yarn_log_multiplier";
+    constexpr const char* kGain = "attention.temperature_scale";
+    if (!facts.latent && !facts.gains) keys_.Refuse(kLogMultiplier, 0);
+    const double* all = keys_.FindReal(kLogMultiplier);
+    if (all != nullptr && facts.gains) {
+      if (*all != 0) scaling["mscale"] = scaling["mscale_all_dim"] = *all;
+    } else if (all != nullptr) {
+      // A tenth of mscale_all_dim, to which mscale is equal.
+      scaling["mscale"] = scaling["mscale_all_dim"] = std::round(*all * 1e6) / 1e5;
+    }
+    if (!facts.gains) return;
+    if (const double* gain = keys_.FindReal(kGain)) scaling["llama_4_scaling_beta"] = *gain;
   }
 
   // Factors for each frequency: longrope's, or what Llama 3.1's rule gives.
@@ -333,10 +422,16 @@ class ConfigWriter {
     const auto* tokens = header_.Find<std::vector<std::string>>("tokenizer.ggml.tokens");
     const auto* types = header_.Find<std::vector<int64_t>>("tokenizer.ggml.token_type");
     constexpr int64_t kControl = 3;
+    std::map<std::string_view, int64_t> found;
     for (size_t i = 0; tokens != nullptr && types != nullptr && i < tokens->size(); ++i) {
       if (i >= types->size() || (*types)[i] != kControl) continue;
       if (std::find(kEnds.begin(), kEnds.end(), (*tokens)[i]) == kEnds.end()) continue;
-      add(static_cast<int64_t>(i));
+      found[(*tokens)[i]] = static_cast<int64_t>(i);
+    }
+    for (const auto& [text, id] : found) add(id);
+    const auto message_end = found.find(kMessageEnd);
+    if (message_end != found.end() && found.contains(kReturn) && found.contains(kCall)) {
+      std::erase(ends.get_ref<json::array_t&>(), json(message_end->second));
     }
     if (!ends.empty()) config_["eos_token_id"] = std::move(ends);
   }

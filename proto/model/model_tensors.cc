@@ -270,6 +270,35 @@ std::string NameUnread(const fs::path& folder, const Tensors& unread) {
       " left out, because this architecture and config.json have no use for them: ", named);
 }
 
+// Number of the layer that the name says; -1: it says none.
+int64_t LayerIn(std::string_view name) {
+  for (size_t begin = 0; begin < name.size();) {
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view part = name.substr(begin, end - begin);
+    constexpr size_t kMaxDigits = 9;
+    if (!part.empty() && part.size() <= kMaxDigits &&
+        part.find_first_not_of("0123456789") == std::string_view::npos) {
+      return std::stoll(std::string(part));
+    }
+    begin = end + 1;
+  }
+  return -1;
+}
+
+// llama.cpp reads every tensor of a GGUF file, so one that is not understood may change the answer.
+// Not those of layers behind the model's, which predict further tokens, nor a latent's matrix
+// beside its parts.
+absl::Status CheckAllRead(const Tensors& unread, const v1::Model& model, const TensorNames& names) {
+  for (const auto& [name, tensor] : unread) {
+    if (IsHarmless(name) || LayerIn(name) >= LayerCount(model)) continue;
+    if (!names.latent.up.empty() && name.ends_with(StrCat(names.latent.up, ".weight"))) continue;
+    return absl::InvalidArgumentError(
+        StrCat(tensor.Describe(),
+               " is not understood, and may change what the model answers: not supported"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<bool> HaveSameBytes(const Tensor& one, const Tensor& other) {
   constexpr int64_t kStep = int64_t{1} << 20;
   std::ifstream files[] = {std::ifstream(one.file, std::ios::binary),
@@ -374,6 +403,9 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
   }
   NoteDraftHead(names, root, *tensors, &check, &checked.model);
   for (const std::string& name : check.read()) tensors->erase(name);
+  if (absl::Status s = CheckAllRead(*tensors, checked.model, of_family); is_gguf && !s.ok()) {
+    return s;
+  }
   std::string unread = NameUnread(*folder, *tensors);
   if (!unread.empty()) checked.warnings.push_back(std::move(unread));
   return checked;

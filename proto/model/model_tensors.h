@@ -34,9 +34,9 @@ struct CheckedModel {
 // tied_embeddings becomes false, with a warning, where the head in the files is another matrix than
 // the embedding, as in transformers. Where a checkpoint of int4 codes holds some matrices
 // otherwise, quantization says how many. Another warning names tensors that are not read.
-// InvalidArgument for a damaged header, and for a tensor that workers read and whose type they do
-// not, or whose shape is another than config.json asks for; NotFound for one that is not there.
-// Names file and tensor.
+// InvalidArgument for a damaged header, for a tensor that workers read and whose type they do not,
+// or whose shape is another than config.json asks for, and for one of a GGUF file that is not read;
+// NotFound for one that is not there. Names file and tensor.
 absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path);
 
 }  // namespace tessera

@@ -26,12 +26,15 @@ using Catch::Contains;
 
 using tests::GgufBytes;
 using tests::GgufKey;
+using tests::GgufListKey;
 using tests::GgufNumber;
 using tests::GgufTensorAt;
 using tests::GgufText;
 using tests::GgufTextKey;
 using tests::kGgufArray;
+using tests::kGgufBool;
 using tests::kGgufF32;
+using tests::kGgufI32;
 using tests::kGgufString;
 using tests::kGgufU32;
 
@@ -169,6 +172,9 @@ TEST_CASE("keys become config.json's, and what may change answers is refused by 
       Contains("'llama.rope.freq_base' is not finite"));
   CHECK_THAT(ConfigError(Llama(), GgufKey("llama.attention.value_length", 8)),
              Contains("'llama.attention.value_length' is 8"));
+  CHECK_THAT(ConfigError(Llama(),
+                         GgufKey("llama.rope.freq_base_swa", kGgufF32, GgufNumber(0x41200000, 4))),
+             Contains("'llama.rope.freq_base_swa' is another than rope.freq_base"));
   CHECK_THAT(ConfigError(Llama(), GgufTextKey("llama.attention.head_count_kv", "2")),
              Contains("'llama.attention.head_count_kv' has a value of another type"));
   CHECK_THAT(ConfigError(Llama(), GgufKey("llama.attention.head_count_kv", kGgufArray,
@@ -197,6 +203,94 @@ TEST_CASE("ids that end an answer are those of the keys, and control tokens of k
   const auto config = Config(keys);
   REQUIRE(config.ok());
   CHECK((*config)["eos_token_id"] == nlohmann::json{2, 1});
+
+  // "<|end|>" ends a message, behind which gpt-oss goes on, unless it is all there is.
+  const auto ends_of = [](const std::vector<const char*>& texts) {
+    std::vector<std::string> all = Llama();
+    std::string names, kinds;
+    for (const char* text : texts) {
+      names += GgufText(text);
+      kinds += GgufNumber(3, 4);
+    }
+    all.push_back(GgufListKey("tokenizer.ggml.tokens", kGgufString, texts.size(), names));
+    all.push_back(GgufListKey("tokenizer.ggml.token_type", kGgufI32, texts.size(), kinds));
+    const auto written = Config(all);
+    REQUIRE(written.ok());
+    return (*written)["eos_token_id"].get<std::vector<int64_t>>();
+  };
+  CHECK(ends_of({"<|end|>", "<|return|>", "<|call|>"}) == std::vector<int64_t>{2, 1});
+  CHECK(ends_of({"<|end|>", "<|return|>"}) == std::vector<int64_t>{0, 1});
+  CHECK(ends_of({"<pad>", "<turn|>", "<|tool_response>"}) == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("what is no language model, or reads otherwise than to draw tokens, is refused by key") {
+  CHECK_THAT(ConfigError(Llama(), GgufTextKey("general.type", "mmproj")),
+             Contains("key 'general.type' is 'mmproj'"));
+  std::vector<std::string> keys = Llama();
+  keys.push_back(GgufTextKey("general.type", "model"));
+  keys.push_back(GgufKey("llama.attention.causal", kGgufBool, GgufNumber(1, 1)));
+  keys.push_back(GgufKey("llama.pooling_type", 3));
+  CHECK(Config(keys).ok());
+  CHECK_THAT(ConfigError(Llama(), GgufKey("llama.attention.causal", kGgufBool, GgufNumber(0, 1))),
+             Contains("'llama.attention.causal' is 0: not supported"));
+  CHECK_THAT(ConfigError(Llama(), GgufKey("llama.pooling_type", 1)),
+             Contains("'llama.pooling_type' is 1: not supported"));
+}
+
+TEST_CASE("windows: none where the length is 0, in the layers that a list names") {
+  std::vector<std::string> keys = Llama();
+  keys.push_back(GgufKey("llama.attention.sliding_window", 0));
+  auto config = Config(keys);
+  REQUIRE(config.ok());
+  CHECK((*config)["sliding_window"].is_null());
+  keys.back() = GgufKey("llama.attention.sliding_window", 32);
+  CHECK((*Config(keys))["sliding_window"] == 32);
+  keys.push_back(
+      GgufListKey("llama.attention.sliding_window_pattern", kGgufBool, 1, GgufNumber(1, 1)));
+  CHECK((*Config(keys))["layer_types"] == nlohmann::json{"sliding_attention"});
+  keys.back() = GgufListKey("llama.attention.sliding_window_pattern", kGgufBool, 0, "");
+  CHECK_THAT(ErrorOf(Config(keys).status()), Contains("names fewer layers than there are"));
+  CHECK_THAT(ConfigError(Llama(), GgufKey("llama.attention.sliding_window_pattern", 4)),
+             Contains("'llama.attention.sliding_window_pattern' is not understood"));
+}
+
+TEST_CASE("a file says how tokens are drawn, and which never are") {
+  const tests::TemporaryFolder folder;
+  const fs::path path = folder.path() / "m.gguf";
+  const auto real = [](const char* name, uint64_t bits) {
+    return GgufKey(name, kGgufF32, GgufNumber(bits, 4));
+  };
+  std::string texts;
+  for (int i = 0; i < 8; ++i) texts += GgufText(std::to_string(i));
+  std::vector<std::string> keys = {
+      GgufListKey("tokenizer.ggml.tokens", kGgufString, 8, texts),
+      // What is no token is left out, as llama.cpp does.
+      GgufListKey("tokenizer.ggml.suppress_tokens", kGgufI32, 3,
+                  GgufNumber(7, 4) + GgufNumber(8, 4) + GgufNumber(2, 4)),
+      real("general.sampling.temp", 0x3f000000), GgufKey("general.sampling.top_k", 20),
+      real("general.sampling.top_p", 0x3f400000), GgufKey("general.sampling.mirostat", 0),
+      real("general.sampling.penalty_repeat", 0x3fc00000)};
+  folder.Write("m.gguf", GgufBytes(keys, kTable, 128));
+  const auto defaults = ReadGenerationDefaults(path);
+  INFO(defaults.status().ToString());
+  REQUIRE(defaults.ok());
+  CHECK(defaults->suppress_tokens == std::vector<int32_t>{7, 2});
+  CHECK(defaults->temperature == 0.5);
+  CHECK(defaults->top_k == 20);
+  CHECK(defaults->top_p == 0.75);
+  CHECK(defaults->repetition_penalty == 1.5);
+  CHECK_FALSE(defaults->min_p.has_value());
+
+  const auto refused = [&](const std::string& added) {
+    folder.Write("m.gguf", GgufBytes({added}, kTable, 128));
+    return ErrorOf(ReadGenerationDefaults(path).status());
+  };
+  CHECK_THAT(refused(GgufKey("general.sampling.mirostat", 2)),
+             Contains("m.gguf: key 'general.sampling.mirostat' is not understood"));
+  CHECK_THAT(refused(GgufTextKey("general.sampling.sequence", "tp")),
+             Contains("'general.sampling.sequence'"));
+  CHECK_THAT(refused(GgufKey("tokenizer.ggml.suppress_tokens", 7)),
+             Contains("'tokenizer.ggml.suppress_tokens' is no list of ids"));
 }
 
 TEST_CASE("a type that is not read is refused with the tensor's name; names need not end .GGUF") {

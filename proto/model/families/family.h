@@ -60,12 +60,15 @@ struct GgufFacts {
     std::string_view config = {};
   };
   std::array<Key, 8> keys = {};
-  int64_t gating = 1;           // expert_gating_func: softmax, sigmoid, or softmax of the chosen
+  int64_t gating = 1;  // expert_gating_func: softmax, sigmoid, or softmax of the chosen
   // Another family that has this architecture where expert_gating_func is its own.
   const Family* other_gating = nullptr;
-  bool latent = false;          // keys of latent attention
-  bool heads_by_kind = false;   // heads of layers with a window have keys of their own
-  bool delta = false;           // keys of gated delta nets, one for each of ssm.group_count key heads
+  // Another family that has this architecture where the file says how long a window is.
+  const Family* with_windows = nullptr;
+  bool latent = false;         // keys of latent attention
+  bool gains = false;          // attention.temperature_scale; yarn's multiplier is mscale_all_dim
+  bool heads_by_kind = false;  // heads of layers with a window have keys of their own
+  bool delta = false;  // keys of gated delta nets, one for each of ssm.group_count key heads
   bool scaled_by_head = false;  // query_pre_attn_scalar is the size of a head
   // Linear scaling of positions lengthens max_position_embeddings.
   bool linear_lengthens = true;

@@ -73,7 +73,9 @@ extern const Family kHunyuanDense = {.architecture = "HunYuanDenseV1ForCausalLM"
                                      .read = ReadDense,
                                      .tensors = kTensors,
                                      .norm_epsilon = 1e-5,
-                                     .max_positions = 2048};
+                                     .max_positions = 2048,
+                                     // Its base is the stretched one.
+                                     .gguf = {.architecture = "hunyuan-dense"}};
 
 extern const Family kHunyuanMoe = {.architecture = "HunYuanMoEV1ForCausalLM",
                                    .name = "Hunyuan with experts",

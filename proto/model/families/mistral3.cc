@@ -46,15 +46,17 @@ void ReadWrapped(ConfigDraft& draft) {
 
 }  // namespace
 
-extern const Family kMinistral3 = {.architecture = "Ministral3ForCausalLM",
-                                   .name = "Ministral 3 (text)",
-                                   .read = ReadMinistral,
-                                   .tensors = kLlamaTensors,
-                                   .rope_theta = 1e6,
-                                   .norm_epsilon = 1e-5,
-                                   .kv_heads = 8,
-                                   .head_dim = 128,
-                                   .max_positions = 262144};
+extern const Family kMinistral3 = {
+    .architecture = "Ministral3ForCausalLM",
+    .name = "Ministral 3 (text)",
+    .read = ReadMinistral,
+    .tensors = kLlamaTensors,
+    .rope_theta = 1e6,
+    .norm_epsilon = 1e-5,
+    .kv_heads = 8,
+    .head_dim = 128,
+    .max_positions = 262144,
+    .gguf = {.architecture = "mistral3", .pairs_rows = true, .gains = true}};
 
 extern const Family kMistral3Wrapped = {.architecture = "Mistral3ForConditionalGeneration",
                                         .name = "Mistral Small 3, Ministral 3 (their text parts)",

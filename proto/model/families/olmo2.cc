@@ -23,11 +23,14 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
+extern const Family kOlmo3;
+
 extern const Family kOlmo2 = {.architecture = "Olmo2ForCausalLM",
                               .name = "OLMo 2",
                               .read = Read,
                               .tensors = kTensors,
                               .norm_epsilon = 1e-5,
-                              .max_positions = 2048};
+                              .max_positions = 2048,
+                              .gguf = {.architecture = "olmo2", .with_windows = &kOlmo3}};
 
 }  // namespace tessera

@@ -46,6 +46,7 @@ extern const Family kOlmo3 = {.architecture = "Olmo3ForCausalLM",
                               .tensors = kTensors,
                               .norm_epsilon = 1e-5,
                               .max_positions = 2048,
-                              .sliding_window = 4096};
+                              .sliding_window = 4096,
+                              .gguf = {.architecture = "olmo2"}};
 
 }  // namespace tessera

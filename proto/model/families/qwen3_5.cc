@@ -26,7 +26,10 @@ extern const Family kQwen35 = {
     .head_dim = 256,
     .max_positions = 32768,
     .partial_rotary = 0.25,
-    .gguf = {.architecture = "qwen35", .ffn_norm = "post_attention_norm", .delta = true}};
+    .gguf = {.architecture = "qwen35",
+             .ffn_norm = "post_attention_norm",
+             .keys = {{{"nextn_predict_layers", ""}}},  // heads are left out
+             .delta = true}};
 
 extern const Family kQwen35Wrapped = {.architecture = "Qwen3_5ForConditionalGeneration",
                                       .name = "Qwen3.5 to 3.8 (their text part)",

@@ -30,8 +30,8 @@ extern const Family kQwen35Moe = {
     .gguf = {.architecture = "qwen35moe",
              .with_experts = true,
              .ffn_norm = "post_attention_norm",
-             .keys = {{{.gguf = "expert_shared_feed_forward_length",
-                        .config = "shared_expert_intermediate_size"}}},
+             .keys = {{{"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+                       {"nextn_predict_layers", ""}}},  // heads are left out
              .delta = true}};
 
 extern const Family kQwen35MoeWrapped = {.architecture = "Qwen3_5MoeForConditionalGeneration",

@@ -211,12 +211,15 @@ void Copies::WriteGguf(const std::vector<std::string>& keys, const Tensors& tens
   folder_.Write("model.gguf", tests::GgufBytes(keys, places, 0) + data);
 }
 
-void Copies::Check() const {
-  const auto in_folder = ReadModelFolder(folder().string());
+void Copies::Check(bool paired) const {
+  auto in_folder = ReadModelFolder(folder().string());
   const auto in_file = ReadModelFolder(file().string());
   INFO(in_folder.status().ToString() << in_file.status().ToString());
   REQUIRE(in_folder.ok());
   REQUIRE(in_file.ok());
+  for (v1::LayerKind& kind : *in_folder->mutable_kinds()) {
+    if (paired) kind.mutable_attention()->mutable_rope()->set_neighbour_pairs(true);
+  }
   CHECK(SameLayers(*in_folder, *in_file));
   for (const kernels::Isa isa : kernels::SupportedIsas(kernels::DetectCpuFeatures())) {
     TinyModel expected(folder(), {.isa = isa}), found(file(), {.isa = isa});

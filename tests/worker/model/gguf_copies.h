@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "proto/model/model_tensors.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera::worker {
@@ -58,8 +60,11 @@ class Copies {
   Copies(const std::string& golden, const nlohmann::json& config, const Tensors& tensors);
 
   void WriteGguf(const std::vector<std::string>& keys, const Tensors& tensors) const;
-  // Their models are the same, and the logits of the golden prompts, on all paths of the CPU.
-  void Check() const;
+  // Their models are the same, but that rows of q and k may be `paired` in the file, and so are the
+  // logits of the golden prompts, on all paths of the CPU.
+  void Check(bool paired = false) const;
+  // What whoever serves the file hears of it.
+  absl::StatusOr<CheckedModel> ReadFile() const { return ReadCheckedModel(file().string()); }
 
  private:
   std::filesystem::path folder() const { return folder_.path() / "hf"; }

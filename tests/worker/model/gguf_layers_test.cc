@@ -184,5 +184,124 @@ TEST_CASE("Llama 4 as GGUF: experts with the inputs last, widths under other nam
   copies.Check();
 }
 
+// Keys of a dense family whose layers have one size: heads, windows and the rotation's scaling.
+std::vector<std::string> DenseKeys(const std::string& arch, json config) {
+  json& ropes = config.at("rope_parameters");
+  const bool by_type = ropes.contains("full_attention");
+  if (by_type) ropes = json(ropes.at("full_attention"));
+  std::vector<std::string> keys = CommonKeys(arch, config);
+  if (by_type) keys.push_back(RealKey(arch + ".rope.freq_base_swa", ropes.at("rope_theta")));
+  const auto number = [&](const std::string& key, const json& value) {
+    keys.push_back(GgufKey(arch + "." + key, value.get<uint32_t>()));
+  };
+  number("attention.head_count_kv", config.at("num_key_value_heads"));
+  if (config.contains("head_dim")) {
+    number("attention.key_length", config.at("head_dim"));
+    number("attention.value_length", config.at("head_dim"));
+  }
+  if (ropes.at("rope_type") == "yarn") {
+    keys.push_back(tests::GgufTextKey(arch + ".rope.scaling.type", "yarn"));
+    keys.push_back(RealKey(arch + ".rope.scaling.factor", ropes.at("factor")));
+    number("rope.scaling.original_context_length", ropes.at("original_max_position_embeddings"));
+    keys.push_back(RealKey(arch + ".rope.scaling.yarn_beta_fast", ropes.value("beta_fast", 32.0)));
+  }
+  if (config.value("sliding_window", json()).is_null()) return keys;
+  number("attention.sliding_window", config.at("sliding_window"));
+  std::string windowed;
+  for (const json& type : config.at("layer_types")) {
+    windowed += tests::GgufNumber(type == "sliding_attention" ? 1 : 0, 1);
+  }
+  keys.push_back(tests::GgufListKey(arch + ".attention.sliding_window_pattern", tests::kGgufBool,
+                                    windowed.size(), windowed));
+  return keys;
+}
+
+// Names of families whose norms stand behind the blocks, and of Hunyuan.
+void PutOtherNames(const std::string& name, const std::string& block, Numbers tensor,
+                   Tensors* all) {
+  static const auto& names =
+      *new std::map<std::string, std::string>{{"post_attention_layernorm", "post_attention_norm"},
+                                              {"post_feedforward_layernorm", "post_ffw_norm"},
+                                              {"self_attn.query_layernorm", "attn_q_norm"},
+                                              {"self_attn.key_layernorm", "attn_k_norm"}};
+  const auto found = names.find(name);
+  if (found == names.end()) return PutUnderGgufName(name, block, std::move(tensor), all);
+  (*all)[block + found->second + ".weight"] = std::move(tensor);
+}
+
+TEST_CASE(
+    "OLMo 2 and 3, EXAONE 4 as GGUF: a list says which layers have a window, or there is none") {
+  for (const auto& [golden, arch] : {std::pair("olmo2", "olmo2"),
+                                     {"olmo3", "olmo2"},
+                                     {"exaone4", "exaone4"},
+                                     {"exaone4_full", "exaone4"}}) {
+    INFO(golden);
+    const json config = ReadConfig(golden);
+    const Tensors tensors = ReadTensors(golden);
+    const Copies copies(golden, config, tensors);
+    copies.WriteGguf(DenseKeys(arch, config), InGguf(tensors, PutOtherNames));
+    copies.Check();
+  }
+}
+
+TEST_CASE("Hunyuan as GGUF: the base of its rotation is the stretched one") {
+  json config = ReadConfig("hunyuan_dense");
+  // 100 * 20^(8 / 6), as a number of 32 bits.
+  config["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5428.83544921875}};
+  const Tensors tensors = ReadTensors("hunyuan_dense");
+  const Copies copies("hunyuan_dense", config, tensors);
+  copies.WriteGguf(
+      DenseKeys("hunyuan-dense", config),
+      InGguf(tensors, [](const std::string& name, const std::string& block, Numbers tensor,
+                         Tensors* all) {
+        const bool usual = !name.ends_with("query_layernorm") && !name.ends_with("key_layernorm");
+        (usual ? PutUnderGgufName : PutOtherNames)(name, block, std::move(tensor), all);
+      }));
+  copies.Check();
+}
+
+TEST_CASE("Ministral 3 as GGUF: queries that grow, and rows in pairs") {
+  const json config = ReadConfig("ministral3");
+  const int64_t half = config.at("head_dim").get<int64_t>() / 2;
+  const Tensors tensors = ReadTensors("ministral3");
+  const Copies copies("ministral3", config, tensors);
+  std::vector<std::string> keys = DenseKeys("mistral3", config);
+  keys.push_back(RealKey("mistral3.rope.scaling.yarn_log_multiplier", 1));
+  keys.push_back(RealKey("mistral3.attention.temperature_scale", 0.5));
+  copies.WriteGguf(keys, InGguf(tensors, [&](const std::string& name, const std::string& block,
+                                             Numbers tensor, Tensors* all) {
+                     if (name.ends_with("q_proj") || name.ends_with("k_proj")) {
+                       Numbers paired;
+                       for (int64_t row = 0; row < tensor.shape[0]; ++row) {
+                         const int64_t head = row / (2 * half), within = row % (2 * half);
+                         const int64_t from = head * 2 * half + within / 2 + within % 2 * half;
+                         Append(RowsOf(tensor, from, from + 1), &paired);
+                       }
+                       tensor = std::move(paired);
+                     }
+                     PutUnderGgufName(name, block, std::move(tensor), all);
+                   }));
+  copies.Check(/*paired=*/true);
+}
+
+TEST_CASE("a tensor that nobody reads is refused by name, but those of layers behind the model's") {
+  const json config = ReadConfig("olmo2");
+  const Tensors tensors = ReadTensors("olmo2");
+  const Copies copies("olmo2", config, tensors);
+  Tensors out = InGguf(tensors, PutOtherNames);
+  out["blk.2.nextn.eh_proj.weight"] = out["blk.2.attn_norm.weight"] =
+      tensors.at("model.norm.weight");
+  copies.WriteGguf(DenseKeys("olmo2", config), out);
+  const auto behind = copies.ReadFile();
+  INFO(behind.status().ToString());
+  REQUIRE(behind.ok());
+  REQUIRE(behind->warnings.size() == 1);
+  CHECK_THAT(behind->warnings[0], Catch::Contains("2 tensors are left out"));
+  out["blk.1.attn_output.bias"] = tensors.at("model.norm.weight");
+  copies.WriteGguf(DenseKeys("olmo2", config), out);
+  CHECK_THAT(std::string(copies.ReadFile().status().message()),
+             Catch::Contains("'model.layers.1.self_attn.o_proj.bias' is not understood"));
+}
+
 }  // namespace
 }  // namespace tessera::worker
