@@ -8,7 +8,6 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -32,6 +31,7 @@
 #include "coordinator/api/planning_http.h"
 #include "coordinator/certificate_metrics.h"
 #include "coordinator/client_metrics.h"
+#include "coordinator/client_policies.h"
 #include "coordinator/cluster_keys.h"
 #include "coordinator/deployment/cluster_service.h"
 #include "coordinator/deployment/deployment.h"
@@ -40,6 +40,7 @@
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/progress_watch.h"
+#include "coordinator/deployment/straggler_watch.h"
 #include "coordinator/deployment/worker_metrics.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/fairness/fair_service.h"
@@ -49,6 +50,7 @@
 #include "coordinator/grpc_door/planning_service.h"
 #include "coordinator/grpc_door/server_reflection.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/open_files.h"
 #include "coordinator/port_certificates.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
@@ -87,16 +89,6 @@ int64_t UnixSeconds() {
   return std::chrono::duration_cast<std::chrono::seconds>(
              std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-// Thousands of streams are thousands of sockets.
-void RaiseOpenFileLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  const bool raised = setrlimit(RLIMIT_NOFILE, &limit) == 0;
-  Logger("coordinator")
-      .info("open files: at most {}{}", limit.rlim_cur, raised ? "" : " (could not be raised)");
 }
 
 absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& path) {
@@ -172,7 +164,8 @@ class Coordinator {
     flow_->Tick();
     pool_->ExpireSilent(MonotonicSeconds());
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
-    if (++ticks_ % 10 != 0) return;
+    if (++ticks_ % 3 == 0) WatchStragglers();
+    if (ticks_ % 10 != 0) return;
     api_->Tick();
     cluster_->SampleRates();
     measured_.Sample(registry_->Collect(), MonotonicSeconds());
@@ -285,6 +278,11 @@ class Coordinator {
       Logger("coordinator").info("replica {} runs steps again", replica);
   }
 
+  void WatchStragglers() {
+    stragglers_.Update(deployment_->plan().first, pool_->Snapshot(), MonotonicSeconds());
+    flow_->SetSlowdowns(stragglers_.factors());
+  }
+
   absl::Status StartFlow(LoadedModel loaded, std::optional<v1::DeploymentPlan> plan) {
     RequestFlowOptions flow;
     flow.max_model_len_tokens = served_->max_model_len_tokens;
@@ -294,12 +292,7 @@ class Coordinator {
     flow.now_seconds = MonotonicSeconds;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
     FairServiceOptions fair;
-    for (const ApiKey& key : keys_of_clients_.keys()) {
-      fair.policies[key.name] = {.weight = key.weight,
-                                 .limits = {.requests_per_minute = key.requests_per_minute,
-                                            .tokens_per_minute = key.tokens_per_minute,
-                                            .concurrent_requests = key.concurrent_requests}};
-    }
+    fair.policies = PoliciesOf(keys_of_clients_);
     fair.queue_places = [this] { return int64_t{options_.max_waiting} * flow_->ready_replicas(); };
     fair.now_seconds = MonotonicSeconds;
     fair_ = FairService::Make(std::move(fair), *flow_);
@@ -351,6 +344,7 @@ class Coordinator {
     cluster.model_folder = model_folder_;
     cluster.model_fingerprint = model_fingerprint_;
     cluster.now_seconds = MonotonicSeconds;
+    cluster.stragglers = [this] { return stragglers_.stragglers(); };
     cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
     StartPlanning();
     InferenceServiceOptions inference;
@@ -479,6 +473,7 @@ class Coordinator {
     const v1::GetClusterReply cluster = cluster_->Describe();
     add(WorkerFamilies(cluster));
     add(HandOverFamilies(cluster));
+    add(SlownessFamilies(cluster, stragglers_.stragglers()));
     add(ProcessMetrics().Collect());
     add(ClientFamilies(fair_->uses()));
     if (certificates_.http() != nullptr) add(CertificateFamilies(*certificates_.http()));
@@ -530,6 +525,7 @@ class Coordinator {
   std::function<void(const v1::DeploymentPlan* in_force)> fingerprint_;  // sets the model's
   std::unique_ptr<RequestMetrics> metrics_;
   std::unique_ptr<ProgressWatch> watch_;
+  StragglerWatch stragglers_;
   std::shared_ptr<RequestFlow> flow_;
   std::unique_ptr<FairService> fair_;  // before it
   std::unique_ptr<WorkerPool> pool_;

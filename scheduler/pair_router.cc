@@ -85,16 +85,27 @@ class Choice {
     }
   }
 
+  double SlowdownOf(const Way& way) const {
+    return std::max(At(way.prefill).slowdown, At(way.decode).slowdown);
+  }
+
   void KeepWithinShares(std::vector<Way>* ways) const {
     double shares = 0, counts = 0;
+    bool some_slow = false, some_usual = false;
     for (const Way& way : *ways) {
-      shares += pairs_[static_cast<size_t>(way.pair)].share;
-      counts += pairs_[static_cast<size_t>(way.pair)].count;
+      const PairLoad& pair = pairs_[static_cast<size_t>(way.pair)];
+      shares += pair.share;
+      counts += pair.count;
+      some_slow |= SlowdownOf(way) > 1;
+      some_usual |= SlowdownOf(way) <= 1 && pair.share > 0;
     }
     if (shares <= 0) return;
+    const bool uneven = some_slow && some_usual;
     std::erase_if(*ways, [&](const Way& way) {
       const PairLoad& pair = pairs_[static_cast<size_t>(way.pair)];
-      return pair.share <= 0 || pair.count + 1 > pair.share / shares * (counts + 1) + kShareSlack;
+      const double slowdown = uneven ? SlowdownOf(way) : 1;
+      if (pair.share <= 0 || (uneven && slowdown <= 1)) return pair.share <= 0;
+      return pair.count + 1 > pair.share / slowdown / shares * (counts + 1) + kShareSlack;
     });
   }
 

@@ -10,7 +10,8 @@
 //
 // Shares: a pair may take a request where one more stays within its share of the last kShareWindow
 // or so, plus kShareSlack. Some pair always may: shares and counts both sum to one. Shares are
-// taken among the pairs that can serve the request.
+// taken among the pairs that can serve the request. A pair with a replica that has become slow has
+// its share divided by the slowdown, and the others then take what is left, beyond their shares.
 //
 // A replica whose pairs are all out serves alone, by load: its partners are lost, or left out, or
 // too small for this request. Where no replica of the plan can serve, any that is ready does.

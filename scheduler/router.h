@@ -27,6 +27,9 @@ struct ReplicaLoad {
   int64_t max_sequences = 0;         // 0: unlimited
   int64_t kv_tokens = 0;             // that its KV pool has room for; 0: not known
   int64_t cached_prefix_tokens = 0;  // of this request's prompt, known to be there
+  // How many times longer its steps take than they did (scheduler/slowdown.h); its rates say so
+  // already.
+  double slowdown = 1;
 };
 
 // How a snapshot is kept up to date, by the coordinator and by the simulator alike. Work is what

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -126,6 +127,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     ShowFigures(workers, plan, &reply);
     DescribeReplicas(plan, workers, reply);
     DescribeHandOvers(reply);
+    DescribeStragglers(reply);
     *reply.mutable_plan() = std::move(plan);
     reply.set_requests_in_flight(flow_.requests_in_flight());
     int64_t running = 0, waiting = 0;
@@ -318,6 +320,23 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       status.set_transport(record.transport);
       status.set_failures(record.failures);
       status.set_back_off_seconds(record.back_off_seconds);
+    }
+  }
+
+  // A replica that is slow and serves says so, and so do its workers that are.
+  void DescribeStragglers(v1::GetClusterReply& reply) const {
+    if (!options_.stragglers) return;
+    for (const Straggler& straggler : options_.stragglers()) {
+      const std::string text = coordinator::Describe(straggler);
+      for (v1::ReplicaStatus& replica : *reply.mutable_replicas()) {
+        if (replica.name() == straggler.replica && replica.ready()) replica.set_detail(text);
+      }
+      for (v1::WorkerStatus& worker : *reply.mutable_workers()) {
+        if (std::ranges::count(straggler.workers, worker.name()) > 0 &&
+            worker.state() == v1::WORKER_STATE_READY) {
+          worker.set_detail(text);
+        }
+      }
     }
   }
 

@@ -10,9 +10,11 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "coordinator/deployment/admin_access.h"
 #include "coordinator/deployment/deployment.h"
+#include "coordinator/deployment/straggler_watch.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/deployment/worker_tls.h"
 #include "coordinator/flow/request_flow.h"
@@ -34,6 +36,7 @@ struct ClusterServiceOptions {
   std::string model_folder;             // where workers look for the checkpoint
   std::string model_fingerprint;        // likewise
   std::function<double()> now_seconds;  // monotonic
+  std::function<std::vector<Straggler>()> stragglers;  // may be empty
 };
 
 // SampleRates is for main's ticker, about once a second.

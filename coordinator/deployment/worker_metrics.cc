@@ -144,6 +144,20 @@ std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply
   return {prompts, failures, bytes, seconds, back_off, transport};
 }
 
+std::vector<prometheus::MetricFamily> SlownessFamilies(const v1::GetClusterReply& cluster,
+                                                       const std::vector<Straggler>& stragglers) {
+  prometheus::MetricFamily slowdown =
+      Gauges("tessera_replica_slowdown",
+             "How many times longer a replica's steps take than they did, for their size and "
+             "against the other replicas; 1: it is not slow.");
+  for (const v1::ReplicaStatus& replica : cluster.replicas()) {
+    const auto found = std::ranges::find(stragglers, replica.name(), &Straggler::replica);
+    Add({{"model_name", cluster.model()}, {"replica", replica.name()}}, {},
+        found == stragglers.end() ? 1 : found->factor, &slowdown);
+  }
+  return {slowdown};
+}
+
 std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& cluster) {
   prometheus::MetricFamily busy =
       Counters("tessera_worker_busy_seconds_total",

@@ -35,6 +35,7 @@ void RequestFlow::AskForRoom(const Replica& prefill, Replica& decode,
   // The prompt may wait for its turn at the prefill replica.
   reserve.set_lease_seconds(2 * options_.recovery_timeout_seconds);
   CountRoom(reservation.room, 1);
+  decode.asked_seconds = options_.now_seconds();
   reservations_.emplace(reservation.room.submission_id, std::move(reservation));
   // A link that was lost this moment reports so, and the request goes on without room then.
   decode.link->Send(std::move(message));

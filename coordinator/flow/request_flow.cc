@@ -110,6 +110,10 @@ RequestFlow::Servers RequestFlow::Route(const GenerationRequest& request,
     order.push_back(&replica);
     names.push_back(name);
   }
+  const scheduler::FastestRates fastest = scheduler::FastestOf(loads);
+  const bool some_slow = std::any_of(loads.begin(), loads.end(),
+                                     [](const auto& load) { return load.slowdown > 1; });
+  for (size_t i = 0; some_slow && i < loads.size(); ++i) ShowRates(*order[i], fastest, &loads[i]);
   scheduler::RouteRequest asked;
   asked.prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
   asked.choices = request.choice_count;
@@ -123,6 +127,23 @@ RequestFlow::Servers RequestFlow::Route(const GenerationRequest& request,
       .debug("request {}: {}", request.request_id, scheduler::Explain(route, loads));
   if (route.prefill_replica < 0) return {};
   return {order[route.prefill_replica], order[route.decode_replica], route.pair};
+}
+
+void RequestFlow::ShowRates(const Replica& replica, const scheduler::FastestRates& fastest,
+                            scheduler::ReplicaLoad* load) const {
+  const bool slow = load->slowdown > 1;
+  const bool probed = slow && load->running_sequences == 0 &&
+                      options_.now_seconds() >= replica.asked_seconds + options_.slow_probe_seconds;
+  if (probed) load->slowdown = 1;
+  const auto show = [&](double usual, double best, double* rate) {
+    if (slow) *rate = usual / load->slowdown;
+    // Else the slow one might be the fastest that is known.
+    if (*rate <= 0) *rate = best / load->slowdown;
+  };
+  show(replica.usual.prefill_tokens_per_second, fastest.prefill_tokens_per_second,
+       &load->prefill_tokens_per_second);
+  show(replica.usual.decode_tokens_per_second, fastest.decode_tokens_per_second,
+       &load->decode_tokens_per_second);
 }
 
 void RequestFlow::Begin(const Servers& servers, const std::shared_ptr<LiveGeneration>& generation,
@@ -154,7 +175,7 @@ void RequestFlow::SendSubmission(Replica& replica,
   submission.open_choices = choice_count;
   submission.prompt_tokens =
       static_cast<int64_t>(generation->request().prompt_token_ids.size() + output.size());
-  submission.first_choice_seconds = options_.now_seconds();
+  submission.first_choice_seconds = replica.asked_seconds = options_.now_seconds();
   submission.prompt_pending = from == nullptr;
   if (from != nullptr) submission.prompt_tokens = 0;  // to compute
   if (to != nullptr) submission.room = *to;
@@ -445,6 +466,23 @@ void RequestFlow::GenerationEnded() {
 void RequestFlow::SetPairs(PlanPairs pairs) {
   std::lock_guard lock(mutex_);
   if (!pairs.SamePairs(pairs_)) pairs_ = std::move(pairs);
+}
+
+void RequestFlow::SetSlowdowns(const std::map<std::string, double>& slowdowns) {
+  // A replica's first slow seconds, before it is known to be slow, weigh little.
+  constexpr double kNewestShare = 0.01;
+  const auto note = [](double measured, double* usual) {
+    if (measured <= 0) return;
+    *usual = *usual > 0 ? *usual + kNewestShare * (measured - *usual) : measured;
+  };
+  std::lock_guard lock(mutex_);
+  for (auto& [name, replica] : replicas_) {
+    const auto found = slowdowns.find(name);
+    replica.load.slowdown = found == slowdowns.end() ? 1 : std::max(1.0, found->second);
+    if (replica.load.slowdown > 1) continue;
+    note(replica.load.prefill_tokens_per_second, &replica.usual.prefill_tokens_per_second);
+    note(replica.load.decode_tokens_per_second, &replica.usual.decode_tokens_per_second);
+  }
 }
 
 void RequestFlow::Drain() {

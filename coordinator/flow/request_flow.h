@@ -14,6 +14,9 @@
 // sampled streams go on too). Where no replica is ready the choices wait for one, up to
 // recovery_timeout_seconds, and so do new requests where a replica that has served is coming back.
 //
+// A replica that has become slow (scheduler/slowdown.h) is routed by its usual rates over its
+// slowdown; where it has nothing to do it gets one request now and then, to be measured by.
+//
 // A replica that drains, or refuses work as UNAVAILABLE, gets nothing more until it says otherwise.
 // Work that a replica refused goes to the others first. A request whose first submission meets full
 // queues everywhere is refused RESOURCE_EXHAUSTED; one that a replica had taken waits for room.
@@ -59,6 +62,7 @@ struct RequestFlowOptions {
   // do, instead of being refused; may be empty.
   std::function<bool()> changing_plan;
   double refused_retry_seconds = 0.25;  // before those are asked again that had no room
+  double slow_probe_seconds = 30;       // an idle slow replica gets a request so often
   std::function<double()> now_seconds;  // monotonic
   // Sees every decision of the router, with what it was made of; may be empty. With the flow's lock
   // held.
@@ -109,6 +113,9 @@ class RequestFlow : public GenerationService,
   int64_t requests_in_flight() const;
   int ready_replicas() const;
   std::vector<ReplicaActivity> activity() const;
+  // By replica, above 1: those that have become slow (scheduler/slowdown.h). Call it often: the
+  // rates of the others are remembered as their usual ones.
+  void SetSlowdowns(const std::map<std::string, double>& slowdowns);
   // Of each pair that the plan has.
   std::vector<HandOverRecord> hand_overs() const;
   // Submissions that the replica has not ended, and those that it has room for or is asked for
@@ -177,6 +184,8 @@ class RequestFlow : public GenerationService,
     bool draining = false;  // it said so; over this link it takes nothing more
     scheduler::ReplicaLoad load;
     int64_t awaited_sequences = 0;  // of load.running_sequences: there is but room for them
+    scheduler::FastestRates usual;  // its own, while it was not slow; 0: not known
+    double asked_seconds = 0;       // when it got work last
     ReplicaActivity activity;
   };
 
@@ -189,6 +198,9 @@ class RequestFlow : public GenerationService,
     Replica* decode = nullptr;
     int pair = -1;  // scheduler::Route::pair
   };
+  // As the router sees a replica where some have become slow.
+  void ShowRates(const Replica& replica, const scheduler::FastestRates& fastest,
+                 scheduler::ReplicaLoad* load) const;
   // One of `refused_by` only where all that are ready are among them.
   enum class Left { kAll, kAllAlone, kOutput };
   Servers Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
