@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -290,6 +291,7 @@ class Coordinator {
     flow.recovering = [this] { return deployment_ != nullptr && deployment_->recovering(); };
     flow.changing_plan = [this] { return deployment_ != nullptr && deployment_->changing_plan(); };
     flow.now_seconds = MonotonicSeconds;
+    flow.first_submission_id = uint64_t{std::random_device()()} << 30;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
     FairServiceOptions fair;
     fair.policies = PoliciesOf(keys_of_clients_);

@@ -71,6 +71,15 @@ absl::Status CheckComing(const v1::DeploymentPlan& plan, const Changeover& chang
   return absl::OkStatus();
 }
 
+// That all workers of the replica serve, of a coordinator before; 0: they serve none in common.
+uint64_t ServedEpoch(const v1::Replica& replica,
+                     const std::map<std::string, WorkerRecord>& workers) {
+  std::set<uint64_t> epochs;
+  for (const v1::PlannedWorker* member : WorkersOf(replica))
+    epochs.insert(workers.at(member->device()).registration.plan_epoch());
+  return epochs.size() == 1 ? *epochs.begin() : 0;
+}
+
 bool AnyDrains(const std::vector<FormationMember>& members,
                const std::map<std::string, WorkerRecord>& workers) {
   return std::any_of(members.begin(), members.end(), [&](const FormationMember& member) {
@@ -311,7 +320,10 @@ void Deployment::ForgetEnded(Carried& carried) {
   for (const FormationMember& member : carried.formation->members())
     carried.failed.push_back(member.request.fence().worker_incarnation());
   carried.not_before_seconds = 0;
-  if (carried.ending.not_configured) {
+  if (carried.ending.not_taken_up) {
+    carried.not_taken_up = true;
+    carried.failed.clear();  // it may be formed at once
+  } else if (carried.ending.not_configured) {
     ++carried.failures;
     carried.not_before_seconds = carried.ending.seconds + options_.retry_seconds;
   } else if (carried.ending.worker.empty()) {
@@ -397,6 +409,9 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
     formation.progressed = [this] { progressed_seconds_ = options_.now_seconds(); };
   std::vector<v1::Peer> peers;
   uint64_t epoch = carried.epoch + 1;
+  const bool first = carried.epoch == 0 && !carried.not_taken_up;
+  const uint64_t served = first ? ServedEpoch(replica, workers) : 0;
+  formation.takes_up = served > 0;
   for (int stage = 0; stage < replica.stages_size(); ++stage) {
     for (int rank = 0; rank < replica.stages(stage).workers_size(); ++rank) {
       const std::string& name = replica.stages(stage).workers(rank).device();
@@ -421,6 +436,7 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
   {
     std::lock_guard lock(mutex_);
     epoch = epoch_ = std::max(epoch, epoch_);
+    if (formation.takes_up) epoch = served;
   }
   for (FormationMember& member : formation.members) {
     member.request.mutable_fence()->set_plan_epoch(epoch);

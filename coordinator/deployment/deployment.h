@@ -5,7 +5,8 @@
 //
 // A formation keeps its epoch until it ends; so a worker that joins disturbs no other replica. Its
 // epoch is above every epoch that one of its workers reports, also of a coordinator before this
-// one.
+// one. A replica all of whose workers still serve one epoch of a coordinator before is first taken
+// up under that epoch: where plan and terms are the same it serves on without being formed again.
 //
 // Another plan may be applied while one is in force, or is made where a worker has been gone for
 // long: it is carried out as the smallest difference (changeover.h), and where it does not come up
@@ -115,6 +116,7 @@ class Deployment {
     int failures = 0;               // in a row, of Configure
     std::string said;               // newest reason to wait that was logged
     bool retires = false;           // a change takes it away: it gets nothing new
+    bool not_taken_up = false;      // it was tried, and the workers serve something else
   };
 
   Deployment(DeploymentOptions options, WorkerPool& pool, ReplicaLinkListener& flow);

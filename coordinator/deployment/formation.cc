@@ -72,8 +72,8 @@ void Formation::Begin() {
     pool_.SetReplica(member.worker, options_.replica);
     pool_.SetState(member.worker, incarnation(i), v1::WORKER_STATE_CONFIGURING, "configuring");
     Logger("coordinator")
-        .info("configuring worker {} as replica {}{}, plan epoch {}", member.worker,
-              options_.replica,
+        .info("{} worker {} as replica {}{}, plan epoch {}",
+              options_.takes_up ? "taking up" : "configuring", member.worker, options_.replica,
               alone() ? ""
                       : absl::StrCat(", stage ", member.request.stage(), ", rank ",
                                      member.request.rank()),
@@ -169,8 +169,15 @@ void Formation::BlameFailures() {
     failures = failures_;
     ending_.reason = failures[0].status;
     ending_.worker = members()[failures[0].member].worker;
-    ending_.not_configured = true;
+    ending_.not_configured = !options_.takes_up;
+    ending_.not_taken_up = options_.takes_up;
     ending_.seconds = options_.now_seconds();
+  }
+  if (options_.takes_up) {
+    Logger("coordinator")
+        .info("replica {} cannot be taken up as it is, so it is formed again: {}",
+              options_.replica, std::string(failures[0].status.message()));
+    return;
   }
   for (const Failure& failure : failures) {
     const std::string text(failure.status.message());

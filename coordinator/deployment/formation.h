@@ -2,6 +2,9 @@
 // are ready, a session to the leader (stage 0, rank 0) is opened, and the replica is published when
 // the leader accepts it. A failure of one member ends the formation for all of them.
 //
+// Workers that a coordinator before this one has configured alike, under the same epoch, answer at
+// once: so a replica that still runs is taken up as it is.
+//
 //   CONFIGURING -> READY -> OPENING -> SERVING   (all members ready; session opened; accepted)
 //   OPENING, SERVING -> READY                    (one worker alone lost its session, not its plan)
 //   any -> OVER                                  (End, or a member failed, or the session was lost)
@@ -42,6 +45,8 @@ struct FormationOptions {
   std::string cluster_token;
   WorkerTls worker_tls;
   double configure_timeout_seconds = 3600;
+  // The members say that they serve this epoch already. Where one refuses it is nobody's failure.
+  bool takes_up = false;
   std::function<double()> now_seconds;  // monotonic
   // Called without locks: the state changed, or a call ended.
   std::function<void()> changed;
@@ -59,6 +64,7 @@ class Formation final : private ReplicaLinkListener,
     absl::Status reason;
     std::string worker;           // the member that failed or is missing; empty: none in particular
     bool not_configured = false;  // a Configure failed
+    bool not_taken_up = false;    // what was served is not what is wanted: form it
     double seconds = 0;           // when
   };
 

@@ -35,7 +35,10 @@ class FlowHandle : public GenerationHandle {
 
 RequestFlow::RequestFlow(RequestFlowOptions options, std::shared_ptr<const Tokenizer> tokenizer,
                          RequestMetrics* metrics)
-    : options_(std::move(options)), tokenizer_(std::move(tokenizer)), metrics_(metrics) {}
+    : options_(std::move(options)),
+      tokenizer_(std::move(tokenizer)),
+      metrics_(metrics),
+      next_submission_id_(options_.first_submission_id) {}
 
 absl::Status RequestFlow::CheckRequest(const GenerationRequest& request) const {
   const int64_t prompt = static_cast<int64_t>(request.prompt_token_ids.size());

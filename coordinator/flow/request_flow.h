@@ -63,6 +63,8 @@ struct RequestFlowOptions {
   std::function<bool()> changing_plan;
   double refused_retry_seconds = 0.25;  // before those are asked again that had no room
   double slow_probe_seconds = 30;       // an idle slow replica gets a request so often
+  // Workers may still know submissions of a coordinator before this one.
+  uint64_t first_submission_id = 1;
   std::function<double()> now_seconds;  // monotonic
   // Sees every decision of the router, with what it was made of; may be empty. With the flow's lock
   // held.
@@ -267,7 +269,7 @@ class RequestFlow : public GenerationService,
   // The submissions of one generation, so that cancelling it does not search all.
   std::unordered_map<const LiveGeneration*, std::vector<uint64_t>> by_generation_;
   std::deque<Orphan> orphans_;
-  uint64_t next_submission_id_ = 1;
+  uint64_t next_submission_id_;
   int64_t in_flight_ = 0;
   bool draining_ = false;
   bool has_served_ = false;  // some replica was ready, once

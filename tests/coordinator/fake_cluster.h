@@ -78,46 +78,24 @@ class FakeCluster {
   // `adjust` may be empty.
   explicit FakeCluster(std::optional<v1::DeploymentPlan> plan,
                        double recovery_timeout_seconds = 300, double progress_seconds = 300,
-                       const std::function<void(DeploymentOptions&)>& adjust = nullptr) {
-    WorkerPoolOptions pool;
-    pool.heartbeat_interval_seconds = 0.05;
-    pool.build_version = std::string(BuildVersion());
-    pool_ = std::make_unique<WorkerPool>(std::move(pool));
-    RequestFlowOptions flow;
-    flow.recovery_timeout_seconds = recovery_timeout_seconds;
-    flow.recovering = [this] { return deployment_->recovering(); };
-    flow.now_seconds = Now;
-    flow_ = std::make_shared<RequestFlow>(std::move(flow), DemoTokenizer(), nullptr);
-    DeploymentOptions deployment;
-    *deployment.configure.mutable_model() = SmallModel();
-    deployment.plan = std::move(plan);
-    deployment.retry_seconds = 0.2;
-    deployment.progress_seconds = progress_seconds;
-    deployment.now_seconds = Now;
-    deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
-    deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
-      flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
-    };
-    if (adjust) adjust(deployment);
-    auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
-    REQUIRE(started.status().message() == "");
-    deployment_ = *std::move(started);
-    ClusterServiceOptions service;
-    service.admin.open = true;
-    service.now_seconds = Now;
-    service_ = MakeClusterService(std::move(service), *pool_, *deployment_, *flow_);
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service_->service());
-    server_ = builder.BuildAndStart();
-    address_ = "127.0.0.1:" + std::to_string(port);
+                       std::function<void(DeploymentOptions&)> adjust = nullptr)
+      : plan_(std::move(plan)),
+        recovery_timeout_seconds_(recovery_timeout_seconds),
+        progress_seconds_(progress_seconds),
+        adjust_(std::move(adjust)) {
+    Begin();
   }
   ~FakeCluster() {
-    for (const auto& reader : readers_) reader->handle.reset();
     workers_.clear();
-    server_->Shutdown(std::chrono::system_clock::now());
-    deployment_->Stop();
+    End();
+  }
+
+  // The coordinator ends, and another one with the same plan, or with `plan`, begins on its port.
+  // Workers stay; whoever reads is forgotten.
+  void RestartCoordinator(std::optional<v1::DeploymentPlan> plan = std::nullopt) {
+    End();
+    if (plan.has_value()) plan_ = std::move(plan);
+    Begin();
   }
 
   FakeWorker& Add(const std::string& name, uint64_t plan_epoch = 0,
@@ -184,6 +162,58 @@ class FakeCluster {
   Deployment& deployment() { return *deployment_; }
 
  private:
+  void Begin() {
+    WorkerPoolOptions pool;
+    pool.heartbeat_interval_seconds = 0.05;
+    pool.build_version = std::string(BuildVersion());
+    pool_ = std::make_unique<WorkerPool>(std::move(pool));
+    RequestFlowOptions flow;
+    flow.recovery_timeout_seconds = recovery_timeout_seconds_;
+    flow.recovering = [this] { return deployment_->recovering(); };
+    flow.now_seconds = Now;
+    flow_ = std::make_shared<RequestFlow>(std::move(flow), DemoTokenizer(), nullptr);
+    DeploymentOptions deployment;
+    *deployment.configure.mutable_model() = SmallModel();
+    deployment.plan = plan_;
+    deployment.retry_seconds = 0.2;
+    deployment.progress_seconds = progress_seconds_;
+    deployment.now_seconds = Now;
+    deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
+    deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
+      flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
+    };
+    if (adjust_) adjust_(deployment);
+    auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
+    REQUIRE(started.status().message() == "");
+    deployment_ = *std::move(started);
+    ClusterServiceOptions service;
+    service.admin.open = true;
+    service.now_seconds = Now;
+    service_ = MakeClusterService(std::move(service), *pool_, *deployment_, *flow_);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    const std::string address = address_.empty() ? "127.0.0.1:0" : address_;
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(service_->service());
+    server_ = builder.BuildAndStart();
+    REQUIRE(port > 0);
+    address_ = "127.0.0.1:" + std::to_string(port);
+  }
+  void End() {
+    for (const auto& reader : readers_) reader->handle.reset();
+    readers_.clear();
+    server_->Shutdown(std::chrono::system_clock::now());
+    deployment_->Stop();
+    server_ = nullptr;
+    service_ = nullptr;
+    deployment_ = nullptr;
+    flow_ = nullptr;
+    pool_ = nullptr;
+  }
+
+  std::optional<v1::DeploymentPlan> plan_;
+  const double recovery_timeout_seconds_, progress_seconds_;
+  const std::function<void(DeploymentOptions&)> adjust_;
   const std::shared_ptr<FakeRendezvous> rendezvous_ = FakeRendezvous::Make();
   std::unique_ptr<WorkerPool> pool_;
   std::shared_ptr<RequestFlow> flow_;

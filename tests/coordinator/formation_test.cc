@@ -215,6 +215,48 @@ TEST_CASE("a new coordinator's epoch is above that of every member") {
   CHECK(cluster.Describe().plan_epoch() == 42);
 }
 
+TEST_CASE("a new coordinator with the same plan takes up what its workers serve") {
+  Staged cluster;
+  cluster.AddAll();
+  REQUIRE(cluster.WaitReady());
+  const uint64_t epoch = cluster.worker("s0r0").configured().fence().plan_epoch();
+  cluster.RestartCoordinator();
+  REQUIRE(cluster.WaitReady());
+  for (const std::string& name : kNames) {
+    INFO(name);
+    CHECK(cluster.worker(name).configures() == 1);
+    CHECK(cluster.worker(name).taken_up() == 1);
+    CHECK(cluster.worker(name).configured().fence().plan_epoch() == epoch);
+  }
+  CHECK(cluster.worker("s0r0").sessions() == 2);
+  const auto reader = cluster.Ask(5);
+  REQUIRE(cluster.Wait([&] { return reader->ended(); }));
+  CHECK(reader->ids().size() == 5);
+  // What breaks later is formed under a higher epoch.
+  cluster.worker("s0r0").BreakFormation(absl::UnavailableError("the link to s2r0 failed"));
+  REQUIRE(cluster.Wait([&] { return cluster.worker("s0r0").sessions() == 3; }));
+  REQUIRE(cluster.WaitReady());
+  CHECK(cluster.worker("s1r0").configured().fence().plan_epoch() > epoch);
+}
+
+TEST_CASE("a new coordinator with another plan forms at once what its workers do not serve") {
+  Staged cluster;
+  cluster.AddAll();
+  REQUIRE(cluster.WaitReady());
+  const uint64_t epoch = cluster.worker("s0r0").configured().fence().plan_epoch();
+  v1::DeploymentPlan other = StagedPlan(SmallModel(), {2, 1, 1});
+  other.mutable_replicas(0)->set_max_sequences(3);
+  cluster.RestartCoordinator(other);
+  REQUIRE(cluster.WaitReady());
+  for (const std::string& name : kNames) {
+    INFO(name);
+    CHECK(cluster.worker(name).configures() == 2);
+    CHECK(cluster.worker(name).taken_up() == 0);
+    CHECK(cluster.worker(name).configured().fence().plan_epoch() > epoch);
+    CHECK(cluster.Status(name).state() == v1::WORKER_STATE_READY);
+  }
+}
+
 TEST_CASE("a member without room for its share is refused with the amounts, and nothing is sent") {
   v1::DeploymentPlan plan = StagedPlan(SmallModel(), {1, 1});
   v1::PlannedWorker& large = *plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(0);

@@ -230,8 +230,10 @@ def test_a_member_told_to_end_drains_the_replica(tmp):
         assert answer(c) == "142"
 
 
-def test_a_coordinator_that_restarts_forms_the_replica_without_reading_weights(tmp, types=FLOAT32):
+def test_a_coordinator_that_restarts_takes_the_replica_up(tmp, types=FLOAT32):
     with staged(tmp, types) as c:
+        before = [(w["name"], w["incarnation"]) for w in c.status()["workers"]]
+        formed = c.log("coordinator").count("configuring worker")
         flags = ["--plan", str(tmp / "plan.json"), *types, "--grpc-port", c.grpc.split(":")[1],
                  "--port", str(c.port)]
         c.signal("coordinator", KILL)
@@ -241,10 +243,14 @@ def test_a_coordinator_that_restarts_forms_the_replica_without_reading_weights(t
         assert answer(c) == "142"
         for name in WORKERS:
             assert c.log(name).count("read weights") == 1, c.log(name)
+        # Neither loaded nor joined again.
+        assert [(w["name"], w["incarnation"]) for w in c.status()["workers"]] == before
+        assert c.log("coordinator").count("configuring worker") == formed, c.log("coordinator")
+        assert c.log("coordinator").count("taking up worker") == len(WORKERS), c.log("coordinator")
 
 
 def test_so_it_does_with_weights_of_int8(tmp):
-    test_a_coordinator_that_restarts_forms_the_replica_without_reading_weights(tmp, ("--quantization", "int8"))
+    test_a_coordinator_that_restarts_takes_the_replica_up(tmp, ("--quantization", "int8"))
 
 
 def try_replicas(c):

@@ -1,5 +1,6 @@
 #include "tests/fakes/fake_worker.h"
 
+#include <google/protobuf/util/message_differencer.h>
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -395,6 +396,10 @@ class Service final : public v1::Worker::CallbackService {
     std::lock_guard lock(mutex_);
     return configures_;
   }
+  int64_t taken_up() const {
+    std::lock_guard lock(mutex_);
+    return taken_up_;
+  }
   int64_t opened() const {
     std::lock_guard lock(mutex_);
     return opened_;
@@ -435,6 +440,14 @@ class Service final : public v1::Worker::CallbackService {
   void Begin(const std::shared_ptr<Configuring>& call, const v1::ConfigureRequest& request) {
     {
       std::lock_guard lock(mutex_);
+      if (request.fence().plan_epoch() == epoch_ && epoch_ > 0) {
+        const bool same =
+            google::protobuf::util::MessageDifferencer::Equals(configured_, request);
+        taken_up_ += same ? 1 : 0;
+        call->End(same ? absl::OkStatus()
+                       : absl::FailedPreconditionError("another configuration is served"));
+        return;
+      }
       ++configures_;
       configured_ = request;
       if (hold_) {
@@ -487,6 +500,7 @@ class Service final : public v1::Worker::CallbackService {
   uint64_t epoch_ = 0;               // that it serves
   v1::ConfigureRequest configured_;  // the newest
   int64_t configures_ = 0;
+  int64_t taken_up_ = 0;
   int64_t opened_ = 0;
   bool hold_ = false;
   absl::Status failure_;
@@ -537,6 +551,7 @@ class FakeWorkerImpl final : public FakeWorker {
   int64_t sent_tokens() const override { return pacer_.sent(); }
   int64_t configures() const override { return service_.configures(); }
   v1::ConfigureRequest configured() const override { return service_.configured(); }
+  int64_t taken_up() const override { return service_.taken_up(); }
   int64_t sessions() const override { return service_.opened(); }
   void HoldConfigures() override { service_.Hold(); }
   void Report(const std::string& phase, int64_t bytes_done, int64_t bytes_total) override {

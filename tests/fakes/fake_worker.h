@@ -61,6 +61,8 @@ class FakeWorker {
 
   virtual int64_t configures() const = 0;               // Configure calls that have come
   virtual v1::ConfigureRequest configured() const = 0;  // the newest
+  // Further ones with the epoch and the terms that it serves; with other terms they are refused.
+  virtual int64_t taken_up() const = 0;
   virtual int64_t sessions() const = 0;                 // that have been opened
   // What comes from now on reports progress only, until Release.
   virtual void HoldConfigures() = 0;
