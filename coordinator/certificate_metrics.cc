@@ -1,18 +1,33 @@
 #include "coordinator/certificate_metrics.h"
 
-namespace tessera::coordinator {
+#include <string>
 
-std::vector<prometheus::MetricFamily> CertificateFamilies(const CertificateWatch& certificates) {
-  std::vector<prometheus::MetricFamily> families(2);
-  families[0].name = "tessera_tls_certificate_expiry_timestamp_seconds";
-  families[0].help = "End of the certificate that the ports show, seconds since the Unix epoch.";
-  families[0].type = prometheus::MetricType::Gauge;
-  families[0].metric.emplace_back().gauge.value =
-      static_cast<double>(certificates.now()->expires_unix_seconds);
-  families[1].name = "tessera_tls_certificate_refused_total";
-  families[1].help = "Changes of its files that were left because they do not hold.";
-  families[1].type = prometheus::MetricType::Counter;
-  families[1].metric.emplace_back().counter.value = static_cast<double>(certificates.refused());
+namespace tessera::coordinator {
+namespace {
+
+void Add(const CertificateWatch* certificates, const std::string& prefix, const std::string& what,
+         std::vector<prometheus::MetricFamily>* families) {
+  if (certificates == nullptr) return;
+  prometheus::MetricFamily& expiry = families->emplace_back();
+  expiry.name = prefix + "_certificate_expiry_timestamp_seconds";
+  expiry.help = "End of the certificate that " + what + ", seconds since the Unix epoch.";
+  expiry.type = prometheus::MetricType::Gauge;
+  expiry.metric.emplace_back().gauge.value =
+      static_cast<double>(certificates->now()->expires_unix_seconds);
+  prometheus::MetricFamily& refused = families->emplace_back();
+  refused.name = prefix + "_certificate_refused_total";
+  refused.help = "Changes of its files that were left because they do not hold.";
+  refused.type = prometheus::MetricType::Counter;
+  refused.metric.emplace_back().counter.value = static_cast<double>(certificates->refused());
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> CertificateFamilies(const CertificateWatch* ports,
+                                                          const CertificateWatch* cluster) {
+  std::vector<prometheus::MetricFamily> families;
+  Add(ports, "tessera_tls", "the ports show", &families);
+  Add(cluster, "tessera_cluster_tls", "workers are shown (--cluster-tls)", &families);
   return families;
 }
 

@@ -20,6 +20,7 @@ class PortCertificates {
   // Null: plain.
   CertificateWatch* http() const { return ports_.get(); }
   CertificateWatch* grpc() const { return ports_ != nullptr ? ports_.get() : cluster_.get(); }
+  const CertificateWatch* cluster() const { return cluster_.get(); }
   bool has_cluster() const { return cluster_ != nullptr; }
   WorkerTls ToWorkers() const;
   // What others on the network can read where `host` is open to them.

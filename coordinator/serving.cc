@@ -478,7 +478,7 @@ class Coordinator {
     add(SlownessFamilies(cluster, stragglers_.stragglers()));
     add(ProcessMetrics().Collect());
     add(ClientFamilies(fair_->uses()));
-    if (certificates_.http() != nullptr) add(CertificateFamilies(*certificates_.http()));
+    add(CertificateFamilies(certificates_.http(), certificates_.cluster()));
     return prometheus::TextSerializer().Serialize(families);
   }
 
