@@ -39,6 +39,7 @@ absl::Status Reach(const std::string& address, double timeout_seconds) {
     context.run();  // the handler is called with what it refers to still there
     return absl::UnavailableError(absl::StrCat("no answer within ", timeout_seconds, " s"));
   }
+  if (error == asio::error::connection_refused) return absl::NotFoundError(error.message());
   return error ? absl::UnavailableError(error.message()) : absl::OkStatus();
 }
 

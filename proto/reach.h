@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Connects to `address` (host:port, [v6]:port) and closes. UNAVAILABLE says why not;
-// InvalidArgument: it is no such address.
+// Connects to `address` (host:port, [v6]:port) and closes. UNAVAILABLE says why not; NOT_FOUND: the
+// machine answers that nothing listens there; InvalidArgument: it is no such address.
 absl::Status Reach(const std::string& address, double timeout_seconds);
 
 // "[::1]" without its brackets; other hosts as they are.

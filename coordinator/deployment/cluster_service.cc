@@ -148,6 +148,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
     absl::StatusOr<v1::RegisterReply> registered = pool_.Register(*request, options_.now_seconds());
     if (registered.ok()) *reply = *registered;
+    if (absl::IsAlreadyExists(registered.status()))
+      return Replace(context, *request, reply, registered.status());
     return Finish(context, registered.status());
   }
 
@@ -210,6 +212,32 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   }
 
  private:
+  // A worker that was started again listens elsewhere. It takes the old one's place at once where
+  // nothing listens at the old one's address any more; else `refused` holds until that is lost.
+  grpc::ServerUnaryReactor* Replace(grpc::CallbackServerContext* context,
+                                    const v1::RegisterRequest& request, v1::RegisterReply* reply,
+                                    const absl::Status& refused) {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    const bool started = replace_.Start([this, reactor, &request, reply, refused] {
+      absl::StatusOr<v1::RegisterReply> registered = refused;
+      const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
+      const auto old = workers.find(request.name());
+      if (old != workers.end()) {
+        const std::string& address = old->second.registration.address();
+        if (absl::IsNotFound(Reach(address, kDialBackSeconds))) {
+          pool_.SetState(request.name(), old->second.registration.incarnation(),
+                         v1::WORKER_STATE_LOST,
+                         absl::StrCat("its process is gone: nothing listens at ", address));
+          registered = pool_.Register(request, options_.now_seconds());
+        }
+      }
+      if (registered.ok()) *reply = *registered;
+      return [reactor, status = registered.status()] { reactor->Finish(ToGrpc(status)); };
+    });
+    if (!started) reactor->Finish(ToGrpc(refused));
+    return reactor;
+  }
+
   v1::CheckWorkerReply Check(const v1::CheckWorkerRequest& request) const {
     v1::CheckWorkerReply reply;
     reply.set_build_problem(
@@ -346,7 +374,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   const RequestFlow& flow_;
   std::mutex mutex_;  // guards rates_
   TokenRates rates_;
-  OneAtATime profile_, check_;
+  OneAtATime profile_, check_, replace_;
 };
 
 }  // namespace

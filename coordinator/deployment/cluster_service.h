@@ -3,8 +3,8 @@
 //
 // Closed by default: with a cluster token set, workers must carry it on every call; GetCluster and
 // ProfileCluster need the admin key (admin_access.h). Thread rule: thread-safe. Never blocks:
-// ProfileCluster and CheckWorker run on a thread each, one call at a time; a client of the first
-// that goes away ends it.
+// ProfileCluster, CheckWorker, and a Register whose name is taken run on a thread each, one call at
+// a time; a client of the first that goes away ends it.
 #pragma once
 
 #include <functional>

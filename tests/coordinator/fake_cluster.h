@@ -78,11 +78,13 @@ class FakeCluster {
   // `adjust` may be empty.
   explicit FakeCluster(std::optional<v1::DeploymentPlan> plan,
                        double recovery_timeout_seconds = 300, double progress_seconds = 300,
-                       std::function<void(DeploymentOptions&)> adjust = nullptr)
+                       std::function<void(DeploymentOptions&)> adjust = nullptr,
+                       double heartbeat_timeout_seconds = WorkerPoolOptions().heartbeat_timeout_seconds)
       : plan_(std::move(plan)),
         recovery_timeout_seconds_(recovery_timeout_seconds),
         progress_seconds_(progress_seconds),
-        adjust_(std::move(adjust)) {
+        adjust_(std::move(adjust)),
+        heartbeat_timeout_seconds_(heartbeat_timeout_seconds) {
     Begin();
   }
   ~FakeCluster() {
@@ -160,11 +162,13 @@ class FakeCluster {
   std::string Detail() { return Describe().replicas(0).detail(); }
 
   Deployment& deployment() { return *deployment_; }
+  const std::string& address() const { return address_; }
 
  private:
   void Begin() {
     WorkerPoolOptions pool;
     pool.heartbeat_interval_seconds = 0.05;
+    pool.heartbeat_timeout_seconds = heartbeat_timeout_seconds_;
     pool.build_version = std::string(BuildVersion());
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     RequestFlowOptions flow;
@@ -214,6 +218,7 @@ class FakeCluster {
   std::optional<v1::DeploymentPlan> plan_;
   const double recovery_timeout_seconds_, progress_seconds_;
   const std::function<void(DeploymentOptions&)> adjust_;
+  const double heartbeat_timeout_seconds_;
   const std::shared_ptr<FakeRendezvous> rendezvous_ = FakeRendezvous::Make();
   std::unique_ptr<WorkerPool> pool_;
   std::shared_ptr<RequestFlow> flow_;

@@ -1,6 +1,7 @@
 // Replicas of several workers: configured, published and ended as one. The coordinator's parts are
 // the real ones, workers are fakes that register and are configured over gRPC on loopback.
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <optional>
 #include <string>
 #include <thread>
@@ -255,6 +256,31 @@ TEST_CASE("a new coordinator with another plan forms at once what its workers do
     CHECK(cluster.worker(name).configured().fence().plan_epoch() > epoch);
     CHECK(cluster.Status(name).state() == v1::WORKER_STATE_READY);
   }
+}
+
+TEST_CASE("a worker that is started again takes its name at once where the old process is gone") {
+  // Silence alone would say so after ten minutes.
+  FakeCluster cluster(StagedPlan(SmallModel(), {1}), 300, 300, nullptr, 600);
+  cluster.Add("s0r0");
+  REQUIRE(cluster.WaitReady());
+  const uint64_t first = cluster.Status("s0r0").incarnation();
+  const auto reader = cluster.Ask(60);
+  REQUIRE(cluster.Wait([&] { return reader->ids().size() > 5; }));
+  cluster.Kill("s0r0");
+  cluster.Add("s0r0");
+  REQUIRE(cluster.Wait([&] { return cluster.Status("s0r0").incarnation() != first; }));
+  REQUIRE(cluster.Wait([&] { return reader->ended(); }));
+  CHECK(reader->status().message() == "");
+  CHECK(reader->ids().size() == 60);
+  // One that lives keeps its name.
+  const uint64_t second = cluster.Status("s0r0").incarnation();
+  FakeWorkerOptions twin;
+  twin.coordinator = cluster.address();
+  twin.name = "s0r0";
+  const auto other = FakeWorker::Start(twin);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(cluster.Status("s0r0").incarnation() == second);
+  CHECK(cluster.Status("s0r0").state() == v1::WORKER_STATE_READY);
 }
 
 TEST_CASE("a member without room for its share is refused with the amounts, and nothing is sent") {
