@@ -297,6 +297,9 @@ class Coordinator {
     fair.policies = PoliciesOf(keys_of_clients_);
     fair.queue_places = [this] { return int64_t{options_.max_waiting} * flow_->ready_replicas(); };
     fair.now_seconds = MonotonicSeconds;
+    fair.expected_seconds = [this](double prompt_tokens, double answer_tokens) {
+      return flow_->ExpectedSeconds(prompt_tokens, answer_tokens);
+    };
     fair_ = FairService::Make(std::move(fair), *flow_);
     WorkerPoolOptions pool;
     pool.build_version = std::string(BuildVersion());
@@ -427,6 +430,7 @@ class Coordinator {
     api.version = std::string(BuildVersion());
     api.waiting = [this] { return WaitingReplicas(); };
     api.load = [this] { return flow_->requests_in_flight(); };
+    api.limits = [this](const std::string& client) { return fair_->LimitHeaders(client); };
     api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
     api.other_routes = PlanRoutes(
         *desk_, [this] { return cluster_->Describe(); },

@@ -19,6 +19,7 @@
 #include "coordinator/api/ranking.h"
 #include "coordinator/api/responses_request.h"
 #include "coordinator/api/token_endpoints.h"
+#include "coordinator/fairness/asked_deadline.h"
 #include "proto/protocol.h"
 #include "third_party/spdlog/log.h"
 
@@ -325,10 +326,17 @@ class Api final : public OpenAiApi {
     const std::string client =
         options_.keys.ClientOf(exchange->request().authorization).value_or("");
     const std::string user = UserOf(body);
+    const HttpRequest& header = exchange->request();
+    const absl::StatusOr<AskedDeadline> deadline =
+        ReadDeadline({header.deadline, header.workflow, header.workflow_stages_left},
+                     static_cast<double>(options_.now_unix_seconds()));
+    if (!deadline.ok()) return Refuse(*Find(header.path), *exchange, deadline.status(), request_id);
     for (GenerationRequest& prompt : call->prompts) {
       prompt.client = client;
       prompt.user = user;
+      deadline->ApplyTo(prompt);
     }
+    if (options_.limits) call->limits = [limits = options_.limits, client] { return limits(client); };
     const bool stream = call->stream;
     std::shared_ptr<RunningCall> running =
         StartOpenAiCall(*std::move(call), request_id, model_, service_, options_.now_unix_seconds(),

@@ -45,6 +45,8 @@ struct OpenAiApiOptions {
   // The same of planned replicas that take no requests.
   std::function<std::vector<std::string>()> waiting;
   std::function<int64_t()> load;  // requests that run or wait
+  // Headers that say what is left of a client's limits; may not be set.
+  std::function<HttpHeaders(const std::string& client)> limits;
   // Called for each request to generate that the door refuses itself.
   std::function<void(absl::StatusCode)> refused;
   std::vector<OtherRoute> other_routes;

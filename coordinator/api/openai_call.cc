@@ -148,7 +148,9 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
       exchange_->Write(reply_->ErrorChunk(status));
       exchange_->End();
     } else {
-      RespondError(*exchange_, status, request_id_, call_.form);
+      HttpResponse response = ErrorResponse(status, request_id_, call_.form);
+      AddLimits(response.headers);
+      exchange_->Respond(std::move(response));
     }
     exchange_.reset();
   }
@@ -174,7 +176,13 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
     HttpHeaders headers = {{"X-Request-Id", request_id_}};
     AddFieldNames("x-tessera-ignored-fields", call_.ignored_fields, headers);
     AddFieldNames("x-tessera-not-enforced", call_.not_enforced, headers);
+    AddLimits(headers);
     return headers;
+  }
+
+  void AddLimits(HttpHeaders& headers) const {
+    if (!call_.limits) return;
+    for (auto& header : call_.limits()) headers.push_back(std::move(header));
   }
 
   const OpenAiCall call_;

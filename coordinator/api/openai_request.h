@@ -7,10 +7,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -53,6 +55,8 @@ struct OpenAiCall {
   int32_t top_logprobs = -1;  // as shown: -1 none
   std::vector<GenerationRequest> prompts;
   std::vector<std::string> ignored_fields;  // names that no field of the endpoint has
+  // Headers that say what is left of the client's limits, when it is called; may be empty.
+  std::function<std::vector<std::pair<std::string, std::string>>()> limits;
 };
 
 // `ordered` and `conversation`: of the same body, as ReadChatBody reads them.

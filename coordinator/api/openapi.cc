@@ -151,8 +151,29 @@ Json ErrorSchema() {
       {"type", "object"}, {"properties", {{"error", error}}}, {"required", Json::array({"error"})}};
 }
 
+// Headers of a call that generates (fairness/asked_deadline.h).
+Json DeadlineParameters() {
+  const auto header = [](const char* name, const char* description, Json schema) {
+    return Json{{"name", name},
+                {"in", "header"},
+                {"required", false},
+                {"description", description},
+                {"schema", std::move(schema)}};
+  };
+  return Json::array(
+      {header("x-request-deadline",
+              "When the answer should be there: seconds from now, or a time (RFC 3339).",
+              {{"type", "string"}, {"pattern", "^[0-9]{1,3}(\\.[0-9]{1,3})?s?$"}}),
+       header("x-workflow-id", "Calls with one id share a deadline.",
+              {{"type", "string"}, {"pattern", "^[A-Za-z0-9._:-]{1,128}$"}}),
+       header("x-workflow-stages-left",
+              "Calls that follow each other, this one included.",
+              {{"type", "integer"}, {"minimum", 1}, {"maximum", 1000}})});
+}
+
 Json Operation(const ApiPath& path) {
   Json operation = {{"summary", std::string(path.summary)}};
+  if (path.streams) operation["parameters"] = DeadlineParameters();
   if (path.path.ends_with("{model}")) {
     operation["parameters"] = Json::array({{{"name", "model"},
                                             {"in", "path"},

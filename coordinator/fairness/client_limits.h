@@ -7,6 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -26,6 +29,10 @@ class ClientBudget {
   // RESOURCE_EXHAUSTED names the limit, and has when to try again (retry_after.h).
   absl::Status Enter(double now_seconds);
   void Leave(double tokens, double now_seconds);
+  // OpenAI's headers of what is left: x-ratelimit-limit-requests, -remaining-requests,
+  // -reset-requests (until all of them are back, as "1s" or "6m0s"), and the same of tokens. None
+  // for what is not limited.
+  std::vector<std::pair<std::string, std::string>> Headers(double now_seconds);
 
  private:
   struct Purse {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/fairness/deadline_turns.h"
 #include "coordinator/fairness/fair_clock.h"
 #include "coordinator/fairness/retry_after.h"
 
@@ -13,13 +15,25 @@ namespace {
 
 constexpr double kFirstAnswerTokens = 128;  // expected before any answer of a key has ended
 constexpr double kNewestShare = 0.1;        // of an answer in the mean of its key's
+// Turns of FairClock begin at 1; what goes before those that wait needs room below.
+constexpr uint64_t kFirstTurn = uint64_t{1} << 20;
+// Nobody knows how long an answer will be: for a deadline it is taken to be this many times longer
+// than the mean of its key's.
+constexpr double kCautiousAnswer = 2;
+
+// A request's turn and, where it has a deadline, its place among those that have one.
+struct Ticket {
+  FairTicket fair;
+  uint64_t turn = 0;
+  std::optional<DeadlineTurns::Place> place = std::nullopt;
+};
 
 // The bookkeeping, which requests outlive the service by.
 class Accounts {
  public:
   explicit Accounts(FairServiceOptions options) : options_(std::move(options)) {}
 
-  absl::StatusOr<FairTicket> Enter(const GenerationRequest& request) {
+  absl::StatusOr<Ticket> Enter(const GenerationRequest& request) {
     const double now = options_.now_seconds();
     std::lock_guard lock(mutex_);
     Client& client = ClientOf(request.client, now);
@@ -38,26 +52,47 @@ class Accounts {
     const std::string user = request.user.empty() && request.group > 0
                                  ? absl::StrCat("\n", request.group)
                                  : request.user;
-    return clock_.Enter(request.client, user, client.policy.weight, prompt + answers);
+    Ticket ticket = {
+        .fair = clock_.Enter(request.client, user, client.policy.weight, prompt + answers)};
+    ticket.turn = ticket.fair.turn + kFirstTurn;
+    const double cautious =
+        std::min<double>(request.max_tokens, kCautiousAnswer * client.mean_answer_tokens);
+    const double expected =
+        options_.expected_seconds ? options_.expected_seconds(prompt, cautious) : 0;
+    ticket.place = deadlines_.Enter(request, ticket.turn, expected, now);
+    if (ticket.place.has_value()) ticket.turn = ticket.place->turn;
+    return ticket;
   }
 
-  void Begin(const FairTicket& ticket) {
+  void Begin(const Ticket& ticket) {
     std::lock_guard lock(mutex_);
-    --clients_.at(ticket.key).use.waiting;
-    clock_.Begin(ticket);
+    --clients_.at(ticket.fair.key).use.waiting;
+    clock_.Begin(ticket.fair);
+    if (ticket.place.has_value()) deadlines_.Leave(ticket.fair.key, *ticket.place);
   }
 
   // `began`: Begin was called. `answer_tokens` below 0: it says nothing of others' answers.
-  void End(const FairTicket& ticket, bool began, double tokens, double answer_tokens) {
+  void End(const Ticket& ticket, bool began, double tokens, double answer_tokens) {
     const double now = options_.now_seconds();
     std::lock_guard lock(mutex_);
-    Client& client = clients_.at(ticket.key);
+    Client& client = clients_.at(ticket.fair.key);
     if (!began) --client.use.waiting;
+    if (ticket.place.has_value()) {
+      if (!began) deadlines_.Leave(ticket.fair.key, *ticket.place);
+      ++client.use.with_deadline;
+      client.use.late += answer_tokens < 0 || now > ticket.place->deadline_seconds ? 1 : 0;
+    }
     client.use.tokens += tokens;
     if (answer_tokens >= 0)
       client.mean_answer_tokens += kNewestShare * (answer_tokens - client.mean_answer_tokens);
     client.budget.Leave(tokens, now);
-    clock_.End(ticket, tokens);
+    clock_.End(ticket.fair, tokens);
+  }
+
+  std::vector<std::pair<std::string, std::string>> LimitHeaders(const std::string& key) {
+    const double now = options_.now_seconds();
+    std::lock_guard lock(mutex_);
+    return ClientOf(key, now).budget.Headers(now);
   }
 
   std::vector<ClientUse> uses() const {
@@ -99,13 +134,14 @@ class Accounts {
   const FairServiceOptions options_;
   mutable std::mutex mutex_;
   FairClock clock_;
+  DeadlineTurns deadlines_;
   std::map<std::string, Client> clients_;
 };
 
 // One request, from its turn to what it took.
 class Account {
  public:
-  Account(std::shared_ptr<Accounts> accounts, FairTicket ticket, double prompt_tokens)
+  Account(std::shared_ptr<Accounts> accounts, Ticket ticket, double prompt_tokens)
       : accounts_(std::move(accounts)), ticket_(std::move(ticket)), prompt_tokens_(prompt_tokens) {}
   ~Account() { End(/*usage=*/nullptr); }
   Account(const Account&) = delete;
@@ -133,7 +169,7 @@ class Account {
 
  private:
   const std::shared_ptr<Accounts> accounts_;
-  const FairTicket ticket_;
+  const Ticket ticket_;
   const double prompt_tokens_;
   std::mutex mutex_;
   bool began_ = false, ended_ = false;
@@ -188,9 +224,14 @@ class Fair final : public FairService {
 
   absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
       GenerationRequest request, std::shared_ptr<GenerationSink> sink) override {
-    absl::StatusOr<FairTicket> ticket = accounts_->Enter(request);
+    absl::StatusOr<Ticket> ticket = accounts_->Enter(request);
     if (!ticket.ok()) return ticket.status();
     request.turn = ticket->turn;
+    if (ticket->place.has_value() && ticket->turn != ticket->place->late_turn) {
+      request.begin_within_seconds =
+          ticket->place->latest_begin_seconds - ticket->place->asked_seconds;
+      request.late_turn = ticket->place->late_turn;
+    }
     const auto account = std::make_shared<Account>(
         accounts_, *std::move(ticket), static_cast<double>(request.prompt_token_ids.size()));
     auto handle =
@@ -200,6 +241,10 @@ class Fair final : public FairService {
   }
 
   std::vector<ClientUse> uses() const override { return accounts_->uses(); }
+  std::vector<std::pair<std::string, std::string>> LimitHeaders(
+      const std::string& client) override {
+    return accounts_->LimitHeaders(client);
+  }
 
  private:
   const std::shared_ptr<Accounts> accounts_;

@@ -86,6 +86,16 @@ struct GenerationRequest {
   // Among requests of its priority the lowest goes first (coordinator/fairness); 0: by group, then
   // arrival.
   uint64_t turn = 0;
+  // When the answer should be there, from now on (0 or less: it is late already); nothing: no
+  // deadline, or that of its workflow, which its client names. Of several calls of a workflow that
+  // follow each other, so many are left, this one included.
+  std::optional<double> deadline_seconds;
+  std::string workflow;
+  int32_t workflow_stages_left = 1;
+  // What the fair service makes of a deadline: where no replica has begun the request by then, from
+  // now on, it goes on waiting with `late_turn`. Nothing: it has none, or is late already.
+  std::optional<double> begin_within_seconds;
+  uint64_t late_turn = 0;
   bool show_timings = false;  // the answer says what GenerationTimings has
   bool final_rows = false;    // each event has the final row of its last token
   // The first has the mean of the prompt's final rows instead; with prompt_logprobs.

@@ -1,6 +1,8 @@
 // What a request goes through when a replica is lost, drains, or refuses it.
 #include <algorithm>
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,9 @@
 
 namespace tessera::coordinator {
 namespace {
+
+// Of two reasons for a time-out it is the queue's own if that time was over, or nearly.
+constexpr double kClockSlackSeconds = 0.05;
 
 // An error that another replica may not have.
 bool WorthRetrying(const absl::Status& status) {
@@ -39,17 +44,23 @@ void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
     if (found == submissions_.end()) return;
     Submission& submission = found->second;
     NoteFailedHandOver(submission, reason);
-    overdue = !submission.begun && absl::IsDeadlineExceeded(reason);
+    const bool waited = !submission.begun && absl::IsDeadlineExceeded(reason);
+    const bool late =
+        waited && std::isfinite(BeginSecondsLeft(*submission.generation, submission.trouble)) &&
+        QueueSecondsLeft(*submission.generation, submission.trouble) > kClockSlackSeconds;
+    overdue = waited && !late;
     orphan.generation = submission.generation;
     orphan.last_link = submission.link;
     orphan.attempt = submission.attempt + 1;
     orphan.trouble = submission.trouble;
     orphan.reason = reason;
     const std::string& name = submission.link->replica();
-    AddName(name, orphan.trouble.refused_by);
+    orphan.trouble.late |= late;
+    orphan.fresh = late;  // it goes on waiting as one that has just come
+    if (!late) AddName(name, orphan.trouble.refused_by);
     orphan.refused =
         !submission.begun && (absl::IsUnavailable(reason) || absl::IsResourceExhausted(reason));
-    if (!orphan.refused) {
+    if (!orphan.refused && !late) {
       ++orphan.trouble.failures;
       orphan.trouble.taken = true;
     }
@@ -68,7 +79,7 @@ void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
   }
   if (overdue) {
     FailOverdue(orphan.generation);
-  } else if (WorthRetrying(reason)) {
+  } else if (orphan.fresh || WorthRetrying(reason)) {
     Place(std::move(orphan));
   } else {
     FailGeneration(orphan.generation, reason);
@@ -173,6 +184,14 @@ void RequestFlow::AwaitReplica(Orphan orphan, bool some_ready) {
   }
   orphan.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
   orphans_.push_back(std::move(orphan));
+}
+
+double RequestFlow::BeginSecondsLeft(const LiveGeneration& generation,
+                                     const Trouble& trouble) const {
+  const std::optional<double>& within = generation.request().begin_within_seconds;
+  if (!within.has_value() || trouble.late || trouble.taken)
+    return std::numeric_limits<double>::infinity();
+  return generation.arrival_seconds() + *within - options_.now_seconds();
 }
 
 double RequestFlow::QueueSecondsLeft(const LiveGeneration& generation,

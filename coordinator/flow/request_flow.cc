@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -200,7 +201,9 @@ void RequestFlow::SendSubmission(Replica& replica,
   submit.mutable_output_token_ids()->Add(output.begin(), output.end());
   // Told once; a continued choice has been past its prompt.
   if (!output.empty() || generation->prompt_logprobs_told()) submit.set_prompt_logprobs(-1);
-  const double seconds_left = QueueSecondsLeft(*generation, trouble);
+  if (trouble.late) submit.set_turn(generation->request().late_turn);
+  const double seconds_left = std::min(QueueSecondsLeft(*generation, trouble),
+                                       BeginSecondsLeft(*generation, trouble));
   if (from == nullptr && output.empty() && std::isfinite(seconds_left))
     submit.set_queue_timeout_seconds(std::max(seconds_left, kMinQueueSeconds));
   if (from != nullptr) submit.set_kv_ticket(from->target.ticket());
@@ -469,6 +472,19 @@ void RequestFlow::GenerationEnded() {
 void RequestFlow::SetPairs(PlanPairs pairs) {
   std::lock_guard lock(mutex_);
   if (!pairs.SamePairs(pairs_)) pairs_ = std::move(pairs);
+}
+
+double RequestFlow::ExpectedSeconds(double prompt_tokens, double answer_tokens) const {
+  std::lock_guard lock(mutex_);
+  double least = std::numeric_limits<double>::infinity();
+  for (const auto& [name, replica] : replicas_) {
+    const scheduler::ReplicaLoad& load = replica.load;
+    if (!load.ready || load.prefill_tokens_per_second <= 0 || load.decode_tokens_per_second <= 0)
+      continue;
+    least = std::min(least, prompt_tokens / load.prefill_tokens_per_second +
+                                answer_tokens / load.decode_tokens_per_second);
+  }
+  return std::isfinite(least) ? least : 0;
 }
 
 void RequestFlow::SetSlowdowns(const std::map<std::string, double>& slowdowns) {

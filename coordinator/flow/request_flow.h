@@ -115,6 +115,9 @@ class RequestFlow : public GenerationService,
   int64_t requests_in_flight() const;
   int ready_replicas() const;
   std::vector<ReplicaActivity> activity() const;
+  // What a request of so many tokens takes once the fastest replica has begun it, as far as that was
+  // measured; 0: nothing was.
+  double ExpectedSeconds(double prompt_tokens, double answer_tokens) const;
   // By replica, above 1: those that have become slow (scheduler/slowdown.h). Call it often: the
   // rates of the others are remembered as their usual ones.
   void SetSlowdowns(const std::map<std::string, double>& slowdowns);
@@ -132,6 +135,7 @@ class RequestFlow : public GenerationService,
     std::vector<std::string> refused_by;  // replicas; since its last token
     int32_t failures = 0;                 // losses and errors; a refusal is none
     bool taken = false;                   // by a replica, once: it is waited for, not refused
+    bool late = false;                    // it was not begun in time for its deadline
     double deadline_seconds = 0;          // of its waiting since its last token; 0: it did not wait
   };
   // Room for the KV of a choice, at the replica that will decode it.
@@ -242,6 +246,8 @@ class RequestFlow : public GenerationService,
   // False: it had ended already.
   bool FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
                       const absl::Status& reason);
+  // Until it is too late for its deadline; infinity where it has none, or it is so already.
+  double BeginSecondsLeft(const LiveGeneration& generation, const Trouble& trouble) const;
   // Of queue_timeout_seconds; infinity where it has no such limit.
   double QueueSecondsLeft(const LiveGeneration& generation, const Trouble& trouble) const;
   void FailOverdue(const std::shared_ptr<LiveGeneration>& generation);

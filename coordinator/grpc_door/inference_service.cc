@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/fairness/asked_deadline.h"
 #include "coordinator/grpc_door/inference_reply.h"
 #include "coordinator/grpc_door/inference_request.h"
 #include "proto/inference.grpc.pb.h"
@@ -390,10 +391,14 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     call->Hold();
     const absl::StatusOr<std::string> client = ClientOf(*context);
     absl::Status taken = client.status();
+    absl::StatusOr<AskedDeadline> deadline = DeadlineOf(*context);
+    if (taken.ok()) taken = deadline.status();
     if (taken.ok()) {
-      taken = large_bodies_.Read(request.ByteSizeLong(), [this, call, read, client = *client] {
+      taken = large_bodies_.Read(request.ByteSizeLong(), [this, call, read, client = *client,
+                                                          deadline = *std::move(deadline)] {
         absl::StatusOr<InferenceCall> asked = read();
         if (asked.ok()) asked->request.client = client;
+        if (asked.ok()) deadline.ApplyTo(asked->request);
         Start(*call, std::move(asked));
       });
     }
@@ -427,13 +432,23 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     return asked;
   }
 
+  static std::string Metadata(const grpc::CallbackServerContext& context, const char* name) {
+    const auto& metadata = context.client_metadata();
+    const auto found = metadata.find(name);
+    return found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+  }
+
+  absl::StatusOr<AskedDeadline> DeadlineOf(const grpc::CallbackServerContext& context) const {
+    return ReadDeadline(
+        {Metadata(context, "x-request-deadline"), Metadata(context, "x-workflow-id"),
+         Metadata(context, "x-workflow-stages-left")},
+        options_.now_unix_seconds ? static_cast<double>(options_.now_unix_seconds()) : 0);
+  }
+
   // UNAUTHENTICATED: its key is missing or wrong.
   absl::StatusOr<std::string> ClientOf(const grpc::CallbackServerContext& context) const {
-    const auto& metadata = context.client_metadata();
-    auto it = metadata.find("authorization");
-    const std::string given =
-        it == metadata.end() ? "" : std::string(it->second.data(), it->second.size());
-    if (std::optional<std::string> client = options_.keys.ClientOf(given); client.has_value())
+    std::optional<std::string> client = options_.keys.ClientOf(Metadata(context, "authorization"));
+    if (client.has_value())
       return *std::move(client);
     return absl::UnauthenticatedError(
         "the API key is missing or wrong (metadata authorization: Bearer KEY)");

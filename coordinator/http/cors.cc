@@ -37,7 +37,11 @@ HttpAdmit WithCors(std::vector<std::string> origins, HttpAdmit next) {
     if (allowed) {
       headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : request.origin);
       headers.emplace_back("Access-Control-Expose-Headers",
-                           "X-Request-Id, Retry-After, x-tessera-ignored-fields");
+                           "X-Request-Id, Retry-After, x-tessera-ignored-fields, "
+                           "x-tessera-not-enforced, x-ratelimit-limit-requests, "
+                           "x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+                           "x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, "
+                           "x-ratelimit-reset-tokens");
     }
     HttpAdmission admission;
     if (request.method == "OPTIONS" && !request.cors_method.empty()) {

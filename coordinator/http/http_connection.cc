@@ -251,20 +251,21 @@ class Connection final : public HttpConnectionControl,
     request_.path = PathOf({message.target().data(), message.target().size()});
     request_.has_body = !parser_->is_done();
     request_.on_loopback = state_->on_loopback;
-    request_.host = std::string(message[http::field::host]);
     request_.target_authority =
         std::string(TargetAuthority({message.target().data(), message.target().size()}));
-    request_.fetch_site = std::string(message["Sec-Fetch-Site"]);
-    request_.authorization = std::string(message[http::field::authorization]);
-    // Anthropic's clients send a key under a name of their own.
-    if (request_.authorization.empty() && message.count("x-api-key") > 0)
-      request_.authorization = "Bearer " + std::string(message["x-api-key"]);
-    request_.content_type = std::string(message[http::field::content_type]);
-    request_.accept = std::string(message[http::field::accept]);
-    request_.request_id = std::string(message["X-Request-Id"]);
-    request_.origin = std::string(message[http::field::origin]);
-    request_.cors_method = std::string(message[http::field::access_control_request_method]);
-    request_.cors_headers = std::string(message[http::field::access_control_request_headers]);
+    std::string key;  // Anthropic's clients send one under a name of their own
+    const std::pair<const char*, std::string*> fields[] = {
+        {"Host", &request_.host},
+        {"Authorization", &request_.authorization}, {"x-api-key", &key},
+        {"Content-Type", &request_.content_type}, {"Accept", &request_.accept},
+        {"X-Request-Id", &request_.request_id}, {"Sec-Fetch-Site", &request_.fetch_site},
+        {"Origin", &request_.origin},
+        {"Access-Control-Request-Method", &request_.cors_method},
+        {"Access-Control-Request-Headers", &request_.cors_headers},
+        {"x-request-deadline", &request_.deadline}, {"x-workflow-id", &request_.workflow},
+        {"x-workflow-stages-left", &request_.workflow_stages_left}};
+    for (const auto& [name, value] : fields) *value = std::string(message[name]);
+    if (request_.authorization.empty() && !key.empty()) request_.authorization = "Bearer " + key;
     exchange_options_.head_only = message.method() == http::verb::head;
     exchange_options_.keep_alive = message.keep_alive();
     exchange_options_.chunked = message.version() >= 11;

@@ -43,6 +43,9 @@ struct HttpRequest {
   std::string content_type;
   std::string accept;
   std::string request_id;    // X-Request-Id
+  std::string deadline;      // x-request-deadline
+  std::string workflow;      // x-workflow-id
+  std::string workflow_stages_left;  // x-workflow-stages-left
   std::string origin;        // of a browser's page
   std::string fetch_site;    // Sec-Fetch-Site, of a browser
   std::string cors_method;   // Access-Control-Request-Method, of a preflight

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <limits>
 
+#include "scheduler/deadline_order.h"
 #include "scheduler/simulator/workflows.h"
 #include "third_party/absl/str_cat.h"
 
@@ -83,12 +84,13 @@ class WorkflowRun : public RequestSource, public Dispatcher {
   // Dispatcher
   double Rank(const SimulatedRequest& request, double now) override {
     if (policy_.round_robin || !policy_.by_urgency) return now;
-    // Deadline - expected time: highest urgency first, whatever the time.
     const Workflow& workflow = workflows_[static_cast<size_t>(request.workflow)];
-    const auto stages_left =
-        static_cast<double>(workflow.stages.size()) - static_cast<double>(request.stage);
-    const double budget = workflow.arrival_seconds + workflow.deadline_seconds - now;
-    return now + budget / stages_left - base_seconds_;
+    return DeadlineRank(
+        {.deadline_seconds = workflow.arrival_seconds + workflow.deadline_seconds,
+         .stages_left =
+             static_cast<double>(workflow.stages.size()) - static_cast<double>(request.stage),
+         .expected_seconds = base_seconds_},
+        now);
   }
 
   Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,

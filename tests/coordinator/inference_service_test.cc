@@ -81,6 +81,22 @@ void UntilCancelled(const GenerationRequest&, GenerationSink& sink,
 
 }  // namespace
 
+TEST_CASE("a deadline comes in metadata") {
+  GrpcDoor door;
+  grpc::ClientContext context;
+  context.AddMetadata("x-request-deadline", "3");
+  context.AddMetadata("x-workflow-id", "flow-1");
+  v1::CompletionReply reply;
+  REQUIRE(door.stub->Complete(&context, Completion(), &reply).ok());
+  CHECK(door.service.last_request().deadline_seconds == 3);
+  CHECK(door.service.last_request().workflow == "flow-1");
+  grpc::ClientContext wrong;
+  wrong.AddMetadata("x-request-deadline", "soon");
+  const grpc::Status refused = door.stub->Complete(&wrong, Completion(), &reply);
+  CHECK(refused.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK_THAT(refused.error_message(), Catch::Contains("x-request-deadline"));
+}
+
 TEST_CASE("a unary completion and a unary chat") {
   GrpcDoor door;
   v1::CompletionRequest request = Completion();

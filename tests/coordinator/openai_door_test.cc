@@ -69,6 +69,39 @@ TEST_CASE("error.code is what OpenAI's clients branch on, or null") {
   CHECK(code(door.Get(kChat)).is_null());
 }
 
+TEST_CASE("a deadline comes in headers, and a wrong one is refused by name") {
+  Door door;
+  const HttpReply reply = door.Post(kCompletions, kBody,
+                                    "x-request-deadline: 2.5\r\nx-workflow-id: flow-1\r\n"
+                                    "x-workflow-stages-left: 3\r\n");
+  CHECK(reply.status == 200);
+  CHECK(door.service.last_request().deadline_seconds == 2.5);
+  CHECK(door.service.last_request().workflow == "flow-1");
+  CHECK(door.service.last_request().workflow_stages_left == 3);
+  door.Post(kCompletions, kBody);
+  CHECK_FALSE(door.service.last_request().deadline_seconds.has_value());
+  CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, kBody, "x-request-deadline: soon\r\n")),
+             StartsWith("400 ") && Contains("x-request-deadline"));
+}
+
+TEST_CASE("answers say what is left of their client's limits, refusals too") {
+  OpenAiApiOptions options;
+  options.keys = KeyRing(std::vector<ApiKey>{{"secret", "me"}});
+  options.limits = [](const std::string& client) {
+    return HttpHeaders{{"x-ratelimit-remaining-requests", client}};
+  };
+  Door door(std::move(options));
+  const char* key = "Authorization: Bearer secret\r\n";
+  CHECK_THAT(door.Post(kCompletions, kBody, key).head,
+             Contains("x-ratelimit-remaining-requests: me\r\n"));
+  CHECK_THAT(door.Post(kCompletions, R"({"prompt": "What", "stream": true})", key).head,
+             Contains("x-ratelimit-remaining-requests: me\r\n"));
+  door.service.Refuse(absl::ResourceExhaustedError("enough"));
+  const HttpReply refused = door.Post(kCompletions, kBody, key);
+  CHECK(refused.status == 429);
+  CHECK_THAT(refused.head, Contains("x-ratelimit-remaining-requests: me\r\n"));
+}
+
 TEST_CASE("no error text names a library") {
   Door door;
   for (const char* body : {"{", "{\"prompt\": }", "\xff", "[1,", "{\"prompt\": \"\\ud800\"}",

@@ -140,6 +140,32 @@ TEST_CASE("a request that no replica begins in time ends, and is counted") {
   CHECK(link->submits.size() == 1);  // and nobody else is asked
 }
 
+TEST_CASE("a request that is too late for its deadline goes on waiting, behind the others") {
+  Flow flow([](RequestFlowOptions& options) { options.queue_timeout_seconds = 9; });
+  auto link = flow.AddReplica("r0");
+  GenerationRequest request = Ask(3);
+  request.turn = 40;
+  request.late_turn = 4000;
+  request.begin_within_seconds = 2;
+  auto sink = flow.Start(request);
+  REQUIRE(link->submits.size() == 1);
+  CHECK(link->submits[0].turn() == 40);
+  CHECK(link->submits[0].queue_timeout_seconds() == 2);
+  flow.now += 2;
+  flow.Reply(link, link->Error(0, absl::StatusCode::kDeadlineExceeded, "not started"));
+  CHECK(sink->ends == 0);
+  REQUIRE(link->submits.size() == 2);
+  CHECK(link->submits[1].turn() == 4000);
+  CHECK(link->submits[1].queue_timeout_seconds() == Approx(7));
+  CHECK(flow.Migrations() == 0);
+  // The queue's own time-out ends it as ever.
+  flow.now += 7;
+  flow.Reply(link, link->Error(1, absl::StatusCode::kDeadlineExceeded, "not started"));
+  CHECK(sink->ends == 1);
+  CHECK(flow.Refused("queue_timeout") == 1);
+  CHECK(flow.flow->requests_in_flight() == 0);
+}
+
 TEST_CASE("the queue timeout counts from the request's start, wherever it waits") {
   bool changing = true;
   Flow flow([&](RequestFlowOptions& options) {

@@ -81,11 +81,40 @@ def test_users_of_one_key_share_it(tmp):
 
 def test_a_limit_is_told_with_when_to_come_again(tmp):
     with running(*keys(tmp), workers=1) as c:
-        for _ in range(2):
-            assert c.request("POST", "/v1/completions", body(4), bearer(LIMITED))[0] == 200
+        for left in ("1", "0"):
+            status, headers, text = c.request("POST", "/v1/completions", body(4), bearer(LIMITED))
+            assert status == 200, text
+            assert headers["x-ratelimit-limit-requests"] == "2" and headers["x-ratelimit-remaining-requests"] == left, headers
+            assert "x-ratelimit-limit-tokens" not in headers, headers
         status, headers, text = c.request("POST", "/v1/completions", body(4), bearer(LIMITED))
         error = json.loads(text)["error"]
         assert status == 429 and "2 requests a minute" in error["message"], text
         assert 20 <= int(headers["Retry-After"]) <= 30, headers
-        assert c.request("POST", "/v1/completions", body(4), bearer(LIGHT))[0] == 200
+        status, headers, _ = c.request("POST", "/v1/completions", body(4), bearer(LIGHT))
+        assert status == 200 and "x-ratelimit-limit-requests" not in headers, headers
         assert c.metrics()['tessera_client_refused_total{client="limited"}'] == 1
+
+
+def test_an_urgent_request_goes_before_those_that_have_time(tmp):
+    with running(*keys(tmp), "--max-num-seqs", "2", workers=1) as c:
+        done, lock = [], threading.Lock()
+
+        def ask(name, tokens, deadline):
+            status, _, text = c.request("POST", "/v1/completions", body(tokens),
+                                        {**bearer(HEAVY), "x-request-deadline": deadline})
+            assert status == 200, text
+            with lock:
+                done.append(name)
+
+        patient = [threading.Thread(target=ask, args=("patient", 400, "3000s")) for _ in range(40)]
+        for thread in patient:
+            thread.start()
+        wait_for("the patient ones", lambda: waiting(c, "heavy") >= 30)
+        ask("urgent", 20, "60s")
+        assert done.index("urgent") <= 8, done
+        for thread in patient:
+            thread.join(cluster.PATIENCE_SECONDS)
+        assert done.count("patient") == 40
+        metrics = c.metrics()
+        assert metrics['tessera_client_deadlines_total{client="heavy"}'] == 41
+        assert metrics['tessera_client_deadlines_missed_total{client="heavy"}'] == 0

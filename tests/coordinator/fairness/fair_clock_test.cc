@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "coordinator/fairness/client_limits.h"
@@ -172,6 +173,28 @@ TEST_CASE("a key's limits refuse by name and say when to come again") {
   for (int i = 0; i < 1000; ++i) CHECK(free.Enter(0).ok());
   CHECK_FALSE(RetryAfterSeconds(absl::ResourceExhaustedError("")).has_value());
   CHECK(RetryAfterSeconds(RetryAfter(1e9, absl::ResourceExhaustedError(""))) == 60);
+}
+
+TEST_CASE("what is left of a limit is said as OpenAI says it") {
+  using Headers = std::vector<std::pair<std::string, std::string>>;
+  ClientBudget free({.concurrent_requests = 3}, 0);
+  CHECK(free.Headers(0).empty());
+  ClientBudget both({.requests_per_minute = 30, .tokens_per_minute = 600}, 0);
+  CHECK(both.Headers(0) == Headers{{"x-ratelimit-limit-requests", "30"},
+                                   {"x-ratelimit-remaining-requests", "30"},
+                                   {"x-ratelimit-reset-requests", "0ms"},
+                                   {"x-ratelimit-limit-tokens", "600"},
+                                   {"x-ratelimit-remaining-tokens", "600"},
+                                   {"x-ratelimit-reset-tokens", "0ms"}});
+  CHECK(both.Enter(0).ok());
+  both.Leave(1250, 0);
+  const Headers after = both.Headers(0.5);
+  REQUIRE(after.size() == 6);
+  CHECK(after[1].second == "29");
+  CHECK(after[2].second == "2s");  // one request: 2 s, of which half a second has passed
+  CHECK(after[4].second == "0");
+  CHECK(after[5].second == "2m5s");
+  CHECK(both.Headers(1.9)[2].second == "100ms");
 }
 
 }  // namespace tessera::coordinator

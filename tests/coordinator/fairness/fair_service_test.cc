@@ -6,48 +6,10 @@
 #include <vector>
 
 #include "coordinator/fairness/retry_after.h"
+#include "tests/coordinator/fairness/answered_flow.h"
 
 namespace tessera::coordinator {
 namespace {
-
-// What a request flow would get, and a test answers.
-class Flow final : public GenerationService {
- public:
-  absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
-      GenerationRequest request, std::shared_ptr<GenerationSink> sink) override {
-    if (!refusal.ok()) return refusal;
-    requests.push_back(std::move(request));
-    sinks.push_back(std::move(sink));
-    return std::make_unique<Handle>();
-  }
-  void Token(size_t request) {
-    ChoiceEvent event;
-    event.token_ids = {1};
-    sinks[request]->OnChoice(std::move(event));
-  }
-  void End(size_t request, int64_t prompt, int64_t answer, int64_t cached = 0) {
-    GenerationUsage usage;
-    usage.prompt_tokens = prompt;
-    usage.completion_tokens = answer;
-    usage.cached_tokens = cached;
-    sinks[request]->OnEnd(absl::OkStatus(), usage, "r0");
-  }
-
-  std::vector<GenerationRequest> requests;
-  std::vector<std::shared_ptr<GenerationSink>> sinks;
-  absl::Status refusal;
-
- private:
-  class Handle final : public GenerationHandle {
-    void Cancel() override {}
-  };
-};
-
-class Ignore final : public GenerationSink {
-  void OnPromptLogprobs(std::vector<PositionChances>) override {}
-  void OnChoice(ChoiceEvent) override {}
-  void OnEnd(const absl::Status&, const GenerationUsage&, const std::string&) override {}
-};
 
 struct Front {
   explicit Front(std::map<std::string, ClientPolicy> policies = {}, int64_t places = 1000)
@@ -64,7 +26,7 @@ struct Front {
     request.user = user;
     request.prompt_token_ids.assign(prompt, 1);
     request.max_tokens = 10;
-    return service->Start(std::move(request), std::make_shared<Ignore>());
+    return service->Start(std::move(request), std::make_shared<IgnoringSink>());
   }
   uint64_t TurnOfNext(const std::string& client, const std::string& user = "") {
     handles.push_back(Ask(client, user).value());
@@ -72,7 +34,7 @@ struct Front {
   }
 
   double now = 0;
-  Flow flow;
+  AnsweredFlow flow;
   std::unique_ptr<FairService> service;
   std::vector<std::unique_ptr<GenerationHandle>> handles;
 };
@@ -97,7 +59,7 @@ TEST_CASE("prompts of one request go in turns with other requests that name nobo
     request.prompt_token_ids.assign(100, 1);
     request.group = group;
     front.handles.push_back(
-        front.service->Start(std::move(request), std::make_shared<Ignore>()).value());
+        front.service->Start(std::move(request), std::make_shared<IgnoringSink>()).value());
     return front.flow.requests.back().turn;
   };
   const uint64_t first = ask(7);

@@ -118,6 +118,20 @@ TEST_CASE("beyond capacity round-robin is left before it has built a queue") {
   CHECK(SimulateWorkflows(replicas, workflows, {}, tuning, kExpected)->seconds == plain->seconds);
 }
 
+TEST_CASE("at nine tenths of the load, least slack first makes fewer late than round-robin") {
+  const std::vector<ReplicaSetup> replicas = Unequal();
+  const std::vector<Workflow> all = Generate(replicas, 1, 400);
+  const double capacity = *WorkflowCapacity(replicas, all, kExpected);
+  const std::vector<Workflow> workflows = Generate(replicas, 0.9 * capacity, 400);
+  const auto plain = SimulateWorkflows(replicas, workflows, {}, {}, kExpected);
+  const auto by_arrival = SimulateWorkflows(replicas, workflows, {false, 0.3, false}, {}, kExpected);
+  const auto by_slack = SimulateWorkflows(replicas, workflows, {false, 0.3, true}, {}, kExpected);
+  INFO(plain->attainment << ", by arrival " << by_arrival->attainment << ", by slack "
+                         << by_slack->attainment);
+  CHECK(by_slack->attainment > plain->attainment);
+  CHECK(by_slack->attainment > by_arrival->attainment);
+}
+
 TEST_CASE("replicas of a role are refused; capacity is what is got through at once") {
   std::vector<ReplicaSetup> replicas = Unequal();
   const std::vector<Workflow> workflows = Generate(replicas, 1, 100);
