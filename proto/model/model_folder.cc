@@ -63,10 +63,27 @@ std::string CacheFolderName(std::string_view name) {
   return folder;
 }
 
-// The snapshot that refs/main points to, or an empty path.
+// The revisions of a model in the cache, by name.
+std::vector<fs::path> Snapshots(const fs::path& model) {
+  std::vector<fs::path> snapshots;
+  std::error_code error;
+  for (fs::directory_iterator at(model / "snapshots", error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->is_directory(error)) snapshots.push_back(at->path());
+  }
+  std::sort(snapshots.begin(), snapshots.end());
+  return snapshots;
+}
+
+// The snapshot that refs/main points to, or where that file is missing (a copied or partly deleted
+// cache, a revision downloaded by its hash) the only one; else an empty path.
 fs::path CachedSnapshot(const fs::path& cache, std::string_view name) {
   const fs::path model = cache / CacheFolderName(name);
   absl::StatusOr<std::string> revision = ReadFileText(model / "refs" / "main", 256);
+  if (absl::IsNotFound(revision.status())) {
+    const std::vector<fs::path> snapshots = Snapshots(model);
+    return snapshots.size() == 1 ? snapshots[0] : fs::path();
+  }
   if (!revision.ok()) return {};
   while (!revision->empty() && (revision->back() == '\n' || revision->back() == ' ')) {
     revision->pop_back();
@@ -124,6 +141,15 @@ absl::StatusOr<fs::path> ResolveModelFolder(std::string_view name_or_path) {
   }
   const fs::path cache = HubCache();
   if (fs::path snapshot = CachedSnapshot(cache, name_or_path); !snapshot.empty()) return snapshot;
+  const fs::path cached = cache / CacheFolderName(name_or_path);
+  if (const std::vector<fs::path> several = Snapshots(cached); several.size() > 1) {
+    std::string paths;
+    for (const fs::path& snapshot : several) paths += StrCat("\n  ", snapshot.string());
+    return absl::NotFoundError(StrCat("model '", name_or_path, "' is in the Hugging Face cache in ",
+                                      several.size(), " revisions, and ", cached.string(),
+                                      "/refs/main does not say which; give the folder of one:",
+                                      paths));
+  }
   return absl::NotFoundError(StrCat("model '", name_or_path, "' is no folder, and not in the ",
                                     "Hugging Face cache ", cache.string(),
                                     "; to download it: hf download ", name_or_path));

@@ -95,6 +95,14 @@ TEST_CASE("a name is looked up in the Hugging Face cache") {
   ::setenv("HF_HUB_CACHE", (cache.path() / "empty").c_str(), 1);
   CHECK_THAT(ErrorOf(ReadModelFolder("acme/tiny")), Contains((cache.path() / "empty").string()));
   ::unsetenv("HF_HUB_CACHE");
+  // Copied caches and revisions downloaded by their hash have no refs/main.
+  cache.Write("hub/models--acme--copied/snapshots/abc123/config.json", kConfig);
+  CHECK(ResolveModelFolder("acme/copied").value() ==
+        cache.path() / "hub/models--acme--copied/snapshots/abc123");
+  cache.Write("hub/models--acme--copied/snapshots/def456/config.json", kConfig);
+  CHECK_THAT(ErrorOf(ReadModelFolder("acme/copied")),
+             Contains("in 2 revisions") && Contains("refs/main") && Contains("snapshots/abc123\n") &&
+                 Contains("snapshots/def456"));
   cache.Write("hub/models--acme--evil/refs/main", "../../../etc");
   CHECK_THAT(ErrorOf(ReadModelFolder("acme/evil")), Contains("hf download"));
   ::unsetenv("HF_HOME");
