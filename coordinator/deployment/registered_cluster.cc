@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/input/runtime_reserve.h"
@@ -131,6 +132,18 @@ void Rename(const std::map<std::string, std::string>& names, v1::DeploymentPlan*
   }
 }
 
+// The planner names flags of `tessera plan`; this program's have other names.
+absl::Status WithOwnFlags(const absl::Status& refusal) {
+  return absl::Status(
+      refusal.code(),
+      absl::StrReplaceAll(std::string(refusal.message()),
+                          {{"--dtype int8", "--quantization int8"},
+                           {"--max-batched-tokens", "--max-num-batched-tokens"},
+                           {"--utilisation", "tessera-worker --gpu-memory-utilization"},
+                           {"--reserve", "tessera plan --reserve"},
+                           {" (--rate)", ""}}));
+}
+
 }  // namespace
 
 std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
@@ -186,7 +199,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   options.context_tokens = start.context_tokens;
   options.block_tokens = start.block_tokens;
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
-  if (!plan.ok()) return plan.status();
+  if (!plan.ok()) return WithOwnFlags(plan.status());
   Rename(names, &*plan);
   for (const auto& [bytes, devices] : limited) {
     v1::RegisteredMemory& memory = *plan->mutable_assumptions()->add_memory();

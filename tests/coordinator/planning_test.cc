@@ -241,6 +241,16 @@ TEST_CASE("a plan is made of the devices that registered, with the memory they r
              Contains("no worker of cluster.yaml has registered"));
 }
 
+TEST_CASE("a coordinator's refusal names its own flags") {
+  PlanAtStart start = Start();
+  const v1::Model model = *scheduler::BuiltInModel("Llama-3-8B");
+  // 16 GB of weights do not fit, eight do.
+  const std::map<std::string, WorkerRecord> workers = {{"a/0", Worker(15)}};
+  const std::string refusal(PlanForRegistered(start, model, workers).status().message());
+  CHECK_THAT(refusal, Contains("GiB are missing") && Contains("--quantization int8"));
+  CHECK_THAT(refusal, !Contains("--dtype int8") && !Contains("--utilisation"));
+}
+
 TEST_CASE("a coordinator's own plan is within the limits of `tessera plan`, and as simple") {
   PlanAtStart start = Start();
   start.cluster.Clear();
