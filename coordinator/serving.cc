@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -59,6 +58,7 @@
 #include "proto/build_version.h"
 #include "proto/file_text.h"
 #include "proto/protocol.h"
+#include "proto/written_file.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/plan_file.h"
 #include "scheduler/planner/report/plan_table.h"
@@ -490,10 +490,11 @@ class Coordinator {
     if (options_.port_file.empty()) return absl::OkStatus();
     // Renamed into place: whoever waits for it never reads half of it.
     const std::string temporary = options_.port_file + ".new";
-    std::ofstream(temporary) << "http=" << http_->port() << " grpc=" << grpc_port_ << "\n";
-    if (rename(temporary.c_str(), options_.port_file.c_str()) == 0) return absl::OkStatus();
-    return absl::UnavailableError(
-        absl::StrCat("--port-file ", options_.port_file, " cannot be written"));
+    absl::Status written = WriteFileText(
+        temporary, absl::StrCat("http=", http_->port(), " grpc=", grpc_port_, "\n"));
+    if (written.ok() && rename(temporary.c_str(), options_.port_file.c_str()) != 0)
+      written = absl::UnavailableError("its folder does not let it be renamed");
+    return written.ok() ? written : InFile("--port-file", written);
   }
 
   // Quiet when idle.

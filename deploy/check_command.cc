@@ -15,6 +15,7 @@
 #include "deploy/cluster_client.h"
 #include "deploy/device_choice.h"
 #include "deploy/failure.h"
+#include "deploy/memory_rate.h"
 #include "proto/build_version.h"
 #include "proto/model/model_folder.h"
 #include "proto/protocol.h"
@@ -255,7 +256,11 @@ class Checks {
   }
 
   void Devices() {
-    Say(Well("cores", StrCat(std::thread::hardware_concurrency(), " of this machine")));
+    const double rate = MemoryReadBytesPerSecond();
+    Say(Well("cores", StrCat(std::thread::hardware_concurrency(), " of this machine",
+                             rate > 0 ? StrCat("; together they read memory at ",
+                                               std::round(rate / 1e8) / 10, " GB/s")
+                                      : std::string())));
     const auto list = AskForDevices("");
     if (!list.ok()) return Say(Problem("GPUs", std::string(StdView(list.status().message()))));
     if (list->devices().empty()) return Say(Well("GPUs", StrCat("none: ", list->no_devices())));

@@ -1,7 +1,6 @@
 #include "deploy/plan_cli.h"
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "deploy/describe_machine.h"
@@ -13,6 +12,7 @@
 #include "proto/file_text.h"
 #include "proto/model/gguf_header.h"
 #include "proto/protocol.h"
+#include "proto/written_file.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/advice/left_out_devices.h"
@@ -29,13 +29,6 @@ namespace tessera::deploy {
 namespace {
 
 constexpr int64_t kAttainRequests = 20'000;
-
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write ", path));
-}
 
 // For commands that read weights: a model of the catalogue is planned for without them.
 std::string WeightsFolder(const std::string& model) {
@@ -54,7 +47,7 @@ bool SameFile(const std::string& a, const std::string& b) {
 
 // To the file, or to stdout where none is named.
 absl::Status Answer(const std::string& path, const std::string& text) {
-  if (!path.empty()) return WriteText(path, text);
+  if (!path.empty()) return WriteFileText(path, text);
   std::cout << text;
   return absl::OkStatus();
 }
@@ -397,7 +390,7 @@ absl::Status PlanCli::WritePicture(const v1::DeploymentPlan& plan, const v1::Clu
   const absl::StatusOr<scheduler::ClusterGraph> graph =
       scheduler::MakeClusterGraph(cluster, input.catalogue, input.cluster_file);
   if (!graph.ok()) return graph.status();
-  return WriteText(picture_, scheduler::PlanPicture(plan, *graph));
+  return WriteFileText(picture_, scheduler::PlanPicture(plan, *graph));
 }
 
 absl::Status PlanCli::Finish(const PlanQuestion& question, v1::DeploymentPlan* plan) const {
@@ -409,7 +402,7 @@ absl::Status PlanCli::Finish(const PlanQuestion& question, v1::DeploymentPlan* p
   }
   if (out_.empty()) return absl::OkStatus();
   const absl::StatusOr<std::string> json = PlanJson(*plan);
-  return json.ok() ? WriteText(out_, *json) : json.status();
+  return json.ok() ? WriteFileText(out_, *json) : json.status();
 }
 
 int PlanCli::RunWhatIf() {
@@ -487,7 +480,7 @@ int PlanCli::RunShared() {
   for (size_t i = 0; i < names.size(); ++i) {
     const absl::StatusOr<std::string> json = PlanJson(answer->plans.plans[i]);
     if (!json.ok()) return Fail(json.status());
-    if (absl::Status s = WriteText(names[i], *json); !s.ok()) return Fail(s);
+    if (absl::Status s = WriteFileText(names[i], *json); !s.ok()) return Fail(s);
     std::cout << "\nwritten to " << names[i] << "\n";
   }
   return 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "deploy/measured_cluster.h"
 #include "deploy/plan_file.h"
 #include "proto/protocol.h"
+#include "proto/written_file.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {
@@ -32,13 +32,6 @@ absl::Status CheckOut(const ProfileFlags& flags) {
   return absl::AlreadyExistsError(StrCat("--out: ", flags.out,
                                          " exists, and may have been edited; name another file, or "
                                          "replace it with --force"));
-}
-
-absl::Status Write(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write ", path));
 }
 
 // What `tessera profile` writes.
@@ -87,7 +80,7 @@ int RunProfile(const ProfileFlags& flags) {
     std::cout << *text;
     return 0;
   }
-  if (absl::Status s = Write(flags.out, *text); !s.ok()) return Fail(s);
+  if (absl::Status s = WriteFileText(flags.out, *text); !s.ok()) return Fail(s);
   std::cout << "the cluster is described in " << flags.out << "\n";
   return 0;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "deploy/simulate_workflows.h"
 #include "proto/layers/layers.h"
 #include "proto/quantity.h"
+#include "proto/written_file.h"
 #include "scheduler/input/cluster_graph.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/report/assumption_text.h"
@@ -49,14 +49,6 @@ absl::Status ReadLimit(const char* flag, const std::string& text, double* second
     return absl::InvalidArgumentError(StrCat(flag, ": ", StdView(value.status().message())));
   *seconds = *value;
   return absl::OkStatus();
-}
-
-absl::Status WriteText(const std::string& path, const std::string& text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  return file ? absl::OkStatus()
-              : absl::UnavailableError(StrCat(path, ": cannot be written; is its folder there?"));
 }
 
 scheduler::TokenLimits TokenLimitsOf(const scheduler::LatencyLimits& limits) {
@@ -105,11 +97,11 @@ class SimulateCall {
 
   absl::Status Write(const scheduler::SimulationResult& result, std::string* out) const {
     if (!flags_.csv.empty()) {
-      if (absl::Status s = WriteText(flags_.csv, RequestsCsv(result, RestsOn())); !s.ok()) return s;
+      if (absl::Status s = WriteFileText(flags_.csv, RequestsCsv(result, RestsOn())); !s.ok()) return s;
       *out += StrCat("\nrequests written to ", flags_.csv, "\n");
     }
     if (!flags_.timeline_svg.empty()) {
-      if (absl::Status s = WriteText(flags_.timeline_svg, TimelineSvg(result, RestsOn())); !s.ok())
+      if (absl::Status s = WriteFileText(flags_.timeline_svg, TimelineSvg(result, RestsOn())); !s.ok())
         return s;
       *out += StrCat("\ntimeline written to ", flags_.timeline_svg, "\n");
     }
@@ -401,12 +393,12 @@ class SimulateCall {
       for (const scheduler::RequestClass& one : samples_.classes)
         wanted = std::max(wanted, one.required_attainment);
       const std::string svg = scheduler::AttainmentSvg(points, wanted, RestsOn());
-      if (absl::Status s = WriteText(flags_.attainment_svg, svg); !s.ok()) return s;
+      if (absl::Status s = WriteFileText(flags_.attainment_svg, svg); !s.ok()) return s;
       *out += StrCat("\nattainment over rate written to ", flags_.attainment_svg, "\n");
     }
     if (flags_.rates_csv.empty()) return absl::OkStatus();
     *out += StrCat("\nfigures over rate written to ", flags_.rates_csv, "\n");
-    return WriteText(flags_.rates_csv, scheduler::RatesCsv(points, RestsOn()));
+    return WriteFileText(flags_.rates_csv, scheduler::RatesCsv(points, RestsOn()));
   }
 
   const SimulateFlags& flags_;

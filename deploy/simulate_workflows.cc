@@ -1,12 +1,12 @@
 #include "deploy/simulate_workflows.h"
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "proto/document.h"
+#include "proto/written_file.h"
 #include "scheduler/simulator/report.h"
 #include "scheduler/simulator/workflow_input.h"
 #include "third_party/absl/str_cat.h"
@@ -57,13 +57,10 @@ class Simulation {
     if (!result.ok()) return result.status();
     WriteTable(*plain, *result, tuning.tuned);
     if (!flags_.csv.empty()) {
-      std::ofstream file(flags_.csv, std::ios::binary);
-      file << scheduler::CsvComment(flags_.rests_on) << WorkflowsCsv(workflows_, *result);
-      file.close();
-      if (!file) {
-        return absl::UnavailableError(
-            StrCat("--workflows-csv: ", flags_.csv, ": cannot be written; is its folder there?"));
-      }
+      const absl::Status written =
+          WriteFileText(flags_.csv, StrCat(scheduler::CsvComment(flags_.rests_on),
+                                           WorkflowsCsv(workflows_, *result)));
+      if (!written.ok()) return written;
       out_.table += StrCat("\nworkflows written to ", flags_.csv, "\n");
     }
     out_.simulation = std::move(result->simulation);

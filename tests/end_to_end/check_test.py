@@ -1,5 +1,6 @@
 """`tessera check`: what stops a worker from joining is said before it is started, with the remedy."""
 
+import re
 import secrets
 import shutil
 import subprocess
@@ -29,6 +30,8 @@ def test_all_is_well():
         for what in ("coordinator", "token", "build", "way back", "links", "KV", "clock", "model", "cores"):
             assert what in lines, (what, lines)
         assert "is the coordinator's" in lines["model"][1], lines
+        rate = re.search(r"read memory at ([0-9.]+) GB/s", lines["cores"][1])
+        assert rate and 0.1 < float(rate.group(1)) < 10_000, lines
         # It changes nothing, and the ports are free again.
         assert [w["name"] for w in c.status()["workers"]] == ["w0/0"]
         code, lines = check("--coordinator", c.grpc, "--name", "w0/0")
