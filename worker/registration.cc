@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "proto/notice.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
 #include "third_party/absl/str_cat.h"
@@ -92,8 +93,18 @@ absl::Status Registration::Heartbeat() {
   *request.mutable_load() = options_.load();
   if (options_.counters) *request.mutable_counters() = options_.counters();
   v1::HeartbeatReply reply;
-  return Call(
-      [&](grpc::ClientContext* context) { return stub_->Heartbeat(context, request, &reply); });
+  std::string notice;
+  const absl::Status status = Call([&](grpc::ClientContext* context) {
+    const grpc::Status ended = stub_->Heartbeat(context, request, &reply);
+    const auto& trailers = context->GetServerTrailingMetadata();
+    if (const auto found = trailers.find(kNoticeKey); ended.ok() && found != trailers.end())
+      notice.assign(found->second.data(), found->second.size());
+    return ended;
+  });
+  if (!notice.empty() && notice != last_notice_)
+    Logger("worker").warn("coordinator {} says of this worker: {}", options_.coordinator, notice);
+  if (status.ok()) last_notice_ = notice;
+  return status;
 }
 
 void Registration::Say(const absl::Status& status) {

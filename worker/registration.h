@@ -58,7 +58,8 @@ class Registration {
   const RegistrationOptions options_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
   double heartbeat_interval_seconds_ = 1;
-  std::string last_said_;  // the same failure is logged again only after say_again_seconds
+  std::string last_notice_;  // of the coordinator's, in answers to heartbeats
+  std::string last_said_;    // the same failure is logged again only after say_again_seconds
   std::chrono::steady_clock::time_point said_at_;
 
   mutable std::mutex mutex_;

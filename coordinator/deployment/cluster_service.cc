@@ -20,9 +20,11 @@
 #include "coordinator/deployment/worker_figures.h"
 #include "coordinator/flow/token_rates.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/notice.h"
 #include "proto/protocol.h"
 #include "proto/reach.h"
 #include "proto/status_wire.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -70,6 +72,39 @@ class OneAtATime {
   std::mutex mutex_;  // guards running_
   bool running_ = false;
   std::thread thread_;
+};
+
+// One line of plain characters, as metadata takes them.
+std::string Printable(std::string text) {
+  constexpr size_t kMaxBytes = 2000;
+  text.resize(std::min(text.size(), kMaxBytes));
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c > 0x7E; }, ' ');
+  return text;
+}
+
+// Workers that may not join: logged here too, each reason once a minute.
+class Refusals {
+ public:
+  void Say(const v1::RegisterRequest& worker, const absl::Status& why, double now_seconds) {
+    constexpr double kAgainSeconds = 60;
+    constexpr size_t kMaxLines = 1000;
+    const std::string line =
+        absl::StrCat("worker ", Printable(worker.name()), " at ", Printable(worker.address()),
+                     " is refused: ", std::string(why.message()));
+    {
+      std::lock_guard lock(mutex_);
+      std::erase_if(said_, [&](const auto& entry) {
+        return entry.second + kAgainSeconds <= now_seconds;
+      });
+      if (said_.size() >= kMaxLines || !said_.emplace(line, now_seconds).second) return;
+    }
+    Logger("coordinator").warn("{}", line);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, double> said_;  // when
 };
 
 // One ProfileCluster call; deletes itself when gRPC is done with it.
@@ -145,19 +180,26 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context,
                                      const v1::RegisterRequest* request,
                                      v1::RegisterReply* reply) override {
-    if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
-    absl::StatusOr<v1::RegisterReply> registered = pool_.Register(*request, options_.now_seconds());
-    if (registered.ok()) *reply = *registered;
-    if (absl::IsAlreadyExists(registered.status()))
-      return Replace(context, *request, reply, registered.status());
-    return Finish(context, registered.status());
+    absl::Status taken = CheckToken(*context);
+    if (taken.ok()) {
+      const auto registered = pool_.Register(*request, options_.now_seconds());
+      if (registered.ok()) *reply = *registered;
+      if (absl::IsAlreadyExists(registered.status()))
+        return Replace(context, *request, reply, registered.status());
+      taken = registered.status();
+    }
+    if (!taken.ok()) refusals_.Say(*request, taken, options_.now_seconds());
+    return Finish(context, taken);
   }
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatReply*) override {
     if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
-    return Finish(context, pool_.Heartbeat(*request, options_.now_seconds()));
+    const absl::Status heard = pool_.Heartbeat(*request, options_.now_seconds());
+    if (const std::string failure = pool_.FailureOf(request->name()); heard.ok() && !failure.empty())
+      context->AddTrailingMetadata(kNoticeKey, Printable(failure));
+    return Finish(context, heard);
   }
 
   grpc::ServerUnaryReactor* GetCluster(grpc::CallbackServerContext* context,
@@ -232,6 +274,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
         }
       }
       if (registered.ok()) *reply = *registered;
+      if (!registered.ok()) refusals_.Say(request, registered.status(), options_.now_seconds());
       return [reactor, status = registered.status()] { reactor->Finish(ToGrpc(status)); };
     });
     if (!started) reactor->Finish(ToGrpc(refused));
@@ -374,6 +417,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   const RequestFlow& flow_;
   std::mutex mutex_;  // guards rates_
   TokenRates rates_;
+  Refusals refusals_;
   OneAtATime profile_, check_, replace_;
 };
 

@@ -43,6 +43,18 @@ std::string Describe(const v1::ConfigureProgress& progress) {
   return text;
 }
 
+// Where the call never came to the worker, what to do about it; gRPC names its library's parts.
+absl::Status WithRemedy(const absl::Status& status, const std::string& address) {
+  if (!absl::IsUnavailable(status)) return status;
+  for (const char* unreached : {"failed to connect", "DNS resolution", "C-ares", "Connection refused"}) {
+    if (status.message().find(unreached) == absl::string_view::npos) continue;
+    return absl::UnavailableError(absl::StrCat(
+        "the coordinator cannot reach it at ", address, " (", std::string(status.message()),
+        "): name an address that answers there with --advertise, or open the port of --listen"));
+  }
+  return status;
+}
+
 // The member ended because another one did, or because its call was cancelled.
 bool IsConsequence(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsCancelled(status);
@@ -126,7 +138,7 @@ void Formation::NoteConfigured(size_t member, const absl::Status& status,
     if (!status.ok()) {
       // After End there is nobody to blame.
       if (state_ == State::kConfiguring || !failures_.empty())
-        failures_.push_back({member, status});
+        failures_.push_back({member, WithRemedy(status, members()[member].address)});
       if (state_ == State::kConfiguring) cancelled = configuring_;
       state_ = State::kOver;
     }

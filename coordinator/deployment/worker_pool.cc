@@ -193,6 +193,13 @@ void WorkerPool::SetLoad(const std::string& name, const v1::EngineLoad& load) {
   if (it != workers_.end()) it->second.load = load;
 }
 
+std::string WorkerPool::FailureOf(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto it = workers_.find(name);
+  const bool failed = it != workers_.end() && it->second.state == v1::WORKER_STATE_FAILED;
+  return failed ? it->second.detail : "";
+}
+
 std::map<std::string, WorkerRecord> WorkerPool::Snapshot() const {
   std::lock_guard lock(mutex_);
   return workers_;

@@ -79,6 +79,8 @@ class WorkerPool {
   void SetLoad(const std::string& name, const v1::EngineLoad& load);
 
   std::map<std::string, WorkerRecord> Snapshot() const;
+  // Why a worker has FAILED; empty: it has not.
+  std::string FailureOf(const std::string& name) const;
 
  private:
   absl::StatusOr<bool> TakeHeartbeat(const v1::HeartbeatRequest& request, double now_seconds);

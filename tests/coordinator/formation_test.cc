@@ -9,6 +9,7 @@
 
 #include "tests/coordinator/fake_cluster.h"
 #include "tests/coordinator/staged_plan.h"
+#include "tests/logged_lines.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -281,6 +282,36 @@ TEST_CASE("a worker that is started again takes its name at once where the old p
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   CHECK(cluster.Status("s0r0").incarnation() == second);
   CHECK(cluster.Status("s0r0").state() == v1::WORKER_STATE_READY);
+}
+
+TEST_CASE("a worker that cannot be reached back is named with the remedy, in both logs") {
+  tests::LoggedLines coordinator("coordinator"), worker("worker");
+  FakeCluster cluster(StagedPlan(SmallModel(), {1}));
+  FakeWorkerOptions options;
+  options.coordinator = cluster.address();
+  options.name = "s0r0";
+  options.address = "127.0.0.1:1";
+  const auto fake = FakeWorker::Start(options);
+  const std::string text = "cannot reach it at 127.0.0.1:1";
+  REQUIRE(cluster.WaitState("s0r0", v1::WORKER_STATE_FAILED, text));
+  CHECK_THAT(cluster.Status("s0r0").detail(), Contains("--advertise"));
+  CHECK(coordinator.Count(text) > 0);
+  REQUIRE(cluster.Wait([&] { return worker.Count(text) > 0; }));
+  CHECK(worker.Count("--advertise") > 0);
+}
+
+TEST_CASE("a refused worker shows at the coordinator too") {
+  tests::LoggedLines coordinator("coordinator");
+  FakeCluster cluster(StagedPlan(SmallModel(), {1}));
+  cluster.Add("s0r0");
+  REQUIRE(cluster.WaitReady());
+  FakeWorkerOptions twin;
+  twin.coordinator = cluster.address();
+  twin.name = "s0r0";
+  const auto other = FakeWorker::Start(twin);
+  REQUIRE(cluster.Wait([&] { return coordinator.Count("is refused: a worker named s0r0 is alive") > 0; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK(coordinator.Count("is refused") == 1);  // it tries again and again
 }
 
 TEST_CASE("a member without room for its share is refused with the amounts, and nothing is sent") {

@@ -8,6 +8,7 @@ import pathlib
 import re
 import stat
 import subprocess
+import time
 
 import cluster
 from cluster import Cluster, wait_for
@@ -87,6 +88,9 @@ def test_stages_and_ranks_answer_over_encrypted_links(tmp):
         wait_for("figures of links", lambda: re.search(r"(control|bulk) +tcp ", status_of(c, tmp / "cluster")[1]))
         code, _, err = tool("status", "--coordinator", c.grpc)
         assert code != 0 and "--cluster-tls" in err, err
+        # A day from now it still holds, and it ends one day.
+        expiry = c.metrics()["tessera_cluster_tls_certificate_expiry_timestamp_seconds"]
+        assert time.time() + 86_400 < expiry < time.time() + 20 * 366 * 86_400, expiry
 
 
 def test_keys_and_values_go_over_encrypted_connections(tmp):

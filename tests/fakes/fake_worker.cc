@@ -526,7 +526,8 @@ class FakeWorkerImpl final : public FakeWorker {
         registration.cluster_token = std::move(run->cluster_token);
     }
     registration.request.set_name(options.name);
-    registration.request.set_address("127.0.0.1:" + std::to_string(port));
+    registration.request.set_address(
+        options.address.empty() ? "127.0.0.1:" + std::to_string(port) : options.address);
     registration.request.set_incarnation(static_cast<uint64_t>(NowSeconds() * 1e9));
     registration.request.set_build_version(std::string(BuildVersion()));
     registration.request.set_protocol_version(kProtocolVersion);

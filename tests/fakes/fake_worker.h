@@ -48,6 +48,7 @@ struct FakeWorkerOptions {
   uint64_t plan_epoch = 0;  // that it registers with, as of an earlier coordinator
   int64_t memory_bytes = int64_t{1} << 40;
   std::string gpu_name = {};  // empty: it is none
+  std::string address = {};   // that it registers; empty: its own
   std::shared_ptr<FakeRendezvous> rendezvous;  // for replicas of several workers
 };
 
