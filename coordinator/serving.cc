@@ -257,16 +257,13 @@ class Coordinator {
 
   // The plan's devices that are not there, said once per change.
   void WatchPlan() {
-    const v1::DeploymentPlan plan = deployment_->plan().first;
-    std::vector<std::string> missing = MissingDevices(plan, pool_->Snapshot());
+    std::string missing = DescribeMissing(deployment_->plan().first, pool_->Snapshot());
     if (missing == missing_devices_) return;
     missing_devices_ = std::move(missing);
     if (missing_devices_.empty()) {
       Logger("coordinator").info("all devices of the plan have live workers");
     } else {
-      Logger("coordinator")
-          .warn("the plan waits for {} devices without a live worker: {}", missing_devices_.size(),
-                absl::StrJoin(missing_devices_, ", "));
+      Logger("coordinator").warn("{}", missing_devices_);
     }
   }
 
@@ -553,7 +550,7 @@ class Coordinator {
   int grpc_port_ = 0;
   std::atomic<bool> draining_ = false;
   int64_t ticks_ = 0;
-  std::vector<std::string> missing_devices_;  // as said last
+  std::string missing_devices_;  // as said last
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -69,6 +70,25 @@ std::vector<std::string> MissingDevices(const v1::DeploymentPlan& plan,
     }
   }
   return missing;
+}
+
+std::string DescribeMissing(const v1::DeploymentPlan& plan,
+                            const std::map<std::string, WorkerRecord>& workers) {
+  const std::vector<std::string> missing = MissingDevices(plan, workers);
+  if (missing.empty()) return "";
+  std::set<std::string> others;
+  for (const auto& [name, worker] : workers) {
+    if (worker.state != v1::WORKER_STATE_LOST) others.insert(name);
+  }
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& planned : stage.workers()) others.erase(planned.device());
+    }
+  }
+  return absl::StrCat("the plan waits for ", missing.size(), " devices without a live worker: ",
+                      absl::StrJoin(missing, ", "),
+                      others.empty() ? "" : "; registered, but not in the plan: ",
+                      absl::StrJoin(others, ", "));
 }
 
 std::string WhyAbsent(const std::string& device,

@@ -17,6 +17,11 @@ namespace tessera::coordinator {
 std::vector<std::string> MissingDevices(const v1::DeploymentPlan& plan,
                                         const std::map<std::string, WorkerRecord>& workers);
 
+// One line about these, and beside them the live workers whose names the plan does not have: one may
+// be meant for the other. Empty: none is missing.
+std::string DescribeMissing(const v1::DeploymentPlan& plan,
+                            const std::map<std::string, WorkerRecord>& workers);
+
 // Why no new formation can count on `device` now: no such worker, lost, or draining. Empty: it can.
 std::string WhyAbsent(const std::string& device,
                       const std::map<std::string, WorkerRecord>& workers);

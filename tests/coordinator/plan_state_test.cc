@@ -35,6 +35,23 @@ TEST_CASE("what a planned replica waits for is named: the device, and why it is 
   CHECK_FALSE(why().empty());
 }
 
+TEST_CASE("devices without a worker are named beside workers that the plan does not have") {
+  v1::DeploymentPlan plan;
+  v1::Stage& stage = *plan.add_replicas()->add_stages();
+  for (const char* device : {"a/0", "b/0"}) stage.add_workers()->set_device(device);
+  std::map<std::string, WorkerRecord> workers;
+  workers["a/0"].state = v1::WORKER_STATE_READY;
+  CHECK(DescribeMissing(plan, workers) ==
+        "the plan waits for 1 devices without a live worker: b/0");
+  workers["B/0"].state = workers["c/0"].state = v1::WORKER_STATE_REGISTERED;
+  workers["gone/0"].state = v1::WORKER_STATE_LOST;
+  CHECK(DescribeMissing(plan, workers) ==
+        "the plan waits for 1 devices without a live worker: b/0; registered, but not in the plan: "
+        "B/0, c/0");
+  workers["b/0"].state = v1::WORKER_STATE_REGISTERED;
+  CHECK(DescribeMissing(plan, workers).empty());
+}
+
 TEST_CASE("of several devices the one that holds up the others is named") {
   v1::Replica replica;
   std::map<std::string, WorkerRecord> workers;
