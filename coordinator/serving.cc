@@ -24,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "coordinator/activity_line.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/http_admission.h"
 #include "coordinator/api/key_ring.h"
@@ -494,30 +495,9 @@ class Coordinator {
     return written.ok() ? written : InFile("--port-file", written);
   }
 
-  // Quiet when idle.
   void LogActivity() {
-    const v1::GetClusterReply cluster = cluster_->Describe();
-    double prompt = 0, generation = 0;
-    for (const v1::ReplicaStatus& replica : cluster.replicas()) {
-      prompt += replica.prompt_tokens_per_second();
-      generation += replica.generation_tokens_per_second();
-    }
-    if (cluster.requests_in_flight() == 0 && prompt + generation == 0) return;
-    int64_t blocks = 0, used = 0, hits = 0, queries = 0;
-    for (const v1::WorkerStatus& worker : cluster.workers()) {
-      blocks += worker.load().kv_blocks_total();
-      used += worker.load().kv_blocks_used();
-      hits += static_cast<int64_t>(worker.load().prefix_hits_tokens());
-      queries += static_cast<int64_t>(worker.load().prefix_queries_tokens());
-    }
-    Logger("coordinator")
-        .info(
-            "prompt {:.1f} tok/s, generation {:.1f} tok/s, requests {}, sequences running {}, "
-            "waiting {}, KV {:.1f} %, prefix hits {:.1f} %",
-            prompt, generation, cluster.requests_in_flight(), cluster.sequences_running(),
-            cluster.sequences_waiting(),
-            blocks > 0 ? 100.0 * static_cast<double>(used) / static_cast<double>(blocks) : 0.0,
-            queries > 0 ? 100.0 * static_cast<double>(hits) / static_cast<double>(queries) : 0.0);
+    const std::string line = ActivityLine(cluster_->Describe());
+    if (!line.empty()) Logger("coordinator").info("{}", line);
   }
 
   CoordinatorOptions options_;
