@@ -255,11 +255,10 @@ class Connection final : public HttpConnectionControl,
         std::string(TargetAuthority({message.target().data(), message.target().size()}));
     std::string key;  // Anthropic's clients send one under a name of their own
     const std::pair<const char*, std::string*> fields[] = {
-        {"Host", &request_.host},
-        {"Authorization", &request_.authorization}, {"x-api-key", &key},
-        {"Content-Type", &request_.content_type}, {"Accept", &request_.accept},
-        {"X-Request-Id", &request_.request_id}, {"Sec-Fetch-Site", &request_.fetch_site},
-        {"Origin", &request_.origin},
+        {"Host", &request_.host}, {"Origin", &request_.origin}, {"x-api-key", &key},
+        {"Authorization", &request_.authorization}, {"Accept", &request_.accept},
+        {"Content-Type", &request_.content_type}, {"X-Request-Id", &request_.request_id},
+        {"Sec-Fetch-Site", &request_.fetch_site},
         {"Access-Control-Request-Method", &request_.cors_method},
         {"Access-Control-Request-Headers", &request_.cors_headers},
         {"x-request-deadline", &request_.deadline}, {"x-workflow-id", &request_.workflow},
