@@ -64,6 +64,7 @@
 #include "scheduler/plan_file.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "third_party/grpc/callback_queue.h"
+#include "third_party/linux/service_manager.h"
 #include "third_party/spdlog/log.h"
 #include "tls/certificates.h"
 #include "tls/grpc_credentials.h"
@@ -548,12 +549,15 @@ absl::Status Serve(const CoordinatorOptions& options) {
 
   Coordinator coordinator;
   if (absl::Status s = coordinator.Start(options); !s.ok()) return s;
+  if (absl::Status s = NotifyServiceManager("READY=1"); !s.ok())
+    Logger("coordinator").warn("{}", std::string(s.message()));
   const timespec tick = {0, 100'000'000};
   while (sigtimedwait(&signals, nullptr, &tick) < 0) coordinator.Tick();
   // A second signal ends the process the ordinary way.
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  (void)NotifyServiceManager("STOPPING=1");
   coordinator.Shutdown();
   return absl::OkStatus();
 }

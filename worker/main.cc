@@ -17,6 +17,7 @@
 #include "proto/model/model_folder.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/linux/service_manager.h"
 #include "third_party/spdlog/log.h"
 #include "tls/client_tls.h"
 #include "worker/device_list.h"
@@ -123,16 +124,19 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& 
   std::_Exit(1);
 }
 
-// Returns after a signal and the end of draining; a second signal, or the loss of the device, ends
-// the process at once.
+// Tells the service manager that the worker listens. Returns after a signal and the end of draining; a
+// second signal, or the loss of the device, ends the process at once.
 void WaitForEnd(const sigset_t& signals, double drain_seconds, const kernels::Device& device,
                 WorkerService* service) {
+  if (absl::Status s = NotifyServiceManager("READY=1"); !s.ok())
+    Logger("worker").warn("{}", std::string(s.message()));
   const timespec look_again{0, 100'000'000};
   int signal = -1;
   while (signal <= 0) {
     signal = sigtimedwait(&signals, nullptr, &look_again);
     if (absl::Status lost = device.Lost(); !lost.ok()) EndWithLostDevice(lost);
   }
+  (void)NotifyServiceManager("STOPPING=1");
   Logger("worker").info("{}: draining for up to {} s; a second signal exits at once",
                         strsignal(signal), drain_seconds);
   std::atomic<bool> drained = false;
