@@ -223,6 +223,9 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "stalled; 0: never")
       .Check(NonNegative())
       .ShowDefault();
+  app.AddOption("--otlp-endpoint", o.otlp_endpoint,
+                "Collector of traces, as http://HOST:PORT (OTLP over HTTP, in JSON): each request "
+                "gets spans for queue, prefill, hand-over and decode; none by default");
   app.AddOption("--log-level", o.log_level, "Min level of the lines to log")
       .OneOf({"trace", "debug", "info", "warning", "error", "off"})
       .ShowDefault();

@@ -55,6 +55,7 @@
 #include "coordinator/port_certificates.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
+#include "coordinator/tracing/tracing.h"
 #include "coordinator/web/page_routes.h"
 #include "proto/build_version.h"
 #include "proto/file_text.h"
@@ -64,6 +65,7 @@
 #include "scheduler/plan_file.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "third_party/grpc/callback_queue.h"
+#include "third_party/linux/host_name.h"
 #include "third_party/linux/service_manager.h"
 #include "third_party/spdlog/log.h"
 #include "tls/certificates.h"
@@ -112,11 +114,6 @@ std::string FingerprintOf(const v1::ConfigureRequest& configure, const v1::Deplo
 
 absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
-}
-
-std::string MachineName() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 // Everything that serves; members are destroyed in reverse order.
@@ -245,11 +242,6 @@ class Coordinator {
                      pool_->Snapshot());
   }
 
-  // Where a plan that somebody made sends requests; null: by load alone.
-  void FollowRouting(const v1::DeploymentPlan* plan) {
-    flow_->SetPairs(plan == nullptr ? PlanPairs() : PlanPairs(*plan));
-  }
-
   // Of a plan that somebody made: one device each has the KV that it has.
   void WarnOfShortKv(const v1::DeploymentPlan* plan) const {
     if (plan == nullptr) return;
@@ -316,7 +308,8 @@ class Coordinator {
       deployment.replan_after_seconds = options_.replan_after_seconds;
     }
     deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
-      FollowRouting(in_force);
+      // Where a plan that somebody made sends requests; null: by load alone.
+      flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
       fingerprint_(in_force);
       WarnOfShortKv(in_force);
     };
@@ -337,6 +330,10 @@ class Coordinator {
   }
 
   absl::Status StartGrpc() {
+    auto tracing =
+        Tracing::Start({options_.otlp_endpoint, served_->name, std::string(BuildVersion())});
+    if (!tracing.ok()) return tracing.status();
+    tracing_ = *std::move(tracing);
     ClusterServiceOptions cluster;
     cluster.cluster_token = keys_->token();
     cluster.worker_tls = certificates_.ToWorkers();
@@ -352,6 +349,7 @@ class Coordinator {
     cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
     StartPlanning();
     InferenceServiceOptions inference;
+    inference.through = tracing_->entry();
     inference.keys = keys_of_clients_;
     inference.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
     inference.now_unix_seconds = UnixSeconds;
@@ -423,6 +421,7 @@ class Coordinator {
 
   absl::Status StartHttp() {
     OpenAiApiOptions api;
+    api.through = tracing_->entry();
     api.keys = keys_of_clients_;
     api.readiness = [this] { return Readiness(); };
     api.stalled = [this] { return StalledReplicas(); };
@@ -452,7 +451,7 @@ class Coordinator {
     };
     http.admit = MakeHttpAdmission({.allowed_hosts = options_.allowed_hosts,
                                     .allowed_origins = options_.allowed_origins,
-                                    .machine_name = MachineName()},
+                                    .machine_name = HostName()},
                                    [this](const HttpRequest& header) {
                                      return HttpAdmission{api_->Admit(header), {}};
                                    });
@@ -480,6 +479,7 @@ class Coordinator {
     add(HandOverFamilies(cluster));
     add(SlownessFamilies(cluster, stragglers_.stragglers()));
     add(ProcessMetrics().Collect());
+    add(tracing_->families());
     add(ClientFamilies(fair_->uses()));
     add(CertificateFamilies(certificates_.http(), certificates_.cluster()));
     return prometheus::TextSerializer().Serialize(families);
@@ -522,6 +522,7 @@ class Coordinator {
   std::string model_folder_, model_fingerprint_;  // as workers get them
   std::unique_ptr<PlanningDesk> desk_;
   std::unique_ptr<grpc::Service> planning_;
+  std::unique_ptr<Tracing> tracing_;
   std::unique_ptr<grpc::Service> inference_;
   std::unique_ptr<grpc::Service> reflection_;
   std::unique_ptr<grpc::Server> grpc_;

@@ -34,6 +34,7 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "max-body-memory-bytes",
     "io-threads",
     "progress-timeout",
+    "otlp-endpoint",
     "log-level",
     "log-format",
 };

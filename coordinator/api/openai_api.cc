@@ -496,7 +496,8 @@ bool OpenAiApi::Generates(std::string_view path) { return Api::Generates(path); 
 std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options,
                                            std::shared_ptr<const ServedModel> model,
                                            GenerationService& service) {
-  return std::make_unique<Api>(std::move(options), std::move(model), service);
+  GenerationService& first = options.through ? options.through(service) : service;
+  return std::make_unique<Api>(std::move(options), std::move(model), first);
 }
 
 }  // namespace tessera::coordinator

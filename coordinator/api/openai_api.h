@@ -36,6 +36,8 @@ struct OtherRoute : ApiPath {
 };
 
 struct OpenAiApiOptions {
+  // What requests pass on their way to the service that generates; may not be set.
+  std::function<GenerationService&(GenerationService&)> through;
   KeyRing keys;
   int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
   LargeBodiesOptions large_bodies;          // read off the I/O threads; one too many is 503

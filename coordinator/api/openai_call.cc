@@ -42,10 +42,12 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
   // False: it has been answered already.
   bool Start(GenerationService& service) {
     std::vector<std::unique_ptr<GenerationHandle>> handles;
+    const std::string traceparent = exchange_->request().traceparent;
     const uint64_t group = call_.prompts.size() > 1 ? std::max<uint64_t>(1, DrawSeed()) : 0;
     for (size_t i = 0; i < call_.prompts.size(); ++i) {
       GenerationRequest request = call_.prompts[i];
       request.request_id = request_id_;
+      request.traceparent = traceparent;
       request.group = group;
       request.leads_group = i == 0;
       request.prompt_text.clear();  // the reply has it

@@ -48,6 +48,7 @@ struct ThinkingBudget {
 
 struct GenerationRequest {
   std::string request_id;
+  std::string traceparent;  // the client's trace (tracing/trace_context.h), as it came; may be empty
   std::vector<int32_t> prompt_token_ids;
   // So many of them, at the end, open the answer, behind the conversation's last message; 0: not
   // known. The others come again when the conversation goes on.

@@ -465,7 +465,8 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
 std::unique_ptr<grpc::Service> MakeInferenceService(InferenceServiceOptions options,
                                                     std::shared_ptr<const ServedModel> model,
                                                     GenerationService& service) {
-  return std::make_unique<InferenceServiceImpl>(std::move(options), std::move(model), service);
+  GenerationService& first = options.through ? options.through(service) : service;
+  return std::make_unique<InferenceServiceImpl>(std::move(options), std::move(model), first);
 }
 
 }  // namespace tessera::coordinator

@@ -24,6 +24,8 @@ class Service;
 namespace tessera::coordinator {
 
 struct InferenceServiceOptions {
+  // What requests pass on their way to the service that generates; may not be set.
+  std::function<GenerationService&(GenerationService&)> through = {};
   KeyRing keys = {};
   int64_t max_pending_bytes = 64 << 10;  // of one stream; a slow reader's is cancelled
   LargeBodiesOptions large_bodies = {};  // read off gRPC's threads; one too many: UNAVAILABLE

@@ -41,8 +41,7 @@ void CheckChunk(uint64_t, beast::string_view extensions, beast::error_code& erro
 
 using Clock = std::chrono::steady_clock;
 constexpr size_t kMaxHeaderBytes = 64 << 10;
-// What may stand unread in memory: a header and the beginning of the next request, or a piece of a
-// body.
+// Max bytes that nothing has read yet: a header and the next request's begin, or a piece of a body.
 constexpr size_t kMaxBufferBytes = 160 << 10;
 constexpr size_t kMaxReadAheadBytes = 16 << 10;
 constexpr std::chrono::milliseconds kWatchInterval{200};
@@ -269,6 +268,7 @@ class Connection final : public HttpConnectionControl,
     exchange_options_.keep_alive = message.keep_alive();
     exchange_options_.chunked = message.version() >= 11;
     exchange_options_.max_pending_bytes = state_->options.max_pending_bytes;
+    request_.traceparent = std::string(message["traceparent"]);
   }
 
   void ReadBody() {

@@ -50,6 +50,7 @@ struct HttpRequest {
   std::string fetch_site;    // Sec-Fetch-Site, of a browser
   std::string cors_method;   // Access-Control-Request-Method, of a preflight
   std::string cors_headers;  // Access-Control-Request-Headers, likewise
+  std::string traceparent;   // W3C's Trace Context
 };
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;

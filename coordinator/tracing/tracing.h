@@ -1,0 +1,42 @@
+// Stands between the front doors and what serves them: each generation that ends becomes spans for
+// a collector. A client's traceparent says to which trace they belong, and whether it is recorded;
+// a request without one begins a trace.
+//
+// Thread rule: thread-safe, but for Before.
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "coordinator/flow/generation.h"
+
+namespace tessera::coordinator {
+
+struct TracingOptions {
+  std::string endpoint;  // of a collector (otlp_exporter.h); empty: nothing is traced
+  std::string model;     // its name for clients
+  std::string version;   // of this program
+};
+
+class Tracing {
+ public:
+  // InvalidArgument for an endpoint that is none.
+  static absl::StatusOr<std::unique_ptr<Tracing>> Start(TracingOptions options);
+  virtual ~Tracing() = default;
+  // A service that traces what `next` does: `next` itself where nothing is traced. Lives as long as
+  // the Tracing, which `next` outlives.
+  virtual GenerationService& Before(GenerationService& next) = 0;
+  // Before, as the doors take it. The Tracing outlives it.
+  std::function<GenerationService&(GenerationService&)> entry() {
+    return [this](GenerationService& next) -> GenerationService& { return Before(next); };
+  }
+  // What /metrics says of the spans; none where nothing is traced.
+  virtual std::vector<prometheus::MetricFamily> families() const = 0;
+};
+
+}  // namespace tessera::coordinator
