@@ -196,13 +196,19 @@ class Service:
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(words, stdout=log, stderr=log,
                                             env={**environment, "HOME": str(folder), "NOTIFY_SOCKET": address})
-        self.address = address
+        self.address, self.stopping = address, False
 
     def said(self):
         return self.socket.recv(4096).decode()
 
+    def stop(self):
+        """Asks it to end, once: a second signal ends it without order."""
+        if not self.stopping:
+            self.process.terminate()
+        self.stopping = True
+
     def end(self):
-        self.process.terminate()
+        self.stop()
         try:
             return self.process.wait(PATIENCE_SECONDS)
         finally:
@@ -241,9 +247,9 @@ def test_services_start_notify_and_end():
             while subprocess.run(["curl", "-sf", f"http://127.0.0.1:{http}/ready"], capture_output=True).returncode != 0:
                 assert time.monotonic() < deadline, worker.log.read_text()
                 time.sleep(0.1)
-            worker.process.terminate()
+            worker.stop()
             assert worker.said() == "STOPPING=1"
-            coordinator.process.terminate()
+            coordinator.stop()
             assert coordinator.said() == "STOPPING=1"
         finally:
             codes = [service.end() for service in (worker, coordinator) if service is not None]
