@@ -158,6 +158,13 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "Seconds after which a lost worker is planned without, with --cluster; 0: never")
       .Check(NonNegative())
       .ShowDefault();
+  app.AddOption("--replan", o.replan,
+                "What changes, with --cluster, where requests are no longer those that the plan "
+                "was made for: roles (of replicas, and routes; a whole plan is suggested), auto "
+                "(the whole plan where that serves more), off")
+      .OneOf({"off", "roles", "auto"})
+      .Needs(*app.FindFlag("--cluster"))
+      .ShowDefault();
   app.AddOption("--dtype", o.dtype, "Type of weights: auto, float32, float16, bfloat16")
       .OneOf({"auto", "float32", "float16", "bfloat16"})
       .ShowDefault();

@@ -38,6 +38,7 @@ struct CoordinatorOptions {
   std::string workload_file;  // for that plan
   double plan_wait_seconds = 30;
   double replan_after_seconds = 60;  // 0: never
+  std::string replan = "roles";      // what a changed workload changes: off, roles, auto
   std::optional<bool> split;   // every replica only prefills or only decodes; false: none does
   std::string prefer;          // latency, balanced, throughput; empty: balanced
   std::string dtype = "auto";  // auto, float32, float16, bfloat16

@@ -57,6 +57,7 @@
 #include "coordinator/served_model.h"
 #include "coordinator/tracing/tracing.h"
 #include "coordinator/web/page_routes.h"
+#include "coordinator/workload_replanning.h"
 #include "proto/build_version.h"
 #include "proto/file_text.h"
 #include "proto/protocol.h"
@@ -189,6 +190,7 @@ class Coordinator {
     flow_->AbortAll(
         absl::UnavailableError("the server was stopped before the answer was complete"));
     desk_->Stop();  // searches would go on while the doors are closed
+    replanning_->Stop();
     deployment_->AbandonApply(absl::UnavailableError("the coordinator is shutting down"));
     // Last words go out: a connection closes by itself once its answer was sent.
     const double last_words = MonotonicSeconds() + kLastWordsSeconds;
@@ -317,6 +319,9 @@ class Coordinator {
     model_shape_ = deployment.configure.model();
     model_folder_ = deployment.configure.model_folder();
     model_fingerprint_ = deployment.configure.model_fingerprint();
+    auto replanning = WorkloadReplanning::Make(options_, deployment.configure, *fair_);
+    if (!replanning.ok()) return replanning.status();
+    replanning_ = *std::move(replanning);
     deployment.cluster_token = keys_->token();
     deployment.worker_tls = certificates_.ToWorkers();
     deployment.now_seconds = MonotonicSeconds;
@@ -326,6 +331,7 @@ class Coordinator {
                                         : InFile(options_.plan_file, started.status());
     }
     deployment_ = *std::move(started);
+    replanning_->Start(*pool_, *deployment_);
     return absl::OkStatus();
   }
 
@@ -353,7 +359,7 @@ class Coordinator {
     inference.keys = keys_of_clients_;
     inference.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
     inference.now_unix_seconds = UnixSeconds;
-    inference_ = MakeInferenceService(std::move(inference), served_, *fair_);
+    inference_ = MakeInferenceService(std::move(inference), served_, replanning_->door());
 
     grpc::EnableDefaultHealthCheckService(true);
     const bool describes_itself = IsLoopback(options_.host);
@@ -409,6 +415,7 @@ class Coordinator {
     reply.set_plan_epoch(epoch);
     reply.set_no_plan(deployment_->why_no_plan());
     if (plan.has_basis()) reply.set_text(scheduler::PlanTable(plan));
+    reply.mutable_text()->append(replanning_->advice());
     *reply.mutable_plan() = std::move(plan);
     *reply.mutable_measured() = measured_.Recent();
     int64_t kv_tokens = 0;
@@ -437,7 +444,7 @@ class Coordinator {
       api.other_routes.push_back(std::move(route));
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
-    api_ = OpenAiApi::Make(std::move(api), served_, *fair_);
+    api_ = OpenAiApi::Make(std::move(api), served_, replanning_->door());
     HttpServerOptions http;
     http.host = options_.host;
     http.port = options_.port;
@@ -516,6 +523,7 @@ class Coordinator {
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Deployment> deployment_;
   std::unique_ptr<ClusterService> cluster_;
+  std::unique_ptr<WorkloadReplanning> replanning_;  // before `fair_`
   MeasuredRates measured_;
   v1::Model model_shape_;
   std::string speculation_;

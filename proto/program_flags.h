@@ -19,6 +19,7 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "prefer",
     "plan-wait",
     "replan-after",
+    "replan",
     "dtype",
     "kv-cache-dtype",
     "quantization",

@@ -84,11 +84,10 @@ class Planner {
 
 }  // namespace
 
-absl::StatusOr<
-    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
-PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
-               double wait_seconds, std::optional<bool> split, const std::string& prefer,
-               const v1::ConfigureRequest& configure, std::function<double()> now_seconds) {
+absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
+                                            const std::string& workload_file, double wait_seconds,
+                                            std::optional<bool> split, const std::string& prefer,
+                                            const v1::ConfigureRequest& configure) {
   PlanAtStart start;
   start.cluster_file = cluster_file;
   start.wait_seconds = wait_seconds;
@@ -120,8 +119,19 @@ PlannerAtStart(const std::string& cluster_file, const std::string& workload_file
     const auto samples = scheduler::SamplesOf(start.workload, start.trace, 0, workload_file);
     if (!samples.ok()) return samples.status();
   }
+  return start;
+}
+
+absl::StatusOr<
+    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
+PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
+               double wait_seconds, std::optional<bool> split, const std::string& prefer,
+               const v1::ConfigureRequest& configure, std::function<double()> now_seconds) {
+  absl::StatusOr<PlanAtStart> start =
+      ReadPlanAtStart(cluster_file, workload_file, wait_seconds, split, prefer, configure);
+  if (!start.ok()) return start.status();
   auto planner =
-      std::make_shared<Planner>(std::move(start), configure.model(), std::move(now_seconds));
+      std::make_shared<Planner>(*std::move(start), configure.model(), std::move(now_seconds));
   return [planner](const std::map<std::string, WorkerRecord>& workers) {
     return planner->Plan(workers);
   };

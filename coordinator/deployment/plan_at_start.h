@@ -16,10 +16,16 @@
 
 namespace tessera::coordinator {
 
-// For the model and with the types of weights and KV that `configure` names. Errors name the file
-// and the reason. `workload_file`, a description or a trace, may be empty: prompts of 1155 and
+// What is planned from. For the types of weights and KV that `configure` names. Errors name the
+// file and the reason. `workload_file`, a description or a trace, may be empty: prompts of 1155 and
 // answers of 211 tokens, the means of the Azure conversation trace. `split`, `prefer`: as in
 // PlanAtStart.
+absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
+                                            const std::string& workload_file, double wait_seconds,
+                                            std::optional<bool> split, const std::string& prefer,
+                                            const v1::ConfigureRequest& configure);
+
+// The planner for the model that `configure` names, from what ReadPlanAtStart reads.
 absl::StatusOr<
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
 PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,

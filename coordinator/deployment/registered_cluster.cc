@@ -167,7 +167,7 @@ std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
 
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const PlanAtStart& start, const v1::Model& model,
-    const std::map<std::string, WorkerRecord>& workers) {
+    const std::map<std::string, WorkerRecord>& workers, const RegisteredPlanner& other) {
   std::map<std::string, std::string> names;
   scheduler::PlannerInput input;
   Limited limited;
@@ -194,10 +194,12 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   if (NoneHasRuntime(names, workers)) options.runtime_reserve_bytes = 0;
   options.weight_dtype = start.weight_dtype;
   options.kv_dtype = start.kv_dtype;
+  options.watch = start.watch;
   options.max_step_tokens = start.max_step_tokens;
   if (start.max_sequences > 0) options.max_sequences = static_cast<double>(start.max_sequences);
   options.context_tokens = start.context_tokens;
   options.block_tokens = start.block_tokens;
+  if (other) return other(input, options, names);
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
   if (!plan.ok()) return WithOwnFlags(plan.status());
   Rename(names, &*plan);

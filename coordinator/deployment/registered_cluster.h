@@ -4,6 +4,7 @@
 // Thread rule: pure functions.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +17,7 @@
 #include "proto/plan.pb.h"
 #include "proto/workload.pb.h"
 #include "scheduler/input/workload_samples.h"
+#include "scheduler/planner/planner_input.h"
 
 namespace tessera::coordinator {
 
@@ -35,7 +37,14 @@ struct PlanAtStart {
   std::optional<bool> split;  // every replica only prefills or only decodes; false: none does
   std::string prefer;         // latency, balanced or throughput; empty: balanced
   double wait_seconds = 30;   // for devices that are described and have not registered
+  scheduler::SearchWatch watch;  // of the search
 };
+
+// Asked in place of the planner, with what it would be given; its answer is passed on as it is.
+// `names`: who the input's devices are.
+using RegisteredPlanner = std::function<absl::StatusOr<v1::DeploymentPlan>(
+    const scheduler::PlannerInput&, const scheduler::PlannerOptions&,
+    const std::map<std::string, std::string>& names)>;
 
 // Devices of the description ("machine/index") that no live worker has registered as, without those
 // of kinds that no worker runs on.
@@ -50,6 +59,6 @@ std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
 // ResourceExhausted where nothing fits.
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const PlanAtStart& start, const v1::Model& model,
-    const std::map<std::string, WorkerRecord>& workers);
+    const std::map<std::string, WorkerRecord>& workers, const RegisteredPlanner& other = nullptr);
 
 }  // namespace tessera::coordinator

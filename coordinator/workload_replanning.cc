@@ -1,0 +1,65 @@
+#include "coordinator/workload_replanning.h"
+
+#include <chrono>
+#include <utility>
+
+#include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/replanning/counted_service.h"
+#include "coordinator/replanning/registered_roles.h"
+
+namespace tessera::coordinator {
+namespace {
+
+double MonotonicSeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkloadReplanning>> WorkloadReplanning::Make(
+    const CoordinatorOptions& options, const v1::ConfigureRequest& configure,
+    GenerationService& next) {
+  std::unique_ptr<WorkloadReplanning> made(new WorkloadReplanning(next));
+  made->mode_ = ReplanModeNamed(options.replan);
+  if (options.cluster_file.empty() || made->mode_ == ReplanMode::kOff) return made;
+  absl::StatusOr<PlanAtStart> start =
+      ReadPlanAtStart(options.cluster_file, options.workload_file, options.plan_wait_seconds,
+                      options.split, options.prefer, configure);
+  if (!start.ok()) return start.status();
+  made->start_ = *std::move(start);
+  made->model_ = configure.model();
+  made->watch_ = std::make_shared<SharedWatch>();
+  made->counted_ = MakeCountedService(next, made->watch_, MonotonicSeconds);
+  return made;
+}
+
+void WorkloadReplanning::Start(WorkerPool& pool, Deployment& deployment) {
+  if (!start_.has_value()) return;
+  ReplannerOptions options;
+  options.mode = mode_;
+  options.watch = watch_;
+  options.now_seconds = MonotonicSeconds;
+  options.running = [&deployment] { return deployment.plan(); };
+  options.changing = [&deployment] { return deployment.changing_plan(); };
+  // As the start was planned, for another workload.
+  const auto now = [this](const v1::Workload& workload, const scheduler::SearchWatch& search) {
+    PlanAtStart changed = WithWorkload(*start_, workload);
+    changed.watch = search;
+    return changed;
+  };
+  options.roles = [this, now, &pool](const v1::DeploymentPlan& running,
+                                     const v1::Workload& workload,
+                                     const scheduler::SearchWatch& search) {
+    return RolesForRegistered(now(workload, search), model_, pool.Snapshot(), running);
+  };
+  options.whole = [this, now, &pool](const v1::Workload& workload,
+                                     const scheduler::SearchWatch& search) {
+    return PlanForRegistered(now(workload, search), model_, pool.Snapshot());
+  };
+  options.apply = [&deployment](v1::DeploymentPlan plan, Deployment::Applied done) {
+    deployment.Apply(std::move(plan), std::move(done));
+  };
+  replanner_ = std::make_unique<Replanner>(std::move(options));
+}
+
+}  // namespace tessera::coordinator
