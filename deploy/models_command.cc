@@ -1,6 +1,8 @@
 #include "deploy/models_command.h"
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -8,7 +10,9 @@
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
 #include "proto/model/formats/formats.h"
+#include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
+#include "proto/model/weight_files.h"
 #include "scheduler/cost/model_shape.h"
 #include "third_party/absl/str_cat.h"
 
@@ -150,6 +154,20 @@ std::string DevicesText(const CheckedModel& checked) {
                 QuantisedText(checked.quantised, gpu_bytes), int8, "\n");
 }
 
+// Not OK: a file of its weights is not there.
+absl::Status FindWeights(std::string_view name_or_path) {
+  const auto folder = ResolveModelFolder(name_or_path);
+  if (!folder.ok()) return folder.status();
+  const auto paths = WeightFiles(*folder);
+  if (!paths.ok()) return paths.status();
+  for (const std::filesystem::path& path : *paths) {
+    std::error_code error;
+    if (!std::filesystem::exists(path, error))
+      return absl::NotFoundError(StrCat(path.string(), " is missing"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string ListModels() {
@@ -190,6 +208,9 @@ absl::StatusOr<std::string> DescribeModel(std::string_view name_or_path) {
              " (", model.architecture(), ")\n", "context:  ", model.max_positions(), " tokens\n",
              LayersText(model), WeightsText(model, scheduler::TotalWeightBytes(*shape)),
              DevicesText(*checked));
+  if (absl::Status s = FindWeights(name_or_path); !s.ok()) {
+    text += StrCat("warning: it cannot be served yet: ", StdView(s.message()), "\n");
+  }
   for (const std::string& warning : checked->warnings) text += StrCat("warning: ", warning, "\n");
   return text;
 }

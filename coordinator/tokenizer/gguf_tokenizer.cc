@@ -171,6 +171,20 @@ bool Flag(const GgufHeader& header, std::string_view key, bool otherwise) {
   return value == nullptr ? otherwise : *value != 0;
 }
 
+// As tokenizer.ggml.token_type has it, but one piece alone may be unknown to the library: the one of
+// the key, else the first. Converters mark tokens for padding so too (Phi-3).
+std::vector<int64_t> PieceTypes(const GgufHeader& header, const GgufTokens& tokens) {
+  std::vector<int64_t> types = tokens.types;
+  const auto* id = header.Find<int64_t>("tokenizer.ggml.unknown_token_id");
+  size_t unknown = static_cast<size_t>(std::find(types.begin(), types.end(), kUnknown) -
+                                       types.begin());
+  if (id != nullptr && *id >= 0 && *id < static_cast<int64_t>(types.size()))
+    unknown = static_cast<size_t>(*id);
+  std::replace(types.begin(), types.end(), int64_t{kUnknown}, int64_t{kUnused});
+  if (unknown < types.size()) types[unknown] = kUnknown;
+  return types;
+}
+
 absl::StatusOr<std::string> SentencePieceBytes(const GgufHeader& header, const GgufTokens& tokens) {
   const auto* scores = header.Find<std::vector<double>>("tokenizer.ggml.scores");
   if (scores == nullptr || scores->size() != tokens.texts.size()) {
@@ -178,11 +192,12 @@ absl::StatusOr<std::string> SentencePieceBytes(const GgufHeader& header, const G
   }
   constexpr uint64_t kBpe = 2;
   ProtoWriter model;
+  const std::vector<int64_t> types = PieceTypes(header, tokens);
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     ProtoWriter piece;
     piece.Bytes(1, tokens.texts[id]);
     piece.Float(2, static_cast<float>((*scores)[id]));
-    piece.Number(3, static_cast<uint64_t>(tokens.types[id]));
+    piece.Number(3, static_cast<uint64_t>(types[id]));
     model.Bytes(1, piece.bytes());
   }
   ProtoWriter trainer;

@@ -87,6 +87,10 @@ constexpr std::string_view kHarmless[] = {"_name_or_path",
                                           "use_bfloat16",
                                           "use_cache"};
 
+// Read by modules of transformers that all classes share (masking_utils.py): attention to both sides
+// is not computed here.
+constexpr std::string_view kIsCausal = "is_causal";
+
 bool IsHarmless(std::string_view key) {
   if (std::find(std::begin(kHarmless), std::end(kHarmless), key) != std::end(kHarmless))
     return true;
@@ -126,6 +130,12 @@ std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
     if (IsHarmless(key)) continue;
     const json& value = config.At(key.c_str());
     if (value.is_null()) continue;
+    if (key == kIsCausal) {
+      if (value == true) continue;
+      config.Fail(key, StrCat("is ", Shown(value),
+                              ": models that attend to both sides are not supported"));
+      return "";
+    }
     const auto known = oracle.find(key);
     if (known != oracle.end()) {
       if (value == *known) continue;

@@ -79,6 +79,9 @@ absl::StatusOr<Tensors> ReadTensors(const fs::path& folder) {
   std::error_code error;
   for (const fs::path& path : *paths) {
     if (!fs::exists(path, error)) return tensors;
+    if (!fs::is_regular_file(path, error)) {
+      return absl::InvalidArgumentError(StrCat(path.string(), ": not a regular file"));
+    }
   }
   for (const fs::path& path : *paths) {
     if (absl::Status s = AddFile(path, &tensors); !s.ok()) return s;

@@ -231,6 +231,23 @@ TEST_CASE("SentencePiece: scores and bytes give the ids of the tokenizer.model")
   CHECK(!(*Load(keys))->adds_bos());
 }
 
+TEST_CASE("SentencePiece: several tokens may be marked as unknown, and the key says which is") {
+  std::vector<Token> pieces = PiecesOf(Bytes(kGolden / "model_bpe" / "tokenizer.model"));
+  pieces[0].type = 3;  // as Phi-3's <unk>
+  for (int i = 0; i < 3; ++i) {
+    pieces.push_back({.text = "<pad" + std::to_string(i) + ">", .type = 2});
+  }
+  std::vector<std::string> keys = TokenKeys(pieces);
+  keys.push_back(GgufTextKey("tokenizer.ggml.model", "llama"));
+  keys.push_back(GgufKey("tokenizer.ggml.bos_token_id", 1));
+  keys.push_back(GgufKey("tokenizer.ggml.eos_token_id", 2));
+  keys.push_back(GgufKey("tokenizer.ggml.unknown_token_id", 0));
+  const auto gguf = Load(keys);
+  INFO(gguf.status().ToString());
+  REQUIRE(gguf.ok());
+  CheckSameIds(**gguf, **Tokenizer::Load(kGolden / "model_bpe"));
+}
+
 TEST_CASE("tokens that begin and end a text are those of the keys, else of the split's name") {
   const json document = json::parse(Bytes(kGolden / "llama3" / "tokenizer.json"));
   std::vector<std::string> keys = BpeKeys(document, "llama-bpe");

@@ -2,6 +2,7 @@
 #include "deploy/models_command.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -78,6 +79,17 @@ TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
   REQUIRE(mixed.status().message() == "");
   CHECK_THAT(*mixed, Contains("(compressed-tensors)") &&
                          Contains("; 7 matrices kept as codes; 5 matrices decoded"));
+}
+
+TEST_CASE("a checkpoint without all its weights is described, and what is missing is named") {
+  const tests::TemporaryFolder folder;
+  const std::filesystem::path model = "tests/golden/models/exaone4";
+  std::filesystem::copy(model / "config.json", folder.path() / "config.json");
+  folder.Write("model.safetensors.index.json", R"({"weight_map": {"a": "1.safetensors"}})");
+  const auto text = DescribeModel(folder.path().string());
+  REQUIRE(text.status().message() == "");
+  CHECK_THAT(*text, Contains("warning: it cannot be served yet: ") &&
+                        Contains("1.safetensors is missing"));
 }
 
 TEST_CASE("a GGUF file: its family, and how much of its matrices is kept as codes") {

@@ -52,6 +52,9 @@ TEST_CASE("a key that transformers reads and nothing here does is refused unless
         "config.json: text_config.attention_bias is true: transformers reads it for "
         "CohereForCausalLM (its default is false), and other values are not supported here");
   CHECK_THAT(check(R"({"logit_scale": 0.5})", &notes), Contains("text_config.logit_scale is 0.5"));
+  CHECK(check(R"({"is_causal": true})", &notes).empty());
+  CHECK_THAT(check(R"({"is_causal": false})", &notes),
+             Contains("text_config.is_causal is false: models that attend to both sides"));
   // Read by another class alone.
   CHECK(check(R"({"no_rope_layers": [1]})", &notes).empty());
   CHECK(notes ==

@@ -382,6 +382,8 @@ TEST_CASE("olmo: norms over the full width; the scaled rotation is that of layer
   CHECK(KindOf(three, 0).attention().window() == 4096);
   CHECK(KindOf(three, 0).attention().rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
   CHECK(KindOf(three, 3).attention().rope().scaling() == v1::ROPE_SCALING_KIND_YARN);
+  CHECK_THAT(ErrorOf(Config("Olmo3ForCausalLM", R"("rope_theta": 10000)")),
+             Contains("rope_theta other than 500000 is not supported at the top level"));
 }
 
 TEST_CASE("hunyuan: a fixed alpha stretches the base, whatever the lengths") {

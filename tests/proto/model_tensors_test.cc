@@ -2,6 +2,8 @@
 // name before any worker starts.
 #include "proto/model/model_tensors.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -312,6 +314,10 @@ TEST_CASE("without all weight files config.json is enough; damaged ones are refu
   CHECK(ReadCheckedModel(folder.path().string()).ok());
   folder.Write("2.safetensors", Safetensors({{"b", {4}}}));
   CHECK_THAT(ErrorOf(ReadCheckedModel(folder.path().string())), Contains("1.safetensors: "));
+  std::filesystem::remove(folder.path() / "1.safetensors");
+  REQUIRE(mkfifo((folder.path() / "1.safetensors").c_str(), 0600) == 0);
+  CHECK_THAT(ErrorOf(ReadCheckedModel(folder.path().string())), Contains("not a regular file"));
+  std::filesystem::remove(folder.path() / "1.safetensors");
   folder.Write("1.safetensors", Safetensors({{"a", {4}}}).substr(0, 70));
   CHECK_THAT(ErrorOf(ReadCheckedModel(folder.path().string())), Contains("1.safetensors: "));
 }

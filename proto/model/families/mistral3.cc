@@ -9,7 +9,8 @@
 namespace tessera {
 namespace {
 
-// Beside the rotation, whose original length is the period.
+// Beside the rotation. The period is the rotation's original length, for which the key of the top
+// level wins.
 void ReadQueryGain(ConfigDraft& draft, v1::Attention* attention) {
   constexpr const char* kRope = "rope_parameters";
   JsonReader& config = draft.config;
@@ -19,7 +20,8 @@ void ReadQueryGain(ConfigDraft& draft, v1::Attention* attention) {
   constexpr const char* kPeriod = "original_max_position_embeddings";
   attention->set_query_gain(rope.NumberOr("llama_4_scaling_beta", 0, 0, 1e6));
   if (attention->query_gain() != 0) {
-    attention->set_query_gain_period(rope.Integer(kPeriod, 1, kMaxPositions));
+    JsonReader& reader = config.Has(kPeriod) ? config : rope;
+    attention->set_query_gain_period(reader.Integer(kPeriod, 1, kMaxPositions));
   }
   config.Adopt(rope.status());
 }

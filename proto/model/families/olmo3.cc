@@ -18,11 +18,19 @@ void Read(ConfigDraft& draft) {
   attention.set_qk_norm_full_width(true);
   if (!config.ok()) return;
 
+  // transformers gives a rope_theta of the top level to the full layers alone. A GGUF file has one
+  // base for all layers.
+  constexpr double kTheta = 5e5;
+  const bool for_all = config.file().ends_with(".gguf");
+  if (!for_all && config.NumberOr("rope_theta", kTheta, 1, 1e12) != kTheta) {
+    config.Fail("rope_theta", "other than 500000 is not supported at the top level: write it into "
+                              "rope_parameters, for each type of layers");
+  }
   v1::LayerKind windowed = full;
   v1::Attention& with_window = *windowed.mutable_attention();
   const int64_t head_dim = attention.head_dim(), positions = draft.model->max_positions();
-  const LayerTypeRope of_full = {"full_attention", "rope_theta", 5e5, true};
-  const LayerTypeRope of_windowed = {"sliding_attention", "rope_theta", 5e5, false};
+  const LayerTypeRope of_full = {"full_attention", "rope_theta", kTheta, true};
+  const LayerTypeRope of_windowed = {"sliding_attention", "rope_theta", kTheta, false};
   *attention.mutable_rope() = ReadRopeOfType(config, of_full, head_dim, positions).rope;
   *with_window.mutable_rope() = ReadRopeOfType(config, of_windowed, head_dim, positions).rope;
   with_window.set_window(ReadWindowSize(draft));

@@ -44,18 +44,18 @@ void StretchPositions(JsonReader& scaling, RopeConfig* read) {
   read->max_positions = static_cast<int64_t>(positions);
 }
 
-// Length the model was trained at. The configuration's own key wins over the one beside the
-// scaling.
-int64_t OriginalPositions(JsonReader& config, JsonReader& scaling, int64_t fallback) {
+// Length the model was trained at. The key of the configuration's top level wins over the one beside
+// the scaling; null: it does not count, as where each type of layers has a scaling of its own.
+int64_t OriginalPositions(JsonReader* top, JsonReader& scaling, int64_t fallback) {
   constexpr const char* kKey = "original_max_position_embeddings";
-  JsonReader& reader = config.Has(kKey) ? config : scaling;
+  JsonReader& reader = top != nullptr && top->Has(kKey) ? *top : scaling;
   return reader.IntegerOr(kKey, fallback, 1, kMaxPositions);
 }
 
 // YaRN (arXiv 2309.00071), as transformers' _compute_yarn_parameters reads it.
-void ReadYarn(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
+void ReadYarn(JsonReader* top, JsonReader& scaling, RopeConfig* read) {
   v1::Rope& rope = read->rope;
-  rope.set_original_max_positions(OriginalPositions(config, scaling, read->max_positions));
+  rope.set_original_max_positions(OriginalPositions(top, scaling, read->max_positions));
   const double stretched =
       static_cast<double>(read->max_positions) / static_cast<double>(rope.original_max_positions());
   rope.set_factor(scaling.NumberOr("factor", stretched, 1.0, kMaxFactor));
@@ -80,9 +80,9 @@ void ReadYarn(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
 }
 
 // LongRoPE (arXiv 2402.13753), as Phi-3 writes it.
-void ReadLongRope(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
+void ReadLongRope(JsonReader* top, JsonReader& scaling, RopeConfig* read) {
   v1::Rope& rope = read->rope;
-  rope.set_original_max_positions(OriginalPositions(config, scaling, read->max_positions));
+  rope.set_original_max_positions(OriginalPositions(top, scaling, read->max_positions));
   const struct {
     const char* key;
     google::protobuf::RepeatedField<double>* factors;
@@ -119,20 +119,19 @@ bool IsProportional(JsonReader& scaling) {
   return scaling.StringOr(TypeKey(scaling), "") == "proportional";
 }
 
-void ReadScaling(JsonReader& config, JsonReader& scaling, RopeConfig* read) {
+void ReadScaling(JsonReader* top, JsonReader& scaling, RopeConfig* read) {
   v1::Rope& rope = read->rope;
   const char* key = TypeKey(scaling);
   rope.set_scaling(ScalingKind(scaling, key, scaling.StringOr(key, "")));
   if (!scaling.ok() || rope.scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED) return;
-  if (rope.scaling() == v1::ROPE_SCALING_KIND_YARN) return ReadYarn(config, scaling, read);
-  if (rope.scaling() == v1::ROPE_SCALING_KIND_LONGROPE) return ReadLongRope(config, scaling, read);
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_YARN) return ReadYarn(top, scaling, read);
+  if (rope.scaling() == v1::ROPE_SCALING_KIND_LONGROPE) return ReadLongRope(top, scaling, read);
 
   rope.set_factor(scaling.Number("factor", 1.0, kMaxFactor));
   if (rope.scaling() == v1::ROPE_SCALING_KIND_LLAMA3) {
     rope.set_low_frequency_factor(scaling.Number("low_freq_factor", 1e-6, kMaxFactor));
     rope.set_high_frequency_factor(scaling.Number("high_freq_factor", 1e-6, kMaxFactor));
-    rope.set_original_max_positions(scaling.IntegerOr("original_max_position_embeddings",
-                                                      read->max_positions, 1, kMaxPositions));
+    rope.set_original_max_positions(OriginalPositions(top, scaling, read->max_positions));
     if (rope.high_frequency_factor() < rope.low_frequency_factor()) {
       scaling.Fail("high_freq_factor", "must not be below low_freq_factor");
     }
@@ -196,8 +195,9 @@ bool HoldsRope(JsonReader& config, const char* key) {
   return !config.At(key).empty();
 }
 
-// Expects the rope_theta of the top level, or the family's, in read->rope.
-void ReadRopeFrom(JsonReader& config, const char* key, const RotaryPart& part, RopeConfig* read) {
+// Expects the rope_theta of the top level, or the family's, in read->rope. `top`: as above.
+void ReadRopeFrom(JsonReader& config, const char* key, const RotaryPart& part, JsonReader* top,
+                  RopeConfig* read) {
   v1::Rope& rope = read->rope;
   for (const auto& [name, value] : config.At(key).items()) {
     if (value.is_object()) {
@@ -215,7 +215,7 @@ void ReadRopeFrom(JsonReader& config, const char* key, const RotaryPart& part, R
     part.ReadProportional(scaling, &rope);
   } else {
     part.Read(scaling, &rope);
-    ReadScaling(config, scaling, read);
+    ReadScaling(top, scaling, read);
   }
   config.Adopt(scaling.status());
 }
@@ -255,13 +255,13 @@ RopeConfig ReadRopeOfType(JsonReader& config, const LayerTypeRope& type, int64_t
   } else if (parameters) {
     JsonReader types = config.Nested("rope_parameters");
     if (HoldsRope(types, type.layer_type)) {
-      ReadRopeFrom(types, type.layer_type, part, &read);
+      ReadRopeFrom(types, type.layer_type, part, nullptr, &read);
     } else if (types.Has("rope_type") || types.Has("type") || types.Has("rope_theta")) {
       types.Fail(type.layer_type, "is missing: the family rotates each type of layers otherwise");
     }
     config.Adopt(types.status());
   } else if (scaling && type.scaled) {
-    ReadRopeFrom(config, "rope_scaling", part, &read);
+    ReadRopeFrom(config, "rope_scaling", part, nullptr, &read);
   } else if (!parameters && type.turning_part != 0) {
     SetTurningPart(head_dim, type.turning_part, 1.0, &read.rope);
   }
@@ -281,9 +281,9 @@ RopeConfig ReadRope(JsonReader& config, double default_theta, double partial_rot
   const bool scaling = HoldsRope(config, "rope_scaling");
   if (!config.ok() || (!parameters && !scaling)) return read;
   RopeConfig other = read;
-  ReadRopeFrom(config, scaling ? "rope_scaling" : "rope_parameters", part, &read);
+  ReadRopeFrom(config, scaling ? "rope_scaling" : "rope_parameters", part, &config, &read);
   if (!config.ok() || !parameters || !scaling) return read;
-  ReadRopeFrom(config, "rope_parameters", part, &other);
+  ReadRopeFrom(config, "rope_parameters", part, &config, &other);
   if (config.ok() && !IsSameRope(read, other)) RefuseTwoRopes(config, read);
   return read;
 }
