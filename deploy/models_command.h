@@ -12,7 +12,7 @@ namespace tessera::deploy {
 // Families, formats of weights and devices, a line each.
 std::string ListModels();
 
-// The families as a table of README.md.
+// The families as a table of docs/models.md.
 std::string ModelsMarkdown();
 
 // Of a checkpoint: its family, its layers by kind, the bytes of its weights as they are stored, the

@@ -1,6 +1,7 @@
-"""The recipes of README.md stay as narrow as they say: a model family is one product file and its
-place in the list, and a weight format is a file where it is described, one where it is read, and a
-line in the table of either. Golden models, which a recipe adds to, stay small."""
+"""The recipes of docs/adding.md stay as narrow as they say: a model family is one product file and its
+place in the list, a weight format is a file where it is described, one where it is read, and a line in
+the table of either, and a transport of KV is in the files that its recipe names. What README.md and docs/
+name is there. Golden models, which a recipe adds to, stay small."""
 
 import json
 import pathlib
@@ -78,6 +79,42 @@ def test_a_method_is_read_in_the_file_of_its_format():
     for reader in readers:
         own = files_with(reader) - {FORMATS + "formats.cc", FORMATS + "methods.h"}
         assert len(own) == 1 and own.pop().startswith(FORMATS), reader
+
+
+def test_transports_of_kv_are_in_the_files_that_their_recipe_names():
+    recipe = (ROOT / "docs/adding.md").read_text().split("## A transport of keys and values")[1]
+    named = {path.removesuffix(".cc") for path in re.findall(r"`((?:worker|coordinator)/[\w/.]+)`", recipe)}
+    assert len(named) >= 5
+    beyond = {name.rsplit(".", 1)[0] for name in files_with("KvTransport")} - named
+    assert not beyond, beyond
+
+
+def documents():
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def test_documents_link_to_what_is_there():
+    """Links, and paths in code marks whose first part is a folder of the checkout."""
+    folders = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    checked = 0
+    for document in documents():
+        text = document.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)", text):
+            if "://" in target:
+                continue
+            assert (document.parent / target).exists(), (document.name, target)
+            checked += 1
+        for path in re.findall(r"`([\w.-]+/[\w./-]*)`", text):
+            if path.split("/")[0] not in folders or path.startswith("bazel-") or "FAMILY" in path or "FORMAT" in path:
+                continue
+            found = (ROOT / path).exists() or list((ROOT / path).parent.glob(pathlib.Path(path).name + ".*"))
+            assert found, (document.name, path)
+            checked += 1
+    assert checked > 60, checked
+
+
+def test_readme_fits_on_three_screens():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
 def test_golden_models_stay_small():

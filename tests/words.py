@@ -3,7 +3,7 @@
 words.py ROOT: one line "FILE:LINE: ..." for each that it finds in the checkout ROOT; exits with 1 if
 there is one. As a module: pure functions over (path, text) pairs, except read_tree.
 
-Texts for users: READMEs, comments of the example YAML files, and string literals of the programs (log
+Texts for users: READMEs and docs/, comments of the example YAML files, and string literals of the programs (log
 lines, errors, --help, metric help, plans).
 """
 
@@ -69,7 +69,7 @@ def comments(yaml):
 def texts(path, content):
     """(line, text) of what users see of a file."""
     folder = path.split("/")[0]
-    if path.endswith("README.md"):
+    if path.endswith(".md"):
         return [(1, content)]
     if path.endswith(".yaml") and folder == "deploy":
         return [(1, comments(content))]
@@ -92,11 +92,11 @@ def faults(path, content):
 def read_tree(root):
     """(path, content) of each file that may hold texts for users; without generated folders."""
     root = pathlib.Path(root)
-    files = [root / "README.md"]
+    files = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
     for folder in PROGRAM_FOLDERS:
         files += sorted((root / folder).rglob("*"))
     return [(str(file.relative_to(root)), file.read_text(encoding="utf-8")) for file in files
-            if file.is_file() and (file.name == "README.md" or file.suffix in (".cc", ".h", ".yaml"))]
+            if file.is_file() and (file.name == "README.md" or file.parent.name == "docs" or file.suffix in (".cc", ".h", ".yaml"))]
 
 
 def main():

@@ -1,5 +1,5 @@
 // Refuses what a worker says as another process, or about another plan, than the one that we talk
-// to (the README's "Fenced"). Thread rule: pure functions.
+// to (docs/architecture.md, "Life of a plan", 3). Thread rule: pure functions.
 #pragma once
 
 #include <cstdint>

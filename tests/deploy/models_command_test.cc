@@ -22,8 +22,8 @@ std::string TextOf(const std::string& path) {
   return text.str();
 }
 
-TEST_CASE("README.md has the table of families that the command prints") {
-  CHECK_THAT(TextOf("README.md"), Contains("\n\n" + ModelsMarkdown() + "\n"));
+TEST_CASE("docs/models.md has the table of families that the command prints") {
+  CHECK_THAT(TextOf("docs/models.md"), Contains("\n\n" + ModelsMarkdown() + "\n"));
 }
 
 TEST_CASE("the list names families by their publishers' names and by their classes") {
