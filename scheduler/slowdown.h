@@ -40,7 +40,8 @@ class StepHistory {
   // Steps of `size` tokens took so long. Where they were `usual` they weigh as much as each before
   // them, until those are many; else little, and a new size is not learnt.
   void Learn(double size, double seconds_per_step, bool usual);
-  // Of one step; 0: too little is known. A size below all that are known takes as long as the least.
+  // Seconds of one step; 0: too little is known. A size below all that are known takes as long as
+  // the least.
   double Predict(double size) const;
 
  private:
@@ -80,7 +81,7 @@ class SlowdownWatch {
     std::deque<Interval> window;
     double factor = 1;
     double lowered_seconds = 0;  // when the factor fell last
-    // Of the window, against its own past alone; 0: too little was done.
+    // The window against its own past alone; 0: too little was done.
     double own = 0;
   };
 

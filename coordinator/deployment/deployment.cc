@@ -71,7 +71,8 @@ absl::Status CheckComing(const v1::DeploymentPlan& plan, const Changeover& chang
   return absl::OkStatus();
 }
 
-// That all workers of the replica serve, of a coordinator before; 0: they serve none in common.
+// The epoch, of a coordinator before, that all workers of the replica serve; 0: they have none in
+// common.
 uint64_t ServedEpoch(const v1::Replica& replica,
                      const std::map<std::string, WorkerRecord>& workers) {
   std::set<uint64_t> epochs;

@@ -18,7 +18,7 @@ namespace tessera::coordinator {
 std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& cluster);
 // Empty families where the plan has no such pair.
 std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply& cluster);
-// Of every replica of the plan.
+// For every replica of the plan.
 std::vector<prometheus::MetricFamily> SlownessFamilies(const v1::GetClusterReply& cluster,
                                                        const std::vector<Straggler>& stragglers);
 

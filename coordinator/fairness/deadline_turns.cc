@@ -6,7 +6,7 @@ namespace tessera::coordinator {
 namespace {
 
 constexpr size_t kMaxWorkflows = 10'000;
-// That a workflow is remembered beyond its deadline: its late calls are late ones.
+// How long a workflow is remembered beyond its deadline: its late calls are late ones.
 constexpr double kRememberedSeconds = 600;
 
 }  // namespace

@@ -42,7 +42,7 @@ class DeadlineTurns {
   void Leave(const std::string& client, const Place& place);
 
  private:
-  // Of the request, or of its workflow, which it then sets.
+  // The request's own, which it then sets for its workflow, or the workflow's.
   std::optional<double> DeadlineOf(const GenerationRequest& request, double now_seconds);
 
   std::map<std::string, std::multimap<double, uint64_t>> waiting_;  // by client: turns by rank

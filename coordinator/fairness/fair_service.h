@@ -30,8 +30,8 @@ struct FairServiceOptions {
   std::map<std::string, ClientPolicy> policies = {};
   std::function<int64_t()> queue_places;  // of all replicas that are ready
   std::function<double()> now_seconds;    // monotonic
-  // That a request takes once it has begun: of so many tokens, prompt and answer; 0: not known. May
-  // be empty.
+  // Seconds that a request takes once it has begun, by its tokens of prompt and answer; 0: not
+  // known. May be empty.
   std::function<double(double prompt_tokens, double answer_tokens)> expected_seconds = {};
 };
 

@@ -12,7 +12,7 @@
 namespace tessera::coordinator {
 namespace {
 
-// Of two reasons for a time-out it is the queue's own if that time was over, or nearly.
+// A time-out is the queue's own if the queue's time was over, or nearly.
 constexpr double kClockSlackSeconds = 0.05;
 
 // An error that another replica may not have.

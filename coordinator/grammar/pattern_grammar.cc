@@ -29,7 +29,7 @@ struct Piece {
   std::string head = {}, tail = {};
   int64_t fixed = 0;
   std::optional<CodePoints> set = {};  // of one class
-  // Of its texts that are not empty, where it has an empty one; "": not known.
+  // `body` without the empty text, where that is one of its texts; "": not known.
   std::string nonempty = {};
 
   const std::string& NonEmpty() const { return lengths.min > 0 ? body : nonempty; }

@@ -86,7 +86,7 @@ class Replanner {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
-  // Of our thread:
+  // On our thread:
   uint64_t epoch_ = 0;    // of the plan that was seen last
   std::string followed_;  // that plan; empty: none
   std::thread thread_;

@@ -52,7 +52,7 @@ WorkloadFigures WorkloadWatch::Recent(double now_seconds) const {
   figures.prompt_tokens /= count;
   figures.uncached_prompt_tokens /= count;
   figures.output_tokens /= count;
-  // Of all that ended since the first of them, which itself only opens the time.
+  // All that ended since the first of them count, which itself only opens the time.
   const double seconds = std::max(now_seconds - first->first, 1e-3);
   figures.requests_per_second = (count - 1) / seconds;
   return figures;

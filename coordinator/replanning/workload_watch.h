@@ -58,7 +58,7 @@ class WorkloadWatch {
   bool Changed(double now_seconds);
   // They were: nothing is judged again within interval_seconds.
   void NoteJudged(double now_seconds);
-  // Of the newest requests; zeros where there are too few.
+  // What the newest requests say; zeros where there are too few.
   WorkloadFigures Recent(double now_seconds) const;
   // The same requests as a workload of one class, with their rate. Requires that there are some.
   v1::Workload Observed(double now_seconds) const;

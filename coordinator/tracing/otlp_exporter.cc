@@ -85,7 +85,7 @@ class Post {
   bool done_ = false;
 };
 
-// Of the OTLP specification; anything else is final.
+// As the OTLP specification has them; anything else is final.
 bool IsWorthAnotherTry(const absl::StatusOr<int>& status) {
   return !status.ok() || *status == 429 || *status == 502 || *status == 503 || *status == 504;
 }

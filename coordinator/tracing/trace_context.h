@@ -17,7 +17,7 @@ struct TraceContext {
 // Nullopt for what is no traceparent. Of versions above 00 the fields of 00 are read.
 std::optional<TraceContext> ParseTraceparent(std::string_view header);
 
-// That of a request: its header's, or else a new trace.
+// The trace of a request: its header's, or else a new one.
 TraceContext ContextOf(std::string_view header);
 
 // `digits` random hexadecimal digits, not all 0; a multiple of 16.

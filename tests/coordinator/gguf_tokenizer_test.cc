@@ -134,7 +134,7 @@ TEST_CASE("byte-level BPE: a name of tokenizer.ggml.pre splits as the model's to
   }
 }
 
-// Of Gemma 4: characters, marks for spaces, bytes, and line ends that are a token.
+// Gemma 4's vocabulary: characters, marks for spaces, bytes, and line ends that are a token.
 TEST_CASE("BPE over characters gives the ids of a Gemma's tokenizer.json") {
   const json document = json::parse(Bytes(kGolden / "gemma" / "tokenizer.json"));
   json as_converted = document;

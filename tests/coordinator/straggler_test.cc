@@ -176,7 +176,7 @@ Outcome Play(double rate, bool watched) {
   return outcome;
 }
 
-// Of both, with all places taken: 8 tokens in 14 ms, 40 tokens an answer.
+// Both replicas with all places taken: 8 tokens in 14 ms, 40 tokens an answer.
 constexpr double kCapacity = 2 * (8 / 0.014) / 40;
 
 }  // namespace
