@@ -386,6 +386,28 @@ TEST_CASE("olmo: norms over the full width; the scaled rotation is that of layer
              Contains("rope_theta other than 500000 is not supported at the top level"));
 }
 
+TEST_CASE("rope: an original length at the top level wins, where all layers have one rotation") {
+  const v1::Model llama3 = Read("LlamaForCausalLM", R"("original_max_position_embeddings": 8,
+      "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+      "high_freq_factor": 4.0, "original_max_position_embeddings": 16})");
+  CHECK(KindOf(llama3, 0).attention().rope().original_max_positions() == 8);
+  const v1::Model olmo = Read("Olmo3ForCausalLM", R"("original_max_position_embeddings": 8,
+      "rope_scaling": {"rope_type": "yarn", "factor": 2.0,
+      "original_max_position_embeddings": 16})");
+  int scaled = 0;
+  for (const v1::LayerKind& kind : olmo.kinds()) {
+    const v1::Rope& rope = kind.attention().rope();
+    if (rope.scaling() != v1::ROPE_SCALING_KIND_YARN) continue;
+    ++scaled;
+    CHECK(rope.original_max_positions() == 16);
+  }
+  CHECK(scaled == 1);
+  const v1::Model gain = Read("Ministral3ForCausalLM", R"("original_max_position_embeddings": 8,
+      "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e6,
+      "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16})");
+  CHECK(gain.kinds(0).attention().query_gain_period() == 8);
+}
+
 TEST_CASE("hunyuan: a fixed alpha stretches the base, whatever the lengths") {
   const v1::Model model = Read("HunYuanDenseV1ForCausalLM", R"("head_dim": 16, "rope_theta": 10000,
       "rope_scaling": {"type": "dynamic", "alpha": 1000.0, "factor": 1.0})");
