@@ -402,7 +402,8 @@ TEST_CASE("rope: an original length at the top level wins, where all layers have
     CHECK(rope.original_max_positions() == 16);
   }
   CHECK(scaled == 1);
-  const v1::Model gain = Read("Ministral3ForCausalLM", R"("original_max_position_embeddings": 8,
+  const v1::Model gain = Read("Ministral3ForCausalLM", R"("num_key_value_heads": 2,
+      "original_max_position_embeddings": 8,
       "rope_parameters": {"rope_type": "yarn", "factor": 2.0, "rope_theta": 1e6,
       "llama_4_scaling_beta": 0.1, "original_max_position_embeddings": 16})");
   CHECK(gain.kinds(0).attention().query_gain_period() == 8);

@@ -91,11 +91,11 @@ def test_what_they_hold():
         assert conffiles == ([] if name == "tessera" else [f"/etc/tessera/{name.removeprefix('tessera-')}.yaml"])
 
 
-def test_dependencies_are_those_that_readme_names_and_no_build_folder_is_in_the_programs():
-    readme = pathlib.Path("README.md").read_text()
+def test_dependencies_are_those_that_docs_name_and_no_build_folder_is_in_the_programs():
+    running = pathlib.Path("docs/running.md").read_text()
     column = {"12": 0, "13": 1}.get(re.search(r'VERSION_ID="?(\d+)', pathlib.Path("/etc/os-release").read_text())[1])
     named = {}
-    for who, *releases in re.findall(r"^\| ([^|`]+) \| (`[^|]+) \| (`[^|]+) \|$", readme, re.M):
+    for who, *releases in re.findall(r"^\| ([^|`]+) \| (`[^|]+) \| (`[^|]+) \|$", running, re.M):
         named[who] = re.findall(r"[a-z][a-z0-9+.-]+", releases[column or 0])
     assert {"all three", "the worker also", "the coordinator also"} <= set(named), named
     for name, file in packages.items():
