@@ -294,7 +294,7 @@ SchemaWriter::Body SchemaWriter::WaysBody(const Schema& flat, const char* keywor
     return AnyBody(wholes, place);
   // What only keeps values apart does not count as evaluated.
   const bool counts = flat.contains("unevaluatedProperties") || flat.contains("unevaluatedItems");
-  auto narrowed = counts
+  auto narrowed = counts || !narrows_
                       ? std::nullopt
                       : WithoutCommonValues(root_, std::vector<Schema>(ways.begin(), ways.end()));
   if (narrowed.has_value()) {

@@ -31,6 +31,8 @@ class SchemaWriter {
   SchemaWriter(const Schema& root, SchemaMode mode, GrammarText* text,
                RawTextGrammar* raw = nullptr);
 
+  // A oneOf whose schemas share values is refused, and not narrowed to those of one alone.
+  void RefuseCommonValues() { narrows_ = false; }
   // The rule of a schema; `place` of its value, for errors.
   absl::StatusOr<std::string> RuleOf(const Schema& schema, const std::string& place);
   // Whether every rule has a text: a schema may demand itself for ever.
@@ -82,6 +84,7 @@ class SchemaWriter {
   std::map<std::string, std::string> rules_;                            // by the schema's text
   std::map<std::string, std::vector<std::vector<std::string>>> needs_;  // by rule
   std::vector<std::string> open_;                                       // rules in hand
+  bool narrows_ = true;
   std::vector<std::string> left_out_;
   int nodes_ = 0;
 };

@@ -46,7 +46,12 @@ class TaggedWriter {
         text_(*text),
         raw_(form.value_closing, form.other_closing, text),
         texts_(root, mode, text, &raw_),
-        values_(root, mode, text) {}
+        values_(root, mode, text) {
+    // What is left of such schemas may be strings beside other values: where one that stands in a
+    // tag ends, no reader could tell.
+    texts_.RefuseCommonValues();
+    values_.RefuseCommonValues();
+  }
 
   absl::StatusOr<std::string> Arguments(
       const Schema& flat, const std::function<bool(const std::string&)>& reads_as_text) {
