@@ -60,7 +60,7 @@ def test_plans_at_start_for_the_workers_that_register():
 
 def test_plans_without_workers_that_do_not_come():
     files = ("--cluster", written("cluster.yaml", MACHINES % "- {name: w9, devices: [{kind: mycpu}]}"),
-             "--workload", written("workload.yaml", WORKLOAD), "--plan-wait", "1")
+             "--workload", written("workload.yaml", WORKLOAD), "--plan-wait", "5")  # beside load a worker is late
     with running(*files, replicas=2) as c:
         assert "planning waits for" in c.log("coordinator"), c.log("coordinator")
         assert "planning without w9/0" in c.log("coordinator")
