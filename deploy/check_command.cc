@@ -13,9 +13,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "deploy/cluster_client.h"
+#include "deploy/describe_machine.h"
 #include "deploy/device_choice.h"
 #include "deploy/failure.h"
-#include "deploy/memory_rate.h"
 #include "proto/build_version.h"
 #include "proto/model/model_folder.h"
 #include "proto/protocol.h"
@@ -256,11 +256,11 @@ class Checks {
   }
 
   void Devices() {
-    const double rate = MemoryReadBytesPerSecond();
-    Say(Well("cores", StrCat(std::thread::hardware_concurrency(), " of this machine",
-                             rate > 0 ? StrCat("; together they read memory at ",
-                                               std::round(rate / 1e8) / 10, " GB/s")
-                                      : std::string())));
+    // Without GPUs in the list, memory is timed.
+    const MachineFacts facts = ReadMachineFacts("", v1::DeviceList());
+    const double gigabytes_per_second = std::round(facts.read_bytes_per_second / 1e8) / 10;
+    Say(Well("cores", StrCat(facts.cores, " of this machine; together they read memory at ",
+                             gigabytes_per_second, " GB/s")));
     const auto list = AskForDevices("");
     if (!list.ok()) return Say(Problem("GPUs", std::string(StdView(list.status().message()))));
     if (list->devices().empty()) return Say(Well("GPUs", StrCat("none: ", list->no_devices())));
