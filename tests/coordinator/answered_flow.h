@@ -1,4 +1,4 @@
-// What the fair service hands on, for a test to answer. Thread rule: one thread.
+// A GenerationService that keeps what it is given, for a test to answer. Thread rule: one thread.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,6 @@
 
 namespace tessera::coordinator {
 
-// What a request flow would get, and a test answers.
 class AnsweredFlow final : public GenerationService {
  public:
   absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(

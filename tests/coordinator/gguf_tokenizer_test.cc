@@ -214,14 +214,19 @@ std::vector<Token> PiecesOf(const std::string& model) {
   return tokens;
 }
 
-TEST_CASE("SentencePiece: scores and bytes give the ids of the tokenizer.model") {
-  const std::vector<Token> pieces = PiecesOf(Bytes(kGolden / "model_bpe" / "tokenizer.model"));
-  REQUIRE(pieces.size() > 300);
+std::vector<std::string> PieceKeys(const std::vector<Token>& pieces) {
   std::vector<std::string> keys = TokenKeys(pieces);
   keys.push_back(GgufTextKey("tokenizer.ggml.model", "llama"));
   keys.push_back(GgufKey("tokenizer.ggml.bos_token_id", 1));
   keys.push_back(GgufKey("tokenizer.ggml.eos_token_id", 2));
   keys.push_back(GgufKey("tokenizer.ggml.unknown_token_id", 0));
+  return keys;
+}
+
+TEST_CASE("SentencePiece: scores and bytes give the ids of the tokenizer.model") {
+  const std::vector<Token> pieces = PiecesOf(Bytes(kGolden / "model_bpe" / "tokenizer.model"));
+  REQUIRE(pieces.size() > 300);
+  std::vector<std::string> keys = PieceKeys(pieces);
   const auto gguf = Load(keys);
   INFO(gguf.status().ToString());
   REQUIRE(gguf.ok());
@@ -237,12 +242,7 @@ TEST_CASE("SentencePiece: several tokens may be marked as unknown, and the key s
   for (int i = 0; i < 3; ++i) {
     pieces.push_back({.text = "<pad" + std::to_string(i) + ">", .type = 2});
   }
-  std::vector<std::string> keys = TokenKeys(pieces);
-  keys.push_back(GgufTextKey("tokenizer.ggml.model", "llama"));
-  keys.push_back(GgufKey("tokenizer.ggml.bos_token_id", 1));
-  keys.push_back(GgufKey("tokenizer.ggml.eos_token_id", 2));
-  keys.push_back(GgufKey("tokenizer.ggml.unknown_token_id", 0));
-  const auto gguf = Load(keys);
+  const auto gguf = Load(PieceKeys(pieces));
   INFO(gguf.status().ToString());
   REQUIRE(gguf.ok());
   CheckSameIds(**gguf, **Tokenizer::Load(kGolden / "model_bpe"));

@@ -10,7 +10,7 @@
 #include "coordinator/fairness/asked_deadline.h"
 #include "coordinator/fairness/fair_service.h"
 #include "scheduler/deadline_order.h"
-#include "tests/coordinator/fairness/answered_flow.h"
+#include "tests/coordinator/answered_flow.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "coordinator/fairness/retry_after.h"
-#include "tests/coordinator/fairness/answered_flow.h"
+#include "tests/coordinator/answered_flow.h"
 
 namespace tessera::coordinator {
 namespace {

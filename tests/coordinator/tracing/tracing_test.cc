@@ -17,6 +17,7 @@
 #include "coordinator/tracing/otlp_json.h"
 #include "coordinator/tracing/request_spans.h"
 #include "coordinator/tracing/trace_context.h"
+#include "tests/coordinator/answered_flow.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -167,25 +168,6 @@ TEST_CASE("a collector's address") {
   }
 }
 
-// Keeps what it is given.
-class Next : public GenerationService {
- public:
-  class Handle : public GenerationHandle {
-   public:
-    void Cancel() override {}
-  };
-  absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
-      GenerationRequest request, std::shared_ptr<GenerationSink> sink) override {
-    if (!refusal.ok()) return refusal;
-    requests.push_back(std::move(request));
-    sinks.push_back(std::move(sink));
-    return std::make_unique<Handle>();
-  }
-  absl::Status refusal;
-  std::vector<GenerationRequest> requests;
-  std::vector<std::shared_ptr<GenerationSink>> sinks;
-};
-
 class Sink : public GenerationSink {
  public:
   void OnPromptLogprobs(std::vector<PositionChances>) override { ++events; }
@@ -215,7 +197,7 @@ double DroppedInEnd(const Tracing& tracing, double expected) {
 }
 
 TEST_CASE("each generation ends once in its trace, and its events pass") {
-  Next next;
+  AnsweredFlow next;
   const auto tracing = Tracing::Start({"http://127.0.0.1:1", "m", "0.1"});
   REQUIRE(tracing.ok());
   GenerationService& service = (*tracing)->entry()(next);
@@ -245,7 +227,7 @@ TEST_CASE("each generation ends once in its trace, and its events pass") {
 }
 
 TEST_CASE("without a collector nothing is traced, and a wrong one is refused") {
-  Next next;
+  AnsweredFlow next;
   const auto tracing = Tracing::Start({"", "m", "0.1"});
   REQUIRE(tracing.ok());
   CHECK(&(*tracing)->Before(next) == &next);

@@ -82,23 +82,29 @@ void CheckLayouts(const std::string& folder, const std::vector<v1::Submit>& requ
   }
 }
 
+constexpr char kDecoded[] = "tests/golden/drafts/glm4_moe";
+
+// Prompts that one replica computes and another goes on with are answered as those without drafts.
+void CheckHandOver(const std::function<ReplicaOptions(ReplicaOptions)>& drafts) {
+  const std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 1)};
+  ReplicaOptions options;
+  options.moves_kv = true;
+  Split without{{kDecoded, options}, {kDecoded, options}};
+  const Answers expected = without.Run(requests);
+  Split split{{kDecoded, drafts(options)}, {kDecoded, drafts(options)}};
+  CheckSameBits(split.Run(requests), expected);
+  CHECK(split.prefill.load().drafts() == 0);
+  CHECK(HoldsNothing(split.decode));
+}
+
 TEST_CASE("every layout answers with a head's drafts what it answers without, bit for bit") {
   for (const char* name : {"qwen3_5", "deepseek_v3", "glm4_moe"}) {
     CheckLayouts(StrCat("tests/golden/drafts/", name), EveryRequest(), WithHead);
   }
 }
 
-TEST_CASE("prompts that another replica computed, and a prefix that is there, go on with drafts") {
-  const std::string folder = "tests/golden/drafts/glm4_moe";
-  const std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 1)};
-  ReplicaOptions options;
-  options.moves_kv = true;
-  Split without{{folder, options}, {folder, options}};
-  const Answers expected = without.Run(requests);
-  Split split{{folder, WithHead(options)}, {folder, WithHead(options)}};
-  CheckSameBits(split.Run(requests), expected);
-  CHECK(split.prefill.load().drafts() == 0);
-  CHECK(HoldsNothing(split.decode));
+TEST_CASE("prompts that another replica computed go on with a head's drafts") {
+  CheckHandOver(WithHead);
 }
 
 TEST_CASE(
@@ -282,19 +288,14 @@ TEST_CASE("all drafts of a model that drafts for itself stand, at temperature 1 
 }
 
 TEST_CASE("a draft model follows prefixes that are there, and what another replica computed") {
-  const std::string folder = "tests/golden/drafts/glm4_moe";
-  const std::vector<v1::Submit> requests = {Request(1, 30, 0), Request(2, 30, 1)};
-  ReplicaOptions options;
-  options.moves_kv = true;
-  Split without{{folder, options}, {folder, options}};
-  const Answers expected = without.Run(requests);
-  options.draft_model = folder;
-  Split split{{folder, options}, {folder, options}};
-  CheckSameBits(split.Run(requests), expected);
-  CHECK(HoldsNothing(split.decode));
-  options = WithEveryDraft(options);
+  const auto with_model = [](ReplicaOptions options) {
+    options.draft_model = kDecoded;
+    return options;
+  };
+  CheckHandOver(with_model);
+  const ReplicaOptions options = WithEveryDraft(with_model({}));
   // The second of two like prompts finds the first one's blocks, and the draft model its own there.
-  PlannedReplica replica(folder, options);
+  PlannedReplica replica(kDecoded, options);
   for (int time = 0; time < 2; ++time) {
     v1::Submit submit = Request(static_cast<uint64_t>(time + 1), 30, 0);
     *submit.mutable_prompt_token_ids() = Request(9, 1, 0).prompt_token_ids();
