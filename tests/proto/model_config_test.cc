@@ -183,6 +183,9 @@ TEST_CASE("yarn: the original length, its ramp, and the context that it serves")
   CHECK(rope.beta_slow() == 1);
   CHECK(rope.attention_factor() == Approx(0.1 * std::log(4.0) + 1));
   CHECK_FALSE(rope.ramp_not_truncated());
+  CHECK_THAT(ErrorOf(Config("Qwen3ForCausalLM", R"("num_key_value_heads": 2, "rope_scaling":
+      {"rope_type": "yarn", "factor": 4.0, "attention_factor": 0})")),
+             Contains("attention_factor"));
   const v1::Model scaled = Read("Qwen3ForCausalLM", R"("num_key_value_heads": 2, "rope_scaling":
       {"type": "yarn", "factor": 40, "original_max_position_embeddings": 8, "mscale": 1.0,
        "mscale_all_dim": 1.0, "beta_fast": 0, "truncate": false})");

@@ -75,7 +75,7 @@ void ReadYarn(JsonReader* top, JsonReader& scaling, RopeConfig* read) {
   const double mscale = scaling.NumberOr("mscale", 0, 0, kMaxFactor);
   const double all_dim = scaling.NumberOr("mscale_all_dim", 0, 0, kMaxFactor);
   const double usual = mscale != 0 && all_dim != 0 ? scale(mscale) / scale(all_dim) : scale(1);
-  rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 0, kMaxFactor));
+  rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 1e-6, kMaxFactor));
   read->latent_factor = scale(all_dim);
 }
 
@@ -100,7 +100,7 @@ void ReadLongRope(JsonReader* top, JsonReader& scaling, RopeConfig* read) {
   const double stretched = scaling.NumberOr(
       "factor", static_cast<double>(read->max_positions) / original, 0, kMaxFactor);
   const double usual = stretched <= 1 ? 1 : std::sqrt(1 + std::log(stretched) / std::log(original));
-  rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 0, kMaxFactor));
+  rope.set_attention_factor(scaling.NumberOr("attention_factor", usual, 1e-6, kMaxFactor));
 }
 
 // Whole heads turn by their frequencies, of which only the first `part` is not 0 (Gemma 4).
