@@ -217,5 +217,25 @@ TEST_CASE("what a model of random weights writes is calls that fit") {
   }
 }
 
+TEST_CASE("in tags a oneOf whose schemas share values is refused, one of schemas apart is held") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const auto of_value = [](const char* schema) {
+    const Json function = {{"name", "f"},
+                           {"strict", true},
+                           {"parameters",
+                            {{"type", "object"},
+                             {"properties", {{"value", Json::parse(schema)}}},
+                             {"required", {"value"}},
+                             {"additionalProperties", false}}}};
+    return CallProbe::Create("deepseek_v32",
+                             Json::array({{{"type", "function"}, {"function", function}}}))
+        .status();
+  };
+  CHECK(of_value(R"({"oneOf": [{"type": "number"}, {"type": "boolean"}]})").ok());
+  const absl::Status shared = of_value(R"({"oneOf": [{"type": "number"}, {}]})");
+  CHECK(absl::IsInvalidArgument(shared));
+  CHECK(std::string(shared.message()).find("oneOf") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace tessera::tests
