@@ -14,7 +14,7 @@ from staged_replica_test import ask
 
 STOP, CONTINUE = signal.SIGSTOP, signal.SIGCONT
 TOKENS = 40
-PROMPT = [10 + (i * 7) % 400 for i in range(1200)]
+PROMPT = [10 + (i * 7) % 400 for i in range(480)]
 BODY = ask(PROMPT, TOKENS)
 SMALL_STEPS = ("--max-num-batched-tokens", "16")  # a prompt takes long enough to be met in the middle
 PLAIN = ("--cpu-isa", "reference")
