@@ -38,6 +38,7 @@
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/measured_rates.h"
 #include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/deployment/plan_source.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/progress_watch.h"
@@ -154,8 +155,8 @@ class Coordinator {
             MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
     Logger("coordinator")
         .info("HTTP on {}://{}, gRPC on {}; waiting for workers",
-              certificates_.http() == nullptr ? "http" : "https", HostAndPort(options.host, http_->port()),
-              HostAndPort(options.host, grpc_port_));
+              certificates_.http() == nullptr ? "http" : "https",
+              HostAndPort(options.host, http_->port()), HostAndPort(options.host, grpc_port_));
     return WritePortFile();
   }
 
@@ -298,34 +299,31 @@ class Coordinator {
     pool.build_version = std::string(BuildVersion());
     pool.cluster_tls = certificates_.has_cluster();
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
-    DeploymentOptions deployment;
-    deployment.configure = std::move(loaded.configure);
-    deployment.plan = std::move(plan);
-    if (!options_.cluster_file.empty()) {
-      auto planner =
-          PlannerAtStart(options_.cluster_file, options_.workload_file, options_.plan_wait_seconds,
-                         options_.split, options_.prefer, deployment.configure, MonotonicSeconds);
-      if (!planner.ok()) return planner.status();
-      deployment.planner = *std::move(planner);
-      deployment.replan_after_seconds = options_.replan_after_seconds;
-    }
-    deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
+    DeployedModel model;
+    model.configure = std::move(loaded.configure);
+    model.requests = flow_.get();
+    model.on_plan = [this](const v1::DeploymentPlan* in_force) {
       // Where a plan that somebody made sends requests; null: by load alone.
       flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
       fingerprint_(in_force);
       WarnOfShortKv(in_force);
     };
-    deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
-    model_shape_ = deployment.configure.model();
-    model_folder_ = deployment.configure.model_folder();
-    model_fingerprint_ = deployment.configure.model_fingerprint();
-    auto replanning = WorkloadReplanning::Make(options_, deployment.configure, *fair_);
+    model.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
+    absl::StatusOr<std::unique_ptr<PlanSource>> source = SourceOf(model.configure, std::move(plan));
+    if (!source.ok()) return source.status();
+    model_shape_ = model.configure.model();
+    model_folder_ = model.configure.model_folder();
+    model_fingerprint_ = model.configure.model_fingerprint();
+    auto replanning = WorkloadReplanning::Make(options_, model.configure, *fair_);
     if (!replanning.ok()) return replanning.status();
     replanning_ = *std::move(replanning);
+    DeploymentOptions deployment;
+    deployment.models.push_back(std::move(model));
+    deployment.source = *std::move(source);
     deployment.cluster_token = keys_->token();
     deployment.worker_tls = certificates_.ToWorkers();
     deployment.now_seconds = MonotonicSeconds;
-    auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
+    auto started = Deployment::Start(std::move(deployment), *pool_);
     if (!started.ok()) {
       return options_.plan_file.empty() ? started.status()
                                         : InFile(options_.plan_file, started.status());
@@ -333,6 +331,17 @@ class Coordinator {
     deployment_ = *std::move(started);
     replanning_->Start(*pool_, *deployment_);
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<PlanSource>> SourceOf(const v1::ConfigureRequest& configure,
+                                                       std::optional<v1::DeploymentPlan> plan) {
+    if (plan.has_value()) return FixedPlans({*std::move(plan)});
+    if (options_.cluster_file.empty()) return EachWorkerAlone({configure.model()});
+    auto planner =
+        PlannerAtStart(options_.cluster_file, options_.workload_file, options_.plan_wait_seconds,
+                       options_.split, options_.prefer, configure, MonotonicSeconds);
+    if (!planner.ok()) return planner.status();
+    return PlannedForWorkers(*std::move(planner), options_.replan_after_seconds);
   }
 
   absl::Status StartGrpc() {
@@ -402,7 +411,7 @@ class Coordinator {
     desk.now_seconds = MonotonicSeconds;
     desk.running = [this] { return RunningPlan(); };
     desk.apply = [this](v1::DeploymentPlan plan, PlanningDesk::Applied done) {
-      deployment_->Apply(std::move(plan), std::move(done));
+      deployment_->Apply({std::move(plan)}, std::move(done));
     };
     desk_ = std::make_unique<PlanningDesk>(std::move(desk));
     planning_ = MakePlanningService(*desk_);
@@ -496,8 +505,8 @@ class Coordinator {
     if (options_.port_file.empty()) return absl::OkStatus();
     // Renamed into place: whoever waits for it never reads half of it.
     const std::string temporary = options_.port_file + ".new";
-    absl::Status written = WriteFileText(
-        temporary, absl::StrCat("http=", http_->port(), " grpc=", grpc_port_, "\n"));
+    absl::Status written =
+        WriteFileText(temporary, absl::StrCat("http=", http_->port(), " grpc=", grpc_port_, "\n"));
     if (written.ok() && rename(temporary.c_str(), options_.port_file.c_str()) != 0)
       written = absl::UnavailableError("its folder does not let it be renamed");
     return written.ok() ? written : InFile("--port-file", written);

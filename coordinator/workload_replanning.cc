@@ -57,7 +57,7 @@ void WorkloadReplanning::Start(WorkerPool& pool, Deployment& deployment) {
     return PlanForRegistered(now(workload, search), model_, pool.Snapshot());
   };
   options.apply = [&deployment](v1::DeploymentPlan plan, Deployment::Applied done) {
-    deployment.Apply(std::move(plan), std::move(done));
+    deployment.Apply({std::move(plan)}, std::move(done));
   };
   replanner_ = std::make_unique<Replanner>(std::move(options));
 }

@@ -28,13 +28,19 @@ double ValueOr0(const std::map<std::string, double>& values, const std::string& 
 
 }  // namespace
 
-Changeover::Changeover(v1::DeploymentPlan from, v1::DeploymentPlan to,
-                       const ChangeoverLimits& limits, double now_seconds)
+Changeover::Changeover(PlanSet from, PlanSet to, bool on_trial, const ChangeoverLimits& limits,
+                       double now_seconds)
     : from_(std::move(from)),
       to_(std::move(to)),
+      on_trial_(on_trial),
       limits_(limits),
-      change_(scheduler::ChangeOf(from_, to_)),
+      changes_(ChangesOf(from_, to_)),
+      phase_(on_trial ? Phase::kDraining : Phase::kAtOnce),
       phase_began_seconds_(now_seconds) {
+  for (const scheduler::PlanChange& change : changes_) {
+    change_.replicas.insert(change_.replicas.end(), change.replicas.begin(), change.replicas.end());
+    change_.routes |= change.routes;
+  }
   for (const std::string& replica : scheduler::GoingReplicas(change_)) going_.insert(replica);
   for (const scheduler::ReplicaChange& replica : change_.replicas) {
     if (replica.kind == Kind::kFlip || replica.kind == Kind::kRebuild) coming_.insert(replica.to);
@@ -43,13 +49,17 @@ Changeover::Changeover(v1::DeploymentPlan from, v1::DeploymentPlan to,
 
 bool Changeover::Retires(const std::string& replica) const {
   if (phase_ == Phase::kDraining) {
-    return going_.contains(replica) && (replica != last_ || last_since_seconds_ >= 0);
+    return going_.contains(replica) && (!last_.contains(replica) || last_since_seconds_ >= 0);
   }
   return phase_ == Phase::kReturning && coming_.contains(replica);
 }
 
 Changeover::Orders Changeover::Advance(const Look& look, double now_seconds) {
   Orders orders;
+  if (phase_ == Phase::kAtOnce) {
+    phase_ = Phase::kOver;
+    orders.in_force = &to_;
+  }
   if (phase_ == Phase::kDraining) Drain(look, now_seconds, &orders);
   // What was put in force this moment has not begun yet.
   if (phase_ == Phase::kForming && (orders.in_force == nullptr || coming_.empty()))
@@ -60,15 +70,20 @@ Changeover::Orders Changeover::Advance(const Look& look, double now_seconds) {
   return orders;
 }
 
-std::string Changeover::ChooseLast(const Look& look) const {
-  for (const scheduler::ReplicaChange& replica : change_.replicas) {
-    if (replica.kind == Kind::kKeep && look(replica.to).serving) return "";
+std::set<std::string> Changeover::ChooseLast(const Look& look) const {
+  std::set<std::string> last;
+  for (const scheduler::PlanChange& change : changes_) {
+    bool one_stays = false;
+    for (const scheduler::ReplicaChange& replica : change.replicas)
+      one_stays |= replica.kind == Kind::kKeep && look(replica.to).serving;
+    std::vector<std::string> serving;
+    for (const std::string& replica : scheduler::GoingReplicas(change)) {
+      if (look(replica).serving) serving.push_back(replica);
+    }
+    if (!one_stays && serving.size() > 1)
+      last.insert(*std::min_element(serving.begin(), serving.end()));
   }
-  std::vector<std::string> serving;
-  for (const std::string& replica : going_) {
-    if (look(replica).serving) serving.push_back(replica);
-  }
-  return serving.size() > 1 ? serving.front() : "";
+  return last;
 }
 
 bool Changeover::DrainOne(const std::string& replica, const Look& look, double since,
@@ -90,20 +105,20 @@ void Changeover::Drain(const Look& look, double now, Orders* orders) {
   if (!announced_) last_ = ChooseLast(look);
   bool all_ended = true;
   for (const std::string& replica : going_) {
-    if (replica == last_) continue;
+    if (last_.contains(replica)) continue;
     all_ended &= DrainOne(replica, look, phase_began_seconds_, announced_, now, orders);
   }
   announced_ = true;
   if (all_ended && !last_.empty()) {
     if (last_since_seconds_ < 0) last_since_seconds_ = now;
-    all_ended = DrainOne(last_, look, last_since_seconds_, last_announced_, now, orders);
+    for (const std::string& replica : last_)
+      all_ended &= DrainOne(replica, look, last_since_seconds_, last_announced_, now, orders);
     last_announced_ = true;
   }
   if (!all_ended) return;
   phase_ = Phase::kForming;
   phase_began_seconds_ = now;
   orders->in_force = &to_;
-  orders->is_new = true;
   orders->forget = {going_.begin(), going_.end()};
 }
 
@@ -140,6 +155,7 @@ void Changeover::Return(const Look& look, Orders* orders) {
 }
 
 std::string Changeover::Progress(const Look& look) const {
+  if (phase_ == Phase::kOver) return "";
   std::vector<std::string> names;
   if (phase_ == Phase::kDraining) {
     for (const std::string& replica : going_) {
@@ -154,7 +170,7 @@ std::string Changeover::Progress(const Look& look) const {
     if (!look(replica).serving) names.push_back(replica);
   }
   if (phase_ == Phase::kForming) return absl::StrCat("forming ", absl::StrJoin(names, ", "));
-  return phase_ == Phase::kReturning ? absl::StrCat("going back: ", failure_) : "";
+  return absl::StrCat("going back: ", failure_);
 }
 
 absl::StatusOr<v1::ApplyPlanReply> Changeover::result() const {

@@ -7,11 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/plan_terms.h"
 #include "proto/layers/kv_shares.h"
-#include "scheduler/replicate.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -19,25 +17,6 @@ namespace {
 
 // Failures of a replica in a row after which its progress is no reason to wait for it.
 constexpr int kMaxFailuresAwaited = 3;
-
-std::set<std::string> DevicesOf(const v1::DeploymentPlan& plan) {
-  std::set<std::string> devices;
-  for (const v1::Replica& replica : plan.replicas()) {
-    for (const v1::Stage& stage : replica.stages()) {
-      for (const v1::PlannedWorker& worker : stage.workers()) devices.insert(worker.device());
-    }
-  }
-  return devices;
-}
-
-// Stage by stage, rank by rank.
-std::vector<const v1::PlannedWorker*> WorkersOf(const v1::Replica& replica) {
-  std::vector<const v1::PlannedWorker*> workers;
-  for (const v1::Stage& stage : replica.stages()) {
-    for (const v1::PlannedWorker& worker : stage.workers()) workers.push_back(&worker);
-  }
-  return workers;
-}
 
 // Why a member of a formation in `state` is not what it was when the formation began; empty: it is.
 std::string WhyGone(const FormationMember& member, Formation::State state,
@@ -55,22 +34,6 @@ std::string WhyGone(const FormationMember& member, Formation::State state,
   return absl::StrCat("worker ", member.worker, ": ", worker.detail);
 }
 
-// All workers of the replicas that come are there and have room for them.
-absl::Status CheckComing(const v1::DeploymentPlan& plan, const Changeover& change,
-                         const std::map<std::string, WorkerRecord>& workers) {
-  for (const v1::Replica& replica : plan.replicas()) {
-    if (!change.Comes(replica.name())) continue;
-    for (const v1::PlannedWorker* member : WorkersOf(replica)) {
-      if (const std::string absent = WhyAbsent(member->device(), workers); !absent.empty())
-        return absl::FailedPreconditionError(absl::StrCat("the plan cannot be applied: ", absent));
-      const int64_t memory_bytes =
-          workers.at(member->device()).registration.device().memory_bytes();
-      if (absl::Status s = CheckRoom(*member, memory_bytes); !s.ok()) return s;
-    }
-  }
-  return absl::OkStatus();
-}
-
 // The epoch, of a coordinator before, that all workers of the replica serve; 0: they have none in
 // common.
 uint64_t ServedEpoch(const v1::Replica& replica,
@@ -79,6 +42,12 @@ uint64_t ServedEpoch(const v1::Replica& replica,
   for (const v1::PlannedWorker* member : WorkersOf(replica))
     epochs.insert(workers.at(member->device()).registration.plan_epoch());
   return epochs.size() == 1 ? *epochs.begin() : 0;
+}
+
+std::vector<v1::Model> ModelsOf(const DeploymentOptions& options) {
+  std::vector<v1::Model> models;
+  for (const DeployedModel& model : options.models) models.push_back(model.configure.model());
+  return models;
 }
 
 bool AnyDrains(const std::vector<FormationMember>& members,
@@ -92,30 +61,20 @@ bool AnyDrains(const std::vector<FormationMember>& members,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions options,
-                                                              WorkerPool& pool,
-                                                              ReplicaLinkListener& flow) {
-  if (options.plan.has_value()) {
-    if (absl::Status s = CheckPlanTerms(*options.plan, options.configure); !s.ok()) return s;
-  }
-  std::unique_ptr<Deployment> deployment(new Deployment(std::move(options), pool, flow));
-  if (deployment->made_) {
-    pool.KeepNames(DevicesOf(deployment->plan_));
-    if (deployment->options_.on_plan) deployment->options_.on_plan(&deployment->plan_);
-  }
+                                                              WorkerPool& pool) {
+  std::unique_ptr<Deployment> deployment(new Deployment(std::move(options), pool));
+  const Workers workers = pool.Snapshot();
+  const double now = deployment->options_.now_seconds();
+  if (absl::Status s = deployment->TakeNext(workers, now); !s.ok()) return s;
+  deployment->AdvanceChange(workers, now);
   Deployment* raw = deployment.get();
   pool.SetListener([raw] { raw->Wake(); });
   deployment->thread_ = std::thread([raw] { raw->Run(); });
   return deployment;
 }
 
-Deployment::Deployment(DeploymentOptions options, WorkerPool& pool, ReplicaLinkListener& flow)
-    : options_(std::move(options)), pool_(pool), flow_(flow) {
-  if (options_.plan.has_value()) {
-    plan_ = *options_.plan;
-    epoch_ = 1;
-    made_ = true;
-  }
-}
+Deployment::Deployment(DeploymentOptions options, WorkerPool& pool)
+    : options_(std::move(options)), models_(ModelsOf(options_)), pool_(pool) {}
 
 Deployment::~Deployment() { Stop(); }
 
@@ -167,104 +126,115 @@ void Deployment::Reconcile() {
         carried.formation == nullptr ? Formation::State::kOver : carried.formation->state();
   const Workers workers = pool_.Snapshot();
   const double now = options_.now_seconds();
-  TakeApplied(workers, now);
-  if (options_.planner) {
-    AskPlanner(workers);
-    ReplanForLost(workers, now);
-  } else if (!made_ && !change_.has_value()) {
-    RefreshPlan(workers);
-  }
+  // Whose plans they are has been answered.
+  (void)TakeNext(workers, now);
   AdvanceChange(workers, now);
   NoteIdle(workers);
-  for (const v1::Replica& replica : plan_.replicas()) ReconcileReplica(replica, workers, now);
+  for (size_t i = 0; i < shown_.plans.plans.size(); ++i) {
+    for (const v1::Replica& replica : shown_.plans.plans[i].replicas())
+      ReconcileReplica(replica, i, workers, now);
+  }
   EndUnplanned(workers, now);
 }
 
-void Deployment::AskPlanner(const Workers& workers) {
-  if (!plan_.replicas().empty() || change_.has_value()) return;
-  absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
-  std::string why(plan.status().message());  // which the planner logs, once
-  if (plan.ok()) {
-    const absl::Status checked = CheckPlanTerms(*plan, options_.configure);
-    if (!checked.ok()) {
-      why = absl::StrCat("the plan cannot be deployed: ", std::string(checked.message()));
-      Logger("coordinator").error("{}", why);
+absl::Status Deployment::TakeNext(const Workers& workers, double now) {
+  if (change_.has_value()) return absl::OkStatus();
+  absl::Status refused;
+  for (PlanSource* source : {static_cast<PlanSource*>(&requests_), options_.source.get()}) {
+    std::optional<NextPlan> next = source->Next({shown_.plans, workers, now});
+    if (!next.has_value()) continue;
+    NameReplicas(models_, &next->plans);
+    if (absl::Status checked = CheckPlans(next->plans); !checked.ok()) {
+      source->Refuse(checked);
+      refused.Update(checked);
+      continue;
+    }
+    change_.emplace(shown_.plans, std::move(next->plans), next->on_trial,
+                    ChangeoverLimits{.drain_seconds = options_.drain_seconds,
+                                     .form_seconds = options_.configure_timeout_seconds},
+                    now);
+    changes_to_ = source;
+    if (next->on_trial)
+      Logger("coordinator").info("another plan is applied: {}", Describe(change_->change()));
+    return absl::OkStatus();
+  }
+  std::string why = shown_.plans.has_replicas() ? "" : options_.source->why_none();
+  std::lock_guard lock(mutex_);
+  shown_.why_no_plan = std::move(why);
+  return refused;
+}
+
+absl::Status Deployment::CheckPlans(const PlanSet& plans) const {
+  if (!plans.names_devices) return absl::OkStatus();  // made for the workers as they are
+  for (size_t i = 0; i < plans.plans.size(); ++i) {
+    if (plans.plans[i].replicas().empty()) continue;
+    absl::Status checked = CheckPlanTerms(plans.plans[i], options_.models[i].configure);
+    if (!checked.ok()) return checked;
+  }
+  return CheckDevicesApart(models_, plans);
+}
+
+void Deployment::AdvanceChange(const Workers& workers, double now) {
+  if (!change_.has_value()) return;
+  const Changeover::Orders orders =
+      change_->Advance([&](const std::string& replica) { return Look(replica, workers); }, now);
+  for (const std::string& replica : orders.end) {
+    const std::shared_ptr<Formation>& formation = carried_[replica].formation;
+    if (formation != nullptr)
+      formation->End(absl::UnavailableError("another plan is being applied"), "");
+  }
+  for (const std::string& replica : orders.forget) carried_.erase(replica);
+  if (orders.in_force != nullptr) PutInForce(*orders.in_force, workers);
+  {
+    std::lock_guard lock(mutex_);
+    shown_.applying = change_->progress();
+  }
+  if (!orders.over) return;
+  absl::StatusOr<v1::ApplyPlanReply> result = change_->result();
+  if (!result.ok()) {
+    Logger("coordinator").error("{}", std::string(result.status().message()));
+  } else {
+    if (change_->on_trial())
+      Logger("coordinator").info("the plan is applied: {}", Describe(change_->change()));
+    result->set_plan_epoch(shown_.epoch);
+  }
+  change_.reset();
+  changes_to_->Ended(std::move(result));
+}
+
+void Deployment::PutInForce(const PlanSet& plans, const Workers& workers) {
+  std::set<std::string> unused = DevicesOf(shown_.plans);
+  const std::set<std::string> used = DevicesOf(plans);
+  pool_.KeepNames(plans.names_devices ? used : std::set<std::string>());
+  for (const std::string& device : used) unused.erase(device);
+  for (const std::string& device : unused) pool_.SetReplica(device, "");
+  {
+    std::lock_guard lock(mutex_);
+    // A new coordinator's epochs go on above those that workers still serve.
+    for (const auto& [name, worker] : workers)
+      shown_.epoch = std::max(shown_.epoch, worker.registration.plan_epoch());
+    ++shown_.epoch;
+    shown_.plans = plans;
+    shown_.why_no_plan.clear();
+  }
+  for (size_t i = 0; i < options_.models.size(); ++i) {
+    const bool made = shown_.plans.names_devices && i < shown_.plans.plans.size();
+    if (options_.models[i].on_plan)
+      options_.models[i].on_plan(made ? &shown_.plans.plans[i] : nullptr);
+  }
+}
+
+Deployment::Place Deployment::Find(const std::string& replica) const {
+  for (size_t i = 0; i < shown_.plans.plans.size(); ++i) {
+    for (const v1::Replica& planned : shown_.plans.plans[i].replicas()) {
+      if (planned.name() == replica) return {&planned, i};
     }
   }
-  if (!why.empty()) {
-    std::lock_guard lock(mutex_);
-    why_no_plan_ = std::move(why);
-    return;
-  }
-  if (!plan.ok()) return;  // nothing new
-  PutInForce(*plan, /*made=*/true, workers);
-}
-
-void Deployment::PutInForce(const v1::DeploymentPlan& plan, bool made, const Workers& workers) {
-  std::set<std::string> unused = DevicesOf(plan_);
-  pool_.KeepNames(made ? DevicesOf(plan) : std::set<std::string>());
-  for (const std::string& device : DevicesOf(plan)) unused.erase(device);
-  for (const std::string& device : unused) pool_.SetReplica(device, "");
-  made_ = made;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [name, worker] : workers)
-      epoch_ = std::max(epoch_, worker.registration.plan_epoch());
-    plan_ = plan;
-    why_no_plan_.clear();
-    ++epoch_;
-  }
-  if (options_.on_plan) options_.on_plan(made ? &plan_ : nullptr);
-}
-
-void Deployment::ReplanForLost(const Workers& workers, double now) {
-  if (options_.replan_after_seconds <= 0 || plan_.replicas().empty() || change_.has_value()) return;
-  std::vector<std::string> gone;
-  for (const std::string& device : DevicesOf(plan_)) {
-    const auto worker = workers.find(device);
-    if (worker != workers.end() && worker->second.state == v1::WORKER_STATE_LOST &&
-        now - worker->second.last_heartbeat_seconds >= options_.replan_after_seconds)
-      gone.push_back(device);
-  }
-  if (gone.empty()) return;
-  absl::StatusOr<v1::DeploymentPlan> plan = options_.planner(workers);
-  if (!plan.ok()) return;  // the planner says why, and answers once for the same workers
-  if (absl::Status s = CheckPlanTerms(*plan, options_.configure); !s.ok()) {
-    Logger("coordinator").error("the new plan cannot be deployed: {}", std::string(s.message()));
-    return;
-  }
-  {
-    std::lock_guard lock(mutex_);
-    if (changing_) return;  // somebody's plan has come this moment
-    changing_ = true;
-  }
-  Logger("coordinator")
-      .warn("a new plan goes without {}, gone for {} s", absl::StrJoin(gone, ", "),
-            options_.replan_after_seconds);
-  BeginChange({plan_, *std::move(plan), ChangeLimits(), now});
-}
-
-void Deployment::RefreshPlan(const Workers& workers) {
-  std::vector<scheduler::DeviceOffer> devices;
-  for (const auto& [name, worker] : workers) {
-    if (worker.state == v1::WORKER_STATE_LOST) continue;
-    const v1::DeviceInfo& device = worker.registration.device();
-    devices.push_back({.name = name,
-                       .memory_bytes = device.memory_bytes(),
-                       .gpu = !device.gpu_name().empty()});
-  }
-  v1::DeploymentPlan plan = scheduler::OneReplicaPerDevice(options_.configure.model(), devices);
-  std::lock_guard lock(mutex_);
-  // A new coordinator's epochs go on above those that workers still serve.
-  for (const auto& [name, worker] : workers)
-    epoch_ = std::max(epoch_, worker.registration.plan_epoch());
-  if (epoch_ > 0 && plan.SerializeAsString() == plan_.SerializeAsString()) return;
-  plan_ = std::move(plan);
-  ++epoch_;
+  return {};
 }
 
 void Deployment::NoteIdle(const Workers& workers) {
-  const std::set<std::string> used = DevicesOf(plan_);
+  const std::set<std::string> used = DevicesOf(shown_.plans);
   for (const auto& [name, worker] : workers) {
     if (used.contains(name) || worker.state == v1::WORKER_STATE_LOST || worker.load.draining())
       continue;
@@ -273,13 +243,14 @@ void Deployment::NoteIdle(const Workers& workers) {
   }
 }
 
-void Deployment::ReconcileReplica(const v1::Replica& replica, const Workers& workers, double now) {
+void Deployment::ReconcileReplica(const v1::Replica& replica, size_t model, const Workers& workers,
+                                  double now) {
   Carried& carried = carried_[replica.name()];
   carried.retires = change_.has_value() && change_->Retires(replica.name());
   if (KeepFormation(carried, workers, now) || carried.retires) return;
   const std::string why = WhyNotNow(replica, carried, workers, now);
   if (why.empty()) {
-    Form(replica, workers, carried);
+    Form(replica, model, workers, carried);
   } else {
     ShowWaiting(replica, workers, why, carried);
   }
@@ -334,12 +305,11 @@ void Deployment::ForgetEnded(Carried& carried) {
 }
 
 void Deployment::EndUnplanned(const Workers& workers, double now) {
-  std::set<std::string> planned;
-  for (const v1::Replica& replica : plan_.replicas()) planned.insert(replica.name());
   for (auto entry = carried_.begin(); entry != carried_.end();) {
     Carried& carried = entry->second;
-    const bool goes = !planned.contains(entry->first) && !KeepFormation(carried, workers, now);
-    if (!goes && !planned.contains(entry->first))
+    const bool planned = Find(entry->first).replica != nullptr;
+    const bool goes = !planned && !KeepFormation(carried, workers, now);
+    if (!goes && !planned)
       carried.formation->End(absl::UnavailableError("the replica is no longer in the plan"), "");
     entry = goes ? carried_.erase(entry) : std::next(entry);
   }
@@ -397,7 +367,9 @@ void Deployment::ShowWaiting(const v1::Replica& replica, const Workers& workers,
   }
 }
 
-void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carried& carried) {
+void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& workers,
+                      Carried& carried) {
+  const v1::ConfigureRequest& configure = options_.models[model].configure;
   FormationOptions formation;
   formation.replica = replica.name();
   formation.cluster_token = options_.cluster_token;
@@ -425,18 +397,18 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
       peer.set_worker_incarnation(registration.incarnation());
       *peer.mutable_link_addresses() = registration.link_addresses();
       const v1::WorkerShare& share = replica.stages(stage).workers(rank).share();
-      *peer.mutable_kv_share() = KvShareOf(options_.configure.model(), share);
+      *peer.mutable_kv_share() = KvShareOf(configure.model(), share);
       FormationMember& member = formation.members.emplace_back();
       member.worker = name;
       member.address = registration.address();
-      member.request = options_.configure;
+      member.request = configure;
       member.request.mutable_fence()->set_worker_incarnation(registration.incarnation());
-      ApplyPlan(plan_, replica, stage, rank, member.request);
+      ApplyPlan(shown_.plans.plans[model], replica, stage, rank, member.request);
     }
   }
   {
     std::lock_guard lock(mutex_);
-    epoch = epoch_ = std::max(epoch, epoch_);
+    epoch = shown_.epoch = std::max(epoch, shown_.epoch);
     if (formation.takes_up) epoch = served;
   }
   for (FormationMember& member : formation.members) {
@@ -445,72 +417,27 @@ void Deployment::Form(const v1::Replica& replica, const Workers& workers, Carrie
   }
   if (formation.progressed) formation.progressed();
   carried.epoch = epoch;
-  carried.formation = Formation::Start(std::move(formation), pool_, flow_);
+  carried.formation =
+      Formation::Start(std::move(formation), pool_, *options_.models[model].requests);
 }
 
-void Deployment::Apply(v1::DeploymentPlan plan, Applied done) {
-  absl::Status status = CheckPlanTerms(plan, options_.configure);
-  if (status.ok()) {
-    std::lock_guard lock(mutex_);
-    if (!abandoned_.ok()) {
-      status = abandoned_;
-    } else if (changing_) {
-      status =
-          absl::FailedPreconditionError("another plan is being applied: wait until that has ended");
-    } else {
-      changing_ = true;
-      asked_ = std::move(plan);
-      applied_ = std::move(done);
-    }
+void Deployment::Apply(std::vector<v1::DeploymentPlan> plans, Applied done) {
+  auto by_model = ByModel(std::move(plans), models_);
+  if (!by_model.ok()) return done(by_model.status());
+  PlanSet named;
+  named.plans.resize(models_.size());
+  for (size_t i = 0; i < models_.size(); ++i) {
+    if (!(*by_model)[i].has_value()) continue;
+    const absl::Status checked = CheckPlanTerms(*(*by_model)[i], options_.models[i].configure);
+    if (!checked.ok()) return done(checked);
+    named.plans[i] = *std::move((*by_model)[i]);
   }
-  if (!status.ok()) return done(status);
+  NameReplicas(models_, &named);
+  for (size_t i = 0; i < models_.size(); ++i) {
+    if ((*by_model)[i].has_value()) (*by_model)[i] = std::move(named.plans[i]);
+  }
+  requests_.Ask(*std::move(by_model), std::move(done));
   Wake();
-}
-
-void Deployment::AbandonApply(const absl::Status& reason) {
-  {
-    std::lock_guard lock(mutex_);
-    abandoned_ = reason;
-  }
-  Answer(reason);
-}
-
-void Deployment::Answer(absl::StatusOr<v1::ApplyPlanReply> answer) {
-  Applied applied;
-  {
-    std::lock_guard lock(mutex_);
-    std::swap(applied, applied_);
-  }
-  if (applied) applied(std::move(answer));
-}
-
-void Deployment::TakeApplied(const Workers& workers, double now) {
-  std::optional<v1::DeploymentPlan> plan;
-  {
-    std::lock_guard lock(mutex_);
-    std::swap(plan, asked_);
-  }
-  if (!plan.has_value()) return;
-  Changeover change(plan_, *plan, ChangeLimits(), now);
-  const absl::Status there = CheckComing(*plan, change, workers);
-  if (there.ok()) return BeginChange(std::move(change));
-  {
-    std::lock_guard lock(mutex_);
-    changing_ = false;
-  }
-  Answer(there);
-}
-
-ChangeoverLimits Deployment::ChangeLimits() const {
-  return {.drain_seconds = options_.drain_seconds,
-          .form_seconds = options_.configure_timeout_seconds};
-}
-
-void Deployment::BeginChange(Changeover change) {
-  change_.emplace(std::move(change));
-  change_under_way_ = true;
-  was_made_ = made_;
-  Logger("coordinator").info("another plan is applied: {}", Describe(change_->change()));
 }
 
 Changeover::View Deployment::Look(const std::string& replica, const Workers& workers) const {
@@ -526,55 +453,33 @@ Changeover::View Deployment::Look(const std::string& replica, const Workers& wor
                        " could not be configured: ", std::string(carried.ending.reason.message()));
     }
   }
-  if (options_.work_of) view.work = options_.work_of(replica);
-  for (const v1::Replica& planned : plan_.replicas()) {
-    if (planned.name() != replica) continue;
-    for (const v1::PlannedWorker* member : WorkersOf(planned)) {
-      if (view.failure.empty()) view.failure = WhyAbsent(member->device(), workers);
-      const auto worker = workers.find(member->device());
-      if (worker == workers.end()) continue;
-      for (const v1::StartupPhase& phase : worker->second.ready.startup())
-        view.reads |= phase.name() == "read weights";
-    }
+  const Place place = Find(replica);
+  if (place.replica == nullptr) return view;
+  const auto& work_of = options_.models[place.model].work_of;
+  if (work_of) view.work = work_of(replica);
+  for (const v1::PlannedWorker* member : WorkersOf(*place.replica)) {
+    if (view.failure.empty()) view.failure = WhyAbsent(member->device(), workers);
+    const auto worker = workers.find(member->device());
+    if (worker == workers.end()) continue;
+    for (const v1::StartupPhase& phase : worker->second.ready.startup())
+      view.reads |= phase.name() == "read weights";
   }
   return view;
 }
 
-void Deployment::AdvanceChange(const Workers& workers, double now) {
-  if (!change_.has_value()) return;
-  const Changeover::Orders orders =
-      change_->Advance([&](const std::string& replica) { return Look(replica, workers); }, now);
-  for (const std::string& replica : orders.end) {
-    const std::shared_ptr<Formation>& formation = carried_[replica].formation;
-    if (formation != nullptr)
-      formation->End(absl::UnavailableError("another plan is being applied"), "");
-  }
-  for (const std::string& replica : orders.forget) carried_.erase(replica);
-  if (orders.in_force != nullptr) PutInForce(*orders.in_force, orders.is_new || was_made_, workers);
-  {
-    std::lock_guard lock(mutex_);
-    applying_ = change_->progress();
-  }
-  if (!orders.over) return;
-  absl::StatusOr<v1::ApplyPlanReply> result = change_->result();
-  if (result.ok()) {
-    Logger("coordinator").info("the plan is applied: {}", Describe(change_->change()));
-  } else {
-    Logger("coordinator").error("{}", std::string(result.status().message()));
-  }
-  change_.reset();
-  change_under_way_ = false;
-  {
-    std::lock_guard lock(mutex_);
-    changing_ = false;
-    if (result.ok()) result->set_plan_epoch(epoch_);
-  }
-  Answer(std::move(result));
-}
-
 std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
   std::lock_guard lock(mutex_);
-  return {plan_, epoch_};
+  return {Joined(shown_.plans), shown_.epoch};
+}
+
+PlanSet Deployment::plans() const {
+  std::lock_guard lock(mutex_);
+  return shown_.plans;
+}
+
+bool Deployment::names_devices() const {
+  std::lock_guard lock(mutex_);
+  return shown_.plans.names_devices;
 }
 
 bool Deployment::recovering() const {
@@ -583,12 +488,12 @@ bool Deployment::recovering() const {
 
 std::string Deployment::applying() const {
   std::lock_guard lock(mutex_);
-  return applying_;
+  return shown_.applying;
 }
 
 std::string Deployment::why_no_plan() const {
   std::lock_guard lock(mutex_);
-  return why_no_plan_;
+  return shown_.why_no_plan;
 }
 
 }  // namespace tessera::coordinator

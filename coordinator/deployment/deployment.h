@@ -1,16 +1,14 @@
-// Carries a plan out: every replica whose workers are all there becomes a formation
-// (formation.h), which is configured, published and ended as one; what ended is formed again when
-// all its workers are there. Without a plan, every worker that registers becomes a replica of its
-// own.
+// Carries plans out: every replica whose workers are all there becomes a formation (formation.h),
+// which is configured, published and ended as one; what ended is formed again when all its workers
+// are there.
+//
+// Plans come from a source (plan_source.h), and from people (Apply). Each comes in force by a
+// Changeover, the smallest difference from the plans before.
 //
 // A formation keeps its epoch until it ends; so a worker that joins disturbs no other replica. Its
 // epoch is above every epoch that one of its workers reports, also of a coordinator before this
 // one. A replica all of whose workers still serve one epoch of a coordinator before is first taken
 // up under that epoch: where plan and terms are the same it serves on without being formed again.
-//
-// Another plan may be applied while one is in force, or is made where a worker has been gone for
-// long: it is carried out as the smallest difference (changeover.h), and where it does not come up
-// the plan before goes on.
 //
 // Thread rule: thread-safe. One thread of its own reconciles what is wanted with what is there;
 // gRPC's threads bring progress and replies. Every call to a worker has a deadline.
@@ -33,6 +31,9 @@
 #include "absl/status/statusor.h"
 #include "coordinator/deployment/changeover.h"
 #include "coordinator/deployment/formation.h"
+#include "coordinator/deployment/plan_requests.h"
+#include "coordinator/deployment/plan_set.h"
+#include "coordinator/deployment/plan_source.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/replica_link.h"
 #include "proto/plan.pb.h"
@@ -40,26 +41,24 @@
 
 namespace tessera::coordinator {
 
-struct DeploymentOptions {
-  // The part of Configure that all workers share. Fence, replica, role, stage, rank, share and
-  // peers are each worker's own.
+// One model that is served.
+struct DeployedModel {
+  // The part of Configure that all its workers share; its model has the served name. Fence, replica,
+  // role, stage, rank, share and peers are each worker's own.
   v1::ConfigureRequest configure;
-  std::optional<v1::DeploymentPlan> plan;  // nothing: the planner's, or one replica per worker
-  // Makes the plan of the workers that registered. Asked, on our thread, whenever something changed
-  // until it answers with a plan; an error means not yet, and says why. UNAVAILABLE without a
-  // message: as it said before.
-  std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>
-      planner;
-  // A plan that somebody made is in force from now on (null: one replica per worker again). Called
-  // from our thread, or from Start. May be empty.
+  ReplicaLinkListener* requests = nullptr;  // hears of its replicas; outlives the deployment
+  // A plan that somebody made is in force from now on (null: one replica per worker). Called from
+  // our thread, or from Start. May be empty.
   std::function<void(const v1::DeploymentPlan*)> on_plan;
   // Requests that a replica has not ended. Empty: one that goes is not waited for.
   std::function<int64_t(const std::string& replica)> work_of;
+};
+
+struct DeploymentOptions {
+  std::vector<DeployedModel> models;  // at least one; their names differ
+  std::unique_ptr<PlanSource> source;
   double drain_seconds =
       60;  // of a replica that goes; what it still computes goes on elsewhere then
-  // A worker of the plan that is lost for so long is planned without, where there is a planner; 0:
-  // never.
-  double replan_after_seconds = 0;
   std::string cluster_token;
   WorkerTls worker_tls;
   double configure_timeout_seconds = 3600;  // reading weights takes what it takes, but not for ever
@@ -70,35 +69,37 @@ struct DeploymentOptions {
 
 class Deployment {
  public:
-  // INVALID_ARGUMENT / UNIMPLEMENTED where the plan is wrong or cannot be carried out. `pool` and
-  // `flow` must outlive it.
+  // INVALID_ARGUMENT / UNIMPLEMENTED where the source's first plans are wrong or cannot be carried
+  // out. `pool` must outlive it.
   static absl::StatusOr<std::unique_ptr<Deployment>> Start(DeploymentOptions options,
-                                                           WorkerPool& pool,
-                                                           ReplicaLinkListener& flow);
+                                                           WorkerPool& pool);
   ~Deployment();
 
-  // The plan in force and its epoch.
+  // The plan in force, of several models that with the replicas of all (Joined), and its epoch.
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
+  // The plans in force; without any before the first.
+  PlanSet plans() const;
   // The plan in force is somebody's, so that a device that it does not name has nothing to do; else
   // each worker that registers is a replica.
-  bool names_devices() const { return made_; }
-  // Why the planner's plan is not in force; empty: it is, or no planner is asked.
+  bool names_devices() const;
+  // Why the source has no plan yet; empty: it has.
   std::string why_no_plan() const;
-  using Applied = std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>;
-  // Applies a plan, one at a time. `done` is called once, from any thread: at once where it is
-  // refused (as Start says; FAILED_PRECONDITION: another one is being applied, or a worker is not
-  // there), else when all its replicas serve, or (ABORTED) when the plan before is in force again.
-  void Apply(v1::DeploymentPlan plan, Applied done);
+  using Applied = PlanRequests::Done;
+  // Applies plans of one or several models, one call at a time; those of the other models stay.
+  // `done` is called once, from any thread: at once where it is refused (as Start says;
+  // FAILED_PRECONDITION: another one is being applied, or a worker is not there), else when all
+  // their replicas serve, or (ABORTED) when the plans before are in force again.
+  void Apply(std::vector<v1::DeploymentPlan> plans, Applied done);
   // Answers whoever waits for a plan to be applied, and whoever asks from now on; a change under
   // way goes on.
-  void AbandonApply(const absl::Status& reason);
+  void AbandonApply(const absl::Status& reason) { requests_.Abandon(reason); }
   // How far a plan is that is being applied, in words; empty: none is.
   std::string applying() const;
   // Some replica is being formed and makes progress, so that waiting for it makes sense. One that
   // has failed several times in a row does not count.
   bool recovering() const;
   // From when a plan that is to be applied is taken until it is in force, or the one before again.
-  bool changing_plan() const { return change_under_way_; }
+  bool changing_plan() const { return !applying().empty(); }
   // Closes all sessions; no worker is touched after that.
   void Stop();
 
@@ -119,24 +120,37 @@ class Deployment {
     bool not_taken_up = false;      // it was tried, and the workers serve something else
   };
 
-  Deployment(DeploymentOptions options, WorkerPool& pool, ReplicaLinkListener& flow);
+  // A replica of the plans in force.
+  struct Place {
+    const v1::Replica* replica = nullptr;  // null: they have none of that name
+    size_t model = 0;
+  };
+  // What others may ask for, under mutex_. Changed by our thread alone, which reads it without.
+  struct Shown {
+    PlanSet plans;  // in force
+    uint64_t epoch = 0;
+    std::string why_no_plan;
+    std::string applying;
+  };
+
+  Deployment(DeploymentOptions options, WorkerPool& pool);
 
   void Run();
   void Reconcile();
-  void AskPlanner(const Workers& workers);
-  void RefreshPlan(const Workers& workers);
-  void ReplanForLost(const Workers& workers, double now);
-  // The plan in force from now on.
-  void PutInForce(const v1::DeploymentPlan& plan, bool made, const Workers& workers);
-  void TakeApplied(const Workers& workers, double now);
-  ChangeoverLimits ChangeLimits() const;
-  void BeginChange(Changeover change);
+  // Asks people, then the source, for the plans that should be in force, and begins the change to
+  // these. Not OK: they cannot be carried out.
+  absl::Status TakeNext(const Workers& workers, double now);
+  absl::Status CheckPlans(const PlanSet& plans) const;
+  // One step of the change under way, where there is one.
   void AdvanceChange(const Workers& workers, double now);
-  void Answer(absl::StatusOr<v1::ApplyPlanReply> answer);
+  // These plans from now on.
+  void PutInForce(const PlanSet& plans, const Workers& workers);
+  Place Find(const std::string& replica) const;
   // For the change under way, of a replica of the plan in force.
   Changeover::View Look(const std::string& replica, const Workers& workers) const;
   void NoteIdle(const Workers& workers);
-  void ReconcileReplica(const v1::Replica& replica, const Workers& workers, double now);
+  void ReconcileReplica(const v1::Replica& replica, size_t model, const Workers& workers,
+                        double now);
   // Ends the formation where a member is gone, forgets it where it has ended. True: it goes on.
   bool KeepFormation(Carried& carried, const Workers& workers, double now);
   void EndUnplanned(const Workers& workers, double now);
@@ -146,29 +160,21 @@ class Deployment {
                         double now);
   void ShowWaiting(const v1::Replica& replica, const Workers& workers, const std::string& why,
                    Carried& carried);
-  void Form(const v1::Replica& replica, const Workers& workers, Carried& carried);
+  void Form(const v1::Replica& replica, size_t model, const Workers& workers, Carried& carried);
   void Wake();
 
   const DeploymentOptions options_;
+  const std::vector<v1::Model> models_;  // of the options
   WorkerPool& pool_;
-  ReplicaLinkListener& flow_;
+  PlanRequests requests_;
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool dirty_ = true;
   bool stopping_ = false;
-  v1::DeploymentPlan plan_;  // changed by our thread alone, which reads it without the lock
-  std::string why_no_plan_;
-  uint64_t epoch_ = 0;
-  std::optional<v1::DeploymentPlan> asked_;  // to be applied
-  Applied applied_;                          // null: nobody waits
-  bool changing_ = false;                    // from being asked until it is over
-  absl::Status abandoned_;                   // not OK: AbandonApply was called
-  std::string applying_;                     // as applying() says
-  std::optional<Changeover> change_;         // of our thread
-  std::atomic<bool> made_ = false;           // the plan is somebody's, not one replica per worker
-  bool was_made_ = false;                    // of our thread: so was the one before the change
-  std::atomic<bool> change_under_way_ = false;
+  Shown shown_;
+  std::optional<Changeover> change_;  // under way; of our thread
+  PlanSource* changes_to_ = nullptr;  // whose plans it puts in force
   std::atomic<double> progressed_seconds_ = -std::numeric_limits<double>::infinity();
   std::map<std::string, Carried> carried_;  // by replica; of our thread, and of Stop after it
   std::thread thread_;

@@ -15,9 +15,9 @@
 namespace tessera::coordinator {
 namespace {
 
-class Planner {
+class WaitingPlanner {
  public:
-  Planner(PlanAtStart start, v1::Model model, std::function<double()> now_seconds)
+  WaitingPlanner(PlanAtStart start, v1::Model model, std::function<double()> now_seconds)
       : start_(std::move(start)), model_(std::move(model)), now_seconds_(std::move(now_seconds)) {}
 
   absl::StatusOr<v1::DeploymentPlan> Plan(const std::map<std::string, WorkerRecord>& workers) {
@@ -122,16 +122,16 @@ absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
   return start;
 }
 
-absl::StatusOr<
-    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
-PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
-               double wait_seconds, std::optional<bool> split, const std::string& prefer,
-               const v1::ConfigureRequest& configure, std::function<double()> now_seconds) {
+absl::StatusOr<Planner> PlannerAtStart(const std::string& cluster_file,
+                                       const std::string& workload_file, double wait_seconds,
+                                       std::optional<bool> split, const std::string& prefer,
+                                       const v1::ConfigureRequest& configure,
+                                       std::function<double()> now_seconds) {
   absl::StatusOr<PlanAtStart> start =
       ReadPlanAtStart(cluster_file, workload_file, wait_seconds, split, prefer, configure);
   if (!start.ok()) return start.status();
-  auto planner =
-      std::make_shared<Planner>(*std::move(start), configure.model(), std::move(now_seconds));
+  auto planner = std::make_shared<WaitingPlanner>(*std::move(start), configure.model(),
+                                                  std::move(now_seconds));
   return [planner](const std::map<std::string, WorkerRecord>& workers) {
     return planner->Plan(workers);
   };

@@ -1,5 +1,6 @@
-// The planner that Deployment asks with `--cluster`: reads the files once, waits for the workers
-// that are described, then plans for those that are there; asked again later, for those at once.
+// The planner behind the source of plans that `--cluster` asks for: reads the files once, waits for
+// the workers that are described, then plans for those that are there; asked again later, for those
+// at once.
 //
 // Thread rule: the returned function is for one thread at a time. What it waits for, or why there
 // is no plan, is its error; it logs that once per change. The same workers are planned for once:
@@ -11,6 +12,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "coordinator/deployment/plan_source.h"
 #include "coordinator/deployment/registered_cluster.h"
 #include "proto/worker.pb.h"
 
@@ -26,10 +28,10 @@ absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
                                             const v1::ConfigureRequest& configure);
 
 // The planner for the model that `configure` names, from what ReadPlanAtStart reads.
-absl::StatusOr<
-    std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>>
-PlannerAtStart(const std::string& cluster_file, const std::string& workload_file,
-               double wait_seconds, std::optional<bool> split, const std::string& prefer,
-               const v1::ConfigureRequest& configure, std::function<double()> now_seconds);
+absl::StatusOr<Planner> PlannerAtStart(const std::string& cluster_file,
+                                       const std::string& workload_file, double wait_seconds,
+                                       std::optional<bool> split, const std::string& prefer,
+                                       const v1::ConfigureRequest& configure,
+                                       std::function<double()> now_seconds);
 
 }  // namespace tessera::coordinator

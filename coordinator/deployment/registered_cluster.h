@@ -51,11 +51,11 @@ using RegisteredPlanner = std::function<absl::StatusOr<v1::DeploymentPlan>(
 std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
                                         const std::map<std::string, WorkerRecord>& workers);
 
-// The planner's plan with replicas that both prefill and decode, of any stages and widths. Memory
-// and memory bandwidth are those that workers report; memory is at most what the description itself
-// gives a device, which the assumptions say where it binds (the catalogue limits nothing). Where
-// all workers are on CPUs, no memory is held back for a runtime. A worker that the description does
-// not know is named in the plan's notes. InvalidArgument for a bad description,
+// The planner's plan, with replicas of the roles that `split` allows, of any stages and widths.
+// Memory and memory bandwidth are those that workers report; memory is at most what the description
+// itself gives a device, which the assumptions say where it binds (the catalogue limits nothing).
+// Where all workers are on CPUs, no memory is held back for a runtime. A worker that the description
+// does not know is named in the plan's notes. InvalidArgument for a bad description,
 // ResourceExhausted where nothing fits.
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const PlanAtStart& start, const v1::Model& model,

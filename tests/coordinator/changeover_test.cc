@@ -37,7 +37,8 @@ v1::DeploymentPlan After() {
 // A change and the replicas that it looks at.
 struct Case {
   explicit Case(const v1::DeploymentPlan& to = After())
-      : change(Before(), to, {.drain_seconds = 60, .form_seconds = 100}, 1000) {}
+      : change({{Before()}, true}, {{to}, true}, /*on_trial=*/true,
+               {.drain_seconds = 60, .form_seconds = 100}, 1000) {}
 
   Changeover::Orders Advance(double now) {
     return change.Advance([this](const std::string& name) { return views[name]; }, now);
@@ -72,7 +73,7 @@ TEST_CASE("what goes is drained, then what comes is formed, and what stays serve
   c.views["r1"] = {};
   Changeover::Orders orders = c.Advance(1021);
   REQUIRE(orders.in_force != nullptr);
-  CHECK(orders.in_force->replicas_size() == 3);
+  CHECK(orders.in_force->plans[0].replicas_size() == 3);
   CHECK(orders.forget == Names{"r1"});
   CHECK_FALSE(orders.over);
   CHECK_FALSE(c.change.Retires("r1"));
@@ -154,7 +155,7 @@ TEST_CASE("routes alone are in force at once, and so is a plan that only leaves 
   Case c(routes);
   Changeover::Orders orders = c.Advance(1000);
   REQUIRE(orders.in_force != nullptr);
-  CHECK(orders.in_force->routing_size() == 1);
+  CHECK(orders.in_force->plans[0].routing_size() == 1);
   CHECK(orders.over);
   CHECK(c.change.result()->routes());
 
@@ -187,8 +188,8 @@ TEST_CASE("a plan that does not come up makes way for the one before") {
     c.views["r1"] = c.views["r2"] = {};
     orders = c.Advance(1103);
     REQUIRE(orders.in_force != nullptr);
-    CHECK(orders.in_force->replicas(1).role() == v1::REPLICA_ROLE_BOTH);
-    CHECK(orders.in_force->replicas_size() == 2);
+    CHECK(orders.in_force->plans[0].replicas(1).role() == v1::REPLICA_ROLE_BOTH);
+    CHECK(orders.in_force->plans[0].replicas_size() == 2);
     CHECK(orders.forget == Names{"r1", "r2"});
     CHECK(orders.over);
     CHECK_FALSE(c.change.Retires("r1"));
@@ -197,6 +198,56 @@ TEST_CASE("a plan that does not come up makes way for the one before") {
     CHECK_THAT(std::string(why.message()),
                Contains(fails ? "replica r2: no room" : "did not serve within 100 s"));
   }
+}
+
+TEST_CASE("what comes at once is in force and over, whether its replicas serve or not") {
+  Changeover change({{Before()}, false}, {{After()}, true}, /*on_trial=*/false, {}, 1000);
+  CHECK_FALSE(change.Retires("r1"));
+  const Changeover::Orders orders =
+      change.Advance([](const std::string&) { return Changeover::View(); }, 1000);
+  REQUIRE(orders.in_force != nullptr);
+  CHECK(orders.in_force->plans[0].replicas_size() == 3);
+  CHECK(orders.in_force->names_devices);
+  CHECK(orders.over);
+  CHECK(orders.end.empty());
+  CHECK(orders.forget.empty());
+  CHECK(change.progress().empty());
+}
+
+TEST_CASE("a device moves to another model; of a model whose replicas all go, one serves on") {
+  // r0 and r1 are of one model, s0 and s1 of another, which gets b.
+  v1::DeploymentPlan a, b, fewer, more;
+  AddReplica("r0", "a", v1::REPLICA_ROLE_BOTH, &a);
+  AddReplica("r1", "b", v1::REPLICA_ROLE_BOTH, &a);
+  AddReplica("s0", "c", v1::REPLICA_ROLE_BOTH, &b);
+  AddReplica("s1", "d", v1::REPLICA_ROLE_BOTH, &b);
+  AddReplica("r0", "a", v1::REPLICA_ROLE_BOTH, &fewer);
+  AddReplica("s0", "c", v1::REPLICA_ROLE_PREFILL, &more);
+  AddReplica("s1", "d", v1::REPLICA_ROLE_DECODE, &more);
+  AddReplica("s2", "b", v1::REPLICA_ROLE_BOTH, &more);
+  Changeover change({{a, b}, true}, {{fewer, more}, true}, /*on_trial=*/true, {}, 1000);
+  std::map<std::string, Changeover::View> views;
+  for (const char* name : {"r0", "r1", "s0", "s1"}) views[name] = {.formed = true, .serving = true};
+  const auto advance = [&](double now) {
+    return change.Advance([&](const std::string& name) { return views[name]; }, now);
+  };
+  CHECK(advance(1000).end.empty());
+  CHECK_FALSE(change.Retires("r0"));
+  CHECK(change.Retires("r1"));
+  CHECK_FALSE(change.Retires("s0"));
+  CHECK(change.Retires("s1"));
+  CHECK(advance(1001).end == Names{"r1", "s1"});
+  views["r1"] = views["s1"] = {};
+  CHECK(advance(1002).end.empty());
+  CHECK(change.Retires("s0"));
+  CHECK(advance(1003).end == Names{"s0"});
+  views["s0"] = {};
+  const Changeover::Orders orders = advance(1004);
+  REQUIRE(orders.in_force != nullptr);
+  CHECK(orders.in_force->plans[1].replicas_size() == 3);
+  for (const char* name : {"s0", "s1", "s2"}) views[name] = {.formed = true, .serving = true};
+  CHECK(advance(1005).over);
+  CHECK(Describe(change.change()) == "replicas: 1 kept, 2 flipped, 1 rebuilt, 1 dropped");
 }
 
 TEST_CASE("a change in words") {

@@ -176,18 +176,22 @@ class FakeCluster {
     flow.recovering = [this] { return deployment_->recovering(); };
     flow.now_seconds = Now;
     flow_ = std::make_shared<RequestFlow>(std::move(flow), DemoTokenizer(), nullptr);
+    DeployedModel model;
+    *model.configure.mutable_model() = SmallModel();
+    model.requests = flow_.get();
+    model.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
+    model.on_plan = [this](const v1::DeploymentPlan* in_force) {
+      flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
+    };
     DeploymentOptions deployment;
-    *deployment.configure.mutable_model() = SmallModel();
-    deployment.plan = plan_;
+    deployment.models.push_back(std::move(model));
+    deployment.source =
+        plan_.has_value() ? FixedPlans({*plan_}) : EachWorkerAlone({SmallModel()});
     deployment.retry_seconds = 0.2;
     deployment.progress_seconds = progress_seconds_;
     deployment.now_seconds = Now;
-    deployment.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
-    deployment.on_plan = [this](const v1::DeploymentPlan* in_force) {
-      flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
-    };
     if (adjust_) adjust_(deployment);
-    auto started = Deployment::Start(std::move(deployment), *pool_, *flow_);
+    auto started = Deployment::Start(std::move(deployment), *pool_);
     REQUIRE(started.status().message() == "");
     deployment_ = *std::move(started);
     ClusterServiceOptions service;

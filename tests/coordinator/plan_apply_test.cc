@@ -37,7 +37,7 @@ struct Two : FakeCluster {
 
   std::future<absl::StatusOr<v1::ApplyPlanReply>> Begin(v1::DeploymentPlan plan) {
     auto answer = std::make_shared<std::promise<absl::StatusOr<v1::ApplyPlanReply>>>();
-    deployment().Apply(std::move(plan), [answer](auto reply) { answer->set_value(reply); });
+    deployment().Apply({std::move(plan)}, [answer](auto reply) { answer->set_value(reply); });
     return answer->get_future();
   }
   absl::StatusOr<v1::ApplyPlanReply> End(std::future<absl::StatusOr<v1::ApplyPlanReply>> begun) {
@@ -222,7 +222,7 @@ TEST_CASE("over one replica per worker, a plan is kept until the coordinator end
   cluster.Add("b/0");
   REQUIRE(cluster.WaitReady(2));
   std::promise<absl::Status> applied;
-  cluster.deployment().Apply(PlanOn({"b/0"}),
+  cluster.deployment().Apply({PlanOn({"b/0"})},
                              [&](const auto& reply) { applied.set_value(reply.status()); });
   CHECK(applied.get_future().get().message() == "");
   CHECK(cluster.WaitReady(1));
@@ -245,8 +245,7 @@ TEST_CASE("a worker that is gone for long is planned without") {
     return PlanOn(live);
   };
   FakeCluster cluster(std::nullopt, 300, 300, [&](DeploymentOptions& options) {
-    options.planner = planner;
-    options.replan_after_seconds = 1;
+    options.source = PlannedForWorkers(planner, 1);
   });
   for (const char* name : {"a/0", "b/0", "c/0"}) cluster.Add(name);
   REQUIRE(cluster.WaitReady(3));
