@@ -4,18 +4,21 @@ namespace tessera::coordinator {
 
 using prometheus::MetricType;
 
-std::vector<prometheus::MetricFamily> ClientFamilies(const std::vector<ClientUse>& uses) {
+std::vector<prometheus::MetricFamily> ClientFamilies(const std::vector<ModelUse>& uses) {
   std::vector<prometheus::MetricFamily> families;
   const auto add = [&](const char* name, const char* help, MetricType type, const auto& value) {
     prometheus::MetricFamily& family = families.emplace_back();
     family.name = name;
     family.help = help;
     family.type = type;
-    for (const ClientUse& use : uses) {
-      prometheus::ClientMetric& metric = family.metric.emplace_back();
-      metric.label.push_back({"client", use.client});
-      (type == MetricType::Gauge ? metric.gauge.value : metric.counter.value) =
-          static_cast<double>(value(use));
+    for (const ModelUse& model : uses) {
+      for (const ClientUse& use : model.clients) {
+        prometheus::ClientMetric& metric = family.metric.emplace_back();
+        metric.label.push_back({"client", use.client});
+        metric.label.push_back({"model_name", model.model});
+        (type == MetricType::Gauge ? metric.gauge.value : metric.counter.value) =
+            static_cast<double>(value(use));
+      }
     }
   };
   add("tessera_client_requests_total", "Requests of the client that were taken.",

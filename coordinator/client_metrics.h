@@ -3,13 +3,20 @@
 
 #include <prometheus/metric_family.h>
 
+#include <string>
 #include <vector>
 
 #include "coordinator/fairness/fair_service.h"
 
 namespace tessera::coordinator {
 
-// By the label `client`: the name of the API key, or "" where none is asked for.
-std::vector<prometheus::MetricFamily> ClientFamilies(const std::vector<ClientUse>& uses);
+// What clients use of one model.
+struct ModelUse {
+  std::string model;
+  std::vector<ClientUse> clients;
+};
+
+// By the labels model_name and client: the name of the API key, or "" where none is asked for.
+std::vector<prometheus::MetricFamily> ClientFamilies(const std::vector<ModelUse>& uses);
 
 }  // namespace tessera::coordinator

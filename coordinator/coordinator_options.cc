@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <set>
+#include <string_view>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/api_keys.h"
@@ -68,13 +71,18 @@ absl::Status CheckHosts(const std::vector<std::string>& hosts) {
 
 // Flags whose values are read on.
 struct FileFlags {
+  std::vector<std::string> models;
   std::string config;
   std::vector<std::string> api_keys;
   std::string api_key_file;
 };
 
 void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
-  app.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
+  app.AddOption(
+         "model,--model", files.models,
+         "Model: a Hugging Face folder, or a name in the local cache, or NAME=FOLDER to call "
+         "it NAME; given more than once, the model that a request names answers it")
+      .OneValuePerUse();
   app.AddOption("--served-model-name", o.served_model_names,
                 "Model name in the API; default: the folder's name; may be given more than once "
                 "(answers report the first)")
@@ -132,7 +140,10 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       "--open-loopback,!--no-open-loopback", o.open_loopback,
       "On a loopback --host, without these files, let every user of this machine register "
       "workers, see the cluster and change its plan");
-  app.AddOption("--plan", o.plan_file, "Deployment plan (JSON); default: one replica per worker");
+  app.AddOption(
+         "--plan", o.plan_files,
+         "Deployment plan (JSON), of several models one each; default: one replica per worker")
+      .OneValuePerUse();
   app.AddOption("--cluster", o.cluster_file,
                 "Cluster description: the coordinator plans for its devices that register")
       .Excludes(*app.FindFlag("--plan"));
@@ -243,6 +254,45 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
   app.AddOption("--config", files.config, "YAML file with these flags' long names as keys");
 }
 
+// Each is FOLDER or NAME=FOLDER, where no folder has such a name.
+absl::Status ReadModels(const std::vector<std::string>& given, CoordinatorOptions& options) {
+  for (const std::string& text : given) {
+    const size_t equals = text.find('=');
+    std::error_code ignored;
+    if (equals == std::string::npos || std::filesystem::exists(text, ignored)) {
+      options.models.push_back({.model = text, .name = ""});
+    } else {
+      options.models.push_back({.model = text.substr(equals + 1), .name = text.substr(0, equals)});
+    }
+    const ModelFlag& model = options.models.back();
+    if (!model.model.empty() && (equals != 0 || model.model == text)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model ", text, ": FOLDER or NAME=FOLDER is expected"));
+  }
+  if (options.models.empty())
+    return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");
+  if (options.models.size() == 1) return absl::OkStatus();
+  // What cannot be said for each of several models.
+  const std::pair<const char*, bool> single[] = {
+      {"--served-model-name", !options.served_model_names.empty()},
+      {"--chat-template", !options.chat_template_file.empty()},
+      {"--tool-call-parser", !options.tool_call_parser.empty()},
+      {"--pooling", !options.pooling.empty()},
+      {"--cluster", !options.cluster_file.empty()}};
+  for (const auto& [flag, given_too] : single) {
+    if (!given_too) continue;
+    const std::string_view instead =
+        flag == std::string_view("--served-model-name") ? "name each with --model NAME=FOLDER"
+        : flag == std::string_view("--cluster")
+            ? "plan for all with `tessera plan --model ... --model ...`, and give each plan with "
+              "--plan"
+            : "it would hold for all of them; write it into the folder of the one";
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " with several models: ", std::string(instead)));
+  }
+  return absl::OkStatus();
+}
+
 // Those of the flag or the variable, which must not be empty, and those of the file.
 absl::Status ReadApiKeys(const FileFlags& flags, ParsedOptions& parsed) {
   const std::vector<std::string>& given = flags.api_keys;
@@ -310,9 +360,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   if (absl::Status s = CheckSpeculate(parsed.options.speculate); !s.ok()) return s;
   if (absl::Status s = CheckHosts(parsed.options.allowed_hosts); !s.ok()) return s;
   if (absl::Status s = CheckOrigins(parsed.options.allowed_origins); !s.ok()) return s;
-  if (parsed.options.model.empty()) {
-    return absl::InvalidArgumentError("no model is named: tessera-coordinator MODEL (see --help)");
-  }
+  if (absl::Status s = ReadModels(files.models, parsed.options); !s.ok()) return s;
   return parsed;
 }
 

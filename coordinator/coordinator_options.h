@@ -15,8 +15,16 @@
 
 namespace tessera::coordinator {
 
+// One model to serve: a folder or a cached Hugging Face name, and what it is called for clients;
+// without a name as its folder.
+struct ModelFlag {
+  std::string model;
+  std::string name;
+};
+
 struct CoordinatorOptions {
-  std::string model;                            // positional: folder or cached Hugging Face name
+  std::vector<ModelFlag> models;                // at least one
+  std::string model;                            // the one that is loaded now (served_model.h)
   std::vector<std::string> served_model_names;  // the first is reported; none: the folder's name
   std::string chat_template_file;               // "": the model's own
   std::string tool_call_parser;                 // format's name; "": found from the template
@@ -33,7 +41,7 @@ struct CoordinatorOptions {
   std::string cluster_token_file;
   std::string cluster_tls_file;  // tls/cluster_tls.h; empty: workers are called plainly
   bool open_loopback = false;    // on loopback, asks for neither, but for what the two files hold
-  std::string plan_file;
+  std::vector<std::string> plan_files;  // one for each model; none: another source of plans
   std::string cluster_file;   // plan at start, from the workers that register
   std::string workload_file;  // for that plan
   double plan_wait_seconds = 30;

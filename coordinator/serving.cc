@@ -16,7 +16,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <string>
 #include <utility>
@@ -32,39 +31,32 @@
 #include "coordinator/api/planning_http.h"
 #include "coordinator/certificate_metrics.h"
 #include "coordinator/client_metrics.h"
-#include "coordinator/client_policies.h"
 #include "coordinator/cluster_keys.h"
 #include "coordinator/deployment/cluster_service.h"
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/measured_rates.h"
-#include "coordinator/deployment/plan_at_start.h"
-#include "coordinator/deployment/plan_source.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/progress_watch.h"
 #include "coordinator/deployment/straggler_watch.h"
 #include "coordinator/deployment/worker_metrics.h"
 #include "coordinator/deployment/worker_pool.h"
-#include "coordinator/fairness/fair_service.h"
-#include "coordinator/flow/plan_pairs.h"
 #include "coordinator/flow/request_flow.h"
 #include "coordinator/grpc_door/inference_service.h"
 #include "coordinator/grpc_door/planning_service.h"
 #include "coordinator/grpc_door/server_reflection.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/model_host.h"
 #include "coordinator/open_files.h"
+#include "coordinator/plans_of_flags.h"
 #include "coordinator/port_certificates.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
 #include "coordinator/tracing/tracing.h"
 #include "coordinator/web/page_routes.h"
-#include "coordinator/workload_replanning.h"
 #include "proto/build_version.h"
-#include "proto/file_text.h"
 #include "proto/protocol.h"
 #include "proto/written_file.h"
-#include "scheduler/plan_check/plan_check.h"
-#include "scheduler/plan_file.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "third_party/grpc/callback_queue.h"
 #include "third_party/linux/host_name.h"
@@ -98,29 +90,23 @@ int64_t UnixSeconds() {
       .count();
 }
 
-absl::StatusOr<std::optional<v1::DeploymentPlan>> ReadPlan(const std::string& path) {
-  if (path.empty()) return std::nullopt;
-  const absl::StatusOr<std::string> text = ReadFileText(path, scheduler::kMaxPlanBytes);
-  if (!text.ok()) return text.status();
-  return scheduler::ParsePlan(*text, path);
-}
-
-// Weights as a plan says, else as the flags do, else as they are stored.
-std::string FingerprintOf(const v1::ConfigureRequest& configure, const v1::DeploymentPlan* plan) {
-  v1::DataType type = configure.model().dtype();
-  if (configure.weight_dtype() != v1::DATA_TYPE_UNSPECIFIED) type = configure.weight_dtype();
-  if (plan != nullptr && plan->weight_dtype() != v1::DATA_TYPE_UNSPECIFIED)
-    type = plan->weight_dtype();
-  return SystemFingerprint(BuildVersion(), configure.model_fingerprint(), v1::DataType_Name(type));
-}
-
-absl::Status InFile(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ": ", std::string(status.message())));
+// The flags as one of several models is loaded with them.
+CoordinatorOptions OptionsOf(const CoordinatorOptions& options, const ModelFlag& model) {
+  CoordinatorOptions own = options;
+  own.model = model.model;
+  if (!model.name.empty())
+    own.served_model_names.insert(own.served_model_names.begin(), model.name);
+  return own;
 }
 
 // Everything that serves; members are destroyed in reverse order.
 class Coordinator {
  public:
+  // Where Start failed, Shutdown was not called: what asks the deployment ends before it.
+  ~Coordinator() {
+    for (const auto& host : hosts_) host->replanning().Stop();
+  }
+
   absl::Status Start(const CoordinatorOptions& options) {
     const double begin = MonotonicSeconds();
     options_ = options;
@@ -131,28 +117,20 @@ class Coordinator {
     if (!keys.ok()) return keys.status();
     keys_ = *std::move(keys);
     if (absl::Status s = OpenDoors(); !s.ok()) return s;
-    absl::StatusOr<LoadedModel> loaded = LoadModel(options, UnixSeconds());
-    if (!loaded.ok()) return loaded.status();
-    absl::StatusOr<std::optional<v1::DeploymentPlan>> plan = ReadPlan(options_.plan_file);
-    if (!plan.ok()) return plan.status();
-    served_ = loaded->served;
-    speculation_ = loaded->speculation;
-    fingerprint_ = [served = served_, configure = loaded->configure](const auto* in_force) {
-      served->system_fingerprint->Set(FingerprintOf(configure, in_force));
-    };
-    fingerprint_(plan->has_value() ? &**plan : nullptr);
-    metrics_ =
-        std::make_unique<RequestMetrics>(*registry_, served_->name, served_->max_model_len_tokens);
-    const double model_read = MonotonicSeconds();
-    if (absl::Status s = StartFlow(*std::move(loaded), *std::move(plan)); !s.ok()) return s;
+    if (absl::Status s = LoadModels(); !s.ok()) return s;
+    const double models_read = MonotonicSeconds();
+    if (absl::Status s = StartDeployment(); !s.ok()) return s;
     if (absl::Status s = StartGrpc(); !s.ok()) return s;
     if (absl::Status s = StartHttp(); !s.ok()) return s;
+    for (const auto& host : hosts_) {
+      const ServedModel& served = host->served();
+      Logger("coordinator")
+          .info("model {}: context {} tokens, vocabulary {}", served.name,
+                served.max_model_len_tokens, served.tokenizer->vocabulary_size());
+    }
     Logger("coordinator")
-        .info(
-            "model {}: context {} tokens, vocabulary {}; started in {:.2f} s (read model {:.2f}, "
-            "listen {:.2f})",
-            served_->name, served_->max_model_len_tokens, served_->tokenizer->vocabulary_size(),
-            MonotonicSeconds() - begin, model_read - begin, MonotonicSeconds() - model_read);
+        .info("started in {:.2f} s (read models {:.2f}, listen {:.2f})", MonotonicSeconds() - begin,
+              models_read - begin, MonotonicSeconds() - models_read);
     Logger("coordinator")
         .info("HTTP on {}://{}, gRPC on {}; waiting for workers",
               certificates_.http() == nullptr ? "http" : "https",
@@ -163,7 +141,7 @@ class Coordinator {
   // About ten times a second.
   void Tick() {
     callback_queue_.Wake();
-    flow_->Tick();
+    for (const auto& host : hosts_) host->flow().Tick();
     pool_->ExpireSilent(MonotonicSeconds());
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
     if (++ticks_ % 3 == 0) WatchStragglers();
@@ -178,20 +156,22 @@ class Coordinator {
 
   void Shutdown() {
     draining_ = true;
-    flow_->Drain();
+    for (const auto& host : hosts_) host->flow().Drain();
     http_->Drain();
     Logger("coordinator")
-        .info("stopping: finishing {} requests first, for at most {} s",
-              flow_->requests_in_flight(), options_.shutdown_timeout_seconds);
+        .info("stopping: finishing {} requests first, for at most {} s", InFlight(),
+              options_.shutdown_timeout_seconds);
     const double deadline = MonotonicSeconds() + options_.shutdown_timeout_seconds;
-    while (flow_->requests_in_flight() > 0 && MonotonicSeconds() < deadline) {
+    while (InFlight() > 0 && MonotonicSeconds() < deadline) {
       Tick();
       usleep(50'000);
     }
-    flow_->AbortAll(
-        absl::UnavailableError("the server was stopped before the answer was complete"));
+    for (const auto& host : hosts_) {
+      host->flow().AbortAll(
+          absl::UnavailableError("the server was stopped before the answer was complete"));
+    }
     desk_->Stop();  // searches would go on while the doors are closed
-    replanning_->Stop();
+    for (const auto& host : hosts_) host->replanning().Stop();
     deployment_->AbandonApply(absl::UnavailableError("the coordinator is shutting down"));
     // Last words go out: a connection closes by itself once its answer was sent.
     const double last_words = MonotonicSeconds() + kLastWordsSeconds;
@@ -203,6 +183,27 @@ class Coordinator {
   }
 
  private:
+  int64_t InFlight() const {
+    int64_t requests = 0;
+    for (const auto& host : hosts_) requests += host->flow().requests_in_flight();
+    return requests;
+  }
+
+  int ReadyReplicas() const {
+    int ready = 0;
+    for (const auto& host : hosts_) ready += host->flow().ready_replicas();
+    return ready;
+  }
+
+  std::vector<ReplicaActivity> Activity() const {
+    std::vector<ReplicaActivity> all;
+    for (const auto& host : hosts_) {
+      std::vector<ReplicaActivity> own = host->flow().activity();
+      std::move(own.begin(), own.end(), std::back_inserter(all));
+    }
+    return all;
+  }
+
   absl::Status OpenDoors() {
     absl::Status opened = certificates_.Open(options_.tls, options_.cluster_tls_file);
     if (!opened.ok()) return opened;
@@ -218,7 +219,7 @@ class Coordinator {
 
   absl::Status Readiness() const {
     if (draining_) return absl::UnavailableError("draining: takes no new requests");
-    const int ready = flow_->ready_replicas();
+    const int ready = ReadyReplicas();
     if (ready == 0) {
       const std::vector<std::string> waiting = WaitingReplicas();
       return absl::UnavailableError(absl::StrCat(
@@ -238,18 +239,11 @@ class Coordinator {
 
   std::vector<std::string> WaitingReplicas() const {
     std::set<std::string> ready;
-    for (const ReplicaActivity& activity : flow_->activity()) {
+    for (const ReplicaActivity& activity : Activity()) {
       if (activity.ready) ready.insert(activity.replica);
     }
     return WhatWaits(deployment_->plan().first, deployment_->why_no_plan(), ready,
                      pool_->Snapshot());
-  }
-
-  // Of a plan that somebody made: one device each has the KV that it has.
-  void WarnOfShortKv(const v1::DeploymentPlan* plan) const {
-    if (plan == nullptr) return;
-    const std::string warning = scheduler::ShortKvWarning(*plan, served_->max_model_len_tokens);
-    if (!warning.empty()) Logger("coordinator").warn("{}", warning);
   }
 
   // The plan's devices that are not there, said once per change.
@@ -266,8 +260,7 @@ class Coordinator {
 
   void WatchProgress() {
     const ProgressWatch::Changes changes = watch_->Update(
-        JoinProgress(deployment_->plan().first, pool_->Snapshot(), flow_->activity()),
-        MonotonicSeconds());
+        JoinProgress(deployment_->plan().first, pool_->Snapshot(), Activity()), MonotonicSeconds());
     for (const Stall& stall : changes.stalled) Logger("coordinator").error("{}", Describe(stall));
     for (const std::string& replica : changes.moving)
       Logger("coordinator").info("replica {} runs steps again", replica);
@@ -275,100 +268,80 @@ class Coordinator {
 
   void WatchStragglers() {
     stragglers_.Update(deployment_->plan().first, pool_->Snapshot(), MonotonicSeconds());
-    flow_->SetSlowdowns(stragglers_.factors());
+    for (const auto& host : hosts_) host->flow().SetSlowdowns(stragglers_.factors());
   }
 
-  absl::Status StartFlow(LoadedModel loaded, std::optional<v1::DeploymentPlan> plan) {
-    RequestFlowOptions flow;
-    flow.max_model_len_tokens = served_->max_model_len_tokens;
-    flow.queue_timeout_seconds = options_.queue_timeout_seconds;
-    flow.recovering = [this] { return deployment_ != nullptr && deployment_->recovering(); };
-    flow.changing_plan = [this] { return deployment_ != nullptr && deployment_->changing_plan(); };
-    flow.now_seconds = MonotonicSeconds;
-    flow.first_submission_id = uint64_t{std::random_device()()} << 30;
-    flow_ = std::make_shared<RequestFlow>(std::move(flow), served_->tokenizer, metrics_.get());
-    FairServiceOptions fair;
-    fair.policies = PoliciesOf(keys_of_clients_);
-    fair.queue_places = [this] { return int64_t{options_.max_waiting} * flow_->ready_replicas(); };
-    fair.now_seconds = MonotonicSeconds;
-    fair.expected_seconds = [this](double prompt_tokens, double answer_tokens) {
-      return flow_->ExpectedSeconds(prompt_tokens, answer_tokens);
-    };
-    fair_ = FairService::Make(std::move(fair), *flow_);
+  absl::Status LoadModels() {
+    auto tracing = Tracing::Start({options_.otlp_endpoint, std::string(BuildVersion())});
+    if (!tracing.ok()) return tracing.status();
+    tracing_ = *std::move(tracing);
+    std::vector<ModelDoor> doors;
+    for (size_t i = 0; i < options_.models.size(); ++i) {
+      absl::StatusOr<LoadedModel> loaded =
+          LoadModel(OptionsOf(options_, options_.models[i]), UnixSeconds());
+      if (!loaded.ok()) return loaded.status();
+      ModelHostOptions host;
+      host.keys = keys_of_clients_;
+      host.recovering = [this, i] { return deployment_ != nullptr && deployment_->recovering(i); };
+      host.changing_plan = [this] {
+        return deployment_ != nullptr && deployment_->changing_plan();
+      };
+      host.now_seconds = MonotonicSeconds;
+      auto made =
+          ModelHost::Make(options_, *std::move(loaded), std::move(host), *registry_, *tracing_);
+      if (!made.ok()) return made.status();
+      hosts_.push_back(*std::move(made));
+      doors.push_back(hosts_.back()->door());
+    }
+    replanning_ = &hosts_.front()->replanning();
+    return CheckModelNames(doors, keys_of_clients_);
+  }
+
+  ServedModels Doors() {
+    std::vector<ModelDoor> doors;
+    for (const auto& host : hosts_) doors.push_back(host->door());
+    return ServedModels(std::move(doors));
+  }
+
+  absl::Status StartDeployment() {
     WorkerPoolOptions pool;
     pool.build_version = std::string(BuildVersion());
     pool.cluster_tls = certificates_.has_cluster();
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
-    DeployedModel model;
-    model.configure = std::move(loaded.configure);
-    model.requests = flow_.get();
-    model.on_plan = [this](const v1::DeploymentPlan* in_force) {
-      // Where a plan that somebody made sends requests; null: by load alone.
-      flow_->SetPairs(in_force == nullptr ? PlanPairs() : PlanPairs(*in_force));
-      fingerprint_(in_force);
-      WarnOfShortKv(in_force);
-    };
-    model.work_of = [this](const std::string& replica) { return flow_->WorkOf(replica); };
-    absl::StatusOr<std::unique_ptr<PlanSource>> source = SourceOf(model.configure, std::move(plan));
+    std::vector<v1::Model> models;
+    for (const auto& host : hosts_) models.push_back(host->configure().model());
+    auto source = PlansOfFlags(options_, models, hosts_.front()->configure(), MonotonicSeconds);
     if (!source.ok()) return source.status();
-    model_shape_ = model.configure.model();
-    model_folder_ = model.configure.model_folder();
-    model_fingerprint_ = model.configure.model_fingerprint();
-    auto replanning = WorkloadReplanning::Make(options_, model.configure, *fair_);
-    if (!replanning.ok()) return replanning.status();
-    replanning_ = *std::move(replanning);
     DeploymentOptions deployment;
-    deployment.models.push_back(std::move(model));
+    for (const auto& host : hosts_) deployment.models.push_back(host->TakeDeployed());
     deployment.source = *std::move(source);
     deployment.cluster_token = keys_->token();
     deployment.worker_tls = certificates_.ToWorkers();
     deployment.now_seconds = MonotonicSeconds;
     auto started = Deployment::Start(std::move(deployment), *pool_);
-    if (!started.ok()) {
-      return options_.plan_file.empty() ? started.status()
-                                        : InFile(options_.plan_file, started.status());
-    }
+    if (!started.ok()) return InPlanFiles(options_, started.status());
     deployment_ = *std::move(started);
-    replanning_->Start(*pool_, *deployment_);
+    for (const auto& host : hosts_) host->replanning().Start(*pool_, *deployment_);
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<PlanSource>> SourceOf(const v1::ConfigureRequest& configure,
-                                                       std::optional<v1::DeploymentPlan> plan) {
-    if (plan.has_value()) return FixedPlans({*std::move(plan)});
-    if (options_.cluster_file.empty()) return EachWorkerAlone({configure.model()});
-    auto planner =
-        PlannerAtStart(options_.cluster_file, options_.workload_file, options_.plan_wait_seconds,
-                       options_.split, options_.prefer, configure, MonotonicSeconds);
-    if (!planner.ok()) return planner.status();
-    return PlannedForWorkers(*std::move(planner), options_.replan_after_seconds);
-  }
-
   absl::Status StartGrpc() {
-    auto tracing =
-        Tracing::Start({options_.otlp_endpoint, served_->name, std::string(BuildVersion())});
-    if (!tracing.ok()) return tracing.status();
-    tracing_ = *std::move(tracing);
     ClusterServiceOptions cluster;
     cluster.cluster_token = keys_->token();
     cluster.worker_tls = certificates_.ToWorkers();
     cluster.token_advice = [this] { return keys_->token_advice(); };
     cluster.admin = keys_->admin();
-    cluster.served_model = served_->name;
-    cluster.speculation = speculation_;
+    for (const auto& host : hosts_) cluster.models.push_back(host->in_cluster());
     cluster.build_version = std::string(BuildVersion());
-    cluster.model_folder = model_folder_;
-    cluster.model_fingerprint = model_fingerprint_;
     cluster.now_seconds = MonotonicSeconds;
     cluster.stragglers = [this] { return stragglers_.stragglers(); };
-    cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_, *flow_);
+    cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_);
     StartPlanning();
     InferenceServiceOptions inference;
-    inference.through = tracing_->entry();
     inference.keys = keys_of_clients_;
-    inference.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
+    inference.refused = [this](absl::StatusCode code) { CountRefused(code); };
     inference.now_unix_seconds = UnixSeconds;
-    inference_ = MakeInferenceService(std::move(inference), served_, replanning_->door());
+    inference_ = MakeInferenceService(std::move(inference), Doors());
 
     grpc::EnableDefaultHealthCheckService(true);
     const bool describes_itself = IsLoopback(options_.host);
@@ -407,15 +380,25 @@ class Coordinator {
   void StartPlanning() {
     PlanningDeskOptions desk;
     desk.admin = keys_->admin();
-    desk.served_model = model_shape_;
+    desk.served_model = hosts_.front()->configure().model();
     desk.now_seconds = MonotonicSeconds;
     desk.running = [this] { return RunningPlan(); };
-    desk.apply = [this](v1::DeploymentPlan plan, PlanningDesk::Applied done) {
-      deployment_->Apply({std::move(plan)}, std::move(done));
+    desk.apply = [this](std::vector<v1::DeploymentPlan> plans, PlanningDesk::Applied done) {
+      deployment_->Apply(std::move(plans), std::move(done));
     };
     desk_ = std::make_unique<PlanningDesk>(std::move(desk));
     planning_ = MakePlanningService(*desk_);
     measured_.Sample(registry_->Collect(), MonotonicSeconds());  // what growth is counted from
+  }
+
+  // The plan of each of several models.
+  void TellPlans(v1::GetPlanReply* reply) const {
+    reply->clear_text();
+    PlanSet plans = deployment_->plans();
+    for (v1::DeploymentPlan& plan : plans.plans) {
+      if (plan.has_basis()) reply->mutable_text()->append(scheduler::PlanTable(plan));
+      *reply->add_plans() = std::move(plan);
+    }
   }
 
   v1::GetPlanReply RunningPlan() {
@@ -427,6 +410,7 @@ class Coordinator {
     reply.mutable_text()->append(replanning_->advice());
     *reply.mutable_plan() = std::move(plan);
     *reply.mutable_measured() = measured_.Recent();
+    if (hosts_.size() > 1) TellPlans(&reply);
     int64_t kv_tokens = 0;
     const std::map<std::string, WorkerRecord> workers = pool_->Snapshot();
     for (const v1::Replica& replica : reply.plan().replicas())
@@ -437,15 +421,13 @@ class Coordinator {
 
   absl::Status StartHttp() {
     OpenAiApiOptions api;
-    api.through = tracing_->entry();
     api.keys = keys_of_clients_;
     api.readiness = [this] { return Readiness(); };
     api.stalled = [this] { return StalledReplicas(); };
     api.version = std::string(BuildVersion());
     api.waiting = [this] { return WaitingReplicas(); };
-    api.load = [this] { return flow_->requests_in_flight(); };
-    api.limits = [this](const std::string& client) { return fair_->LimitHeaders(client); };
-    api.refused = [this](absl::StatusCode code) { metrics_->OnRefused(code); };
+    api.load = [this] { return InFlight(); };
+    api.refused = [this](absl::StatusCode code) { CountRefused(code); };
     api.other_routes = PlanRoutes(
         *desk_, [this] { return cluster_->Describe(); },
         !options_.open_loopback || !options_.admin_key_file.empty());
@@ -453,7 +435,7 @@ class Coordinator {
       api.other_routes.push_back(std::move(route));
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
-    api_ = OpenAiApi::Make(std::move(api), served_, replanning_->door());
+    api_ = OpenAiApi::Make(std::move(api), Doors());
     HttpServerOptions http;
     http.host = options_.host;
     http.port = options_.port;
@@ -462,8 +444,8 @@ class Coordinator {
     http.max_bodies_bytes = options_.max_body_memory_bytes;
     http.refused = [this](std::string_view path, int status) {
       if (!OpenAiApi::Generates(path)) return;
-      metrics_->OnRefused(status == 503 ? absl::StatusCode::kUnavailable
-                                        : absl::StatusCode::kInvalidArgument);
+      CountRefused(status == 503 ? absl::StatusCode::kUnavailable
+                                 : absl::StatusCode::kInvalidArgument);
     };
     http.admit = MakeHttpAdmission({.allowed_hosts = options_.allowed_hosts,
                                     .allowed_origins = options_.allowed_origins,
@@ -480,12 +462,20 @@ class Coordinator {
     return absl::OkStatus();
   }
 
+  // What the doors refuse before they know the model counts as the first one's.
+  void CountRefused(absl::StatusCode code) { hosts_.front()->metrics().OnRefused(code); }
+
   // A replica's series are there from its first plan on: by default a worker's registration, from
   // which on a worker's own are.
   std::string MetricsText() {
-    flow_->CountSequences();
-    const v1::DeploymentPlan plan = deployment_->plan().first;
-    for (const v1::Replica& replica : plan.replicas()) metrics_->OnReplicaKnown(replica.name());
+    const std::vector<v1::DeploymentPlan> plans = deployment_->plans().plans;
+    std::vector<ModelUse> uses;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+      hosts_[i]->flow().CountSequences();
+      if (i >= plans.size()) continue;  // none has been in force yet
+      for (const v1::Replica& replica : plans[i].replicas())
+        hosts_[i]->metrics().OnReplicaKnown(replica.name());
+    }
     std::vector<prometheus::MetricFamily> families = registry_->Collect();
     const auto add = [&families](std::vector<prometheus::MetricFamily> more) {
       std::move(more.begin(), more.end(), std::back_inserter(families));
@@ -496,7 +486,8 @@ class Coordinator {
     add(SlownessFamilies(cluster, stragglers_.stragglers()));
     add(ProcessMetrics().Collect());
     add(tracing_->families());
-    add(ClientFamilies(fair_->uses()));
+    for (const auto& host : hosts_) uses.push_back({host->served().name, host->fair().uses()});
+    add(ClientFamilies(uses));
     add(CertificateFamilies(certificates_.http(), certificates_.cluster()));
     return prometheus::TextSerializer().Serialize(families);
   }
@@ -509,7 +500,10 @@ class Coordinator {
         WriteFileText(temporary, absl::StrCat("http=", http_->port(), " grpc=", grpc_port_, "\n"));
     if (written.ok() && rename(temporary.c_str(), options_.port_file.c_str()) != 0)
       written = absl::UnavailableError("its folder does not let it be renamed");
-    return written.ok() ? written : InFile("--port-file", written);
+    return written.ok()
+               ? written
+               : absl::Status(written.code(),
+                              absl::StrCat("--port-file: ", std::string(written.message())));
   }
 
   void LogActivity() {
@@ -522,24 +516,17 @@ class Coordinator {
   KeyRing keys_of_clients_;
   PortCertificates certificates_;
   const std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
-  std::shared_ptr<const ServedModel> served_;
-  std::function<void(const v1::DeploymentPlan* in_force)> fingerprint_;  // sets the model's
-  std::unique_ptr<RequestMetrics> metrics_;
+  std::unique_ptr<Tracing> tracing_;
+  std::vector<std::unique_ptr<ModelHost>> hosts_;  // in the order of the flags
+  WorkloadReplanning* replanning_ = nullptr;       // of the only model, where it watches anything
   std::unique_ptr<ProgressWatch> watch_;
   StragglerWatch stragglers_;
-  std::shared_ptr<RequestFlow> flow_;
-  std::unique_ptr<FairService> fair_;  // before it
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Deployment> deployment_;
   std::unique_ptr<ClusterService> cluster_;
-  std::unique_ptr<WorkloadReplanning> replanning_;  // before `fair_`
   MeasuredRates measured_;
-  v1::Model model_shape_;
-  std::string speculation_;
-  std::string model_folder_, model_fingerprint_;  // as workers get them
   std::unique_ptr<PlanningDesk> desk_;
   std::unique_ptr<grpc::Service> planning_;
-  std::unique_ptr<Tracing> tracing_;
   std::unique_ptr<grpc::Service> inference_;
   std::unique_ptr<grpc::Service> reflection_;
   std::unique_ptr<grpc::Server> grpc_;

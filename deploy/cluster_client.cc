@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/planning.grpc.pb.h"
 #include "proto/protocol.h"
@@ -288,7 +289,8 @@ absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const CoordinatorDoor& door,
   return FromGrpc(status);
 }
 
-absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const CoordinatorDoor& door, v1::DeploymentPlan plan,
+absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const CoordinatorDoor& door,
+                                             std::vector<v1::DeploymentPlan> plans,
                                              double timeout_seconds) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxSendMessageSize(-1);  // the coordinator's limit holds
@@ -296,7 +298,7 @@ absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const CoordinatorDoor& door, v1::De
   grpc::ClientContext context;
   Prepare(door.admin_key, timeout_seconds, &context);
   v1::ApplyPlanRequest request;
-  *request.mutable_plan() = std::move(plan);
+  for (v1::DeploymentPlan& plan : plans) *request.add_plans() = std::move(plan);
   v1::ApplyPlanReply reply;
   const grpc::Status status = stub->ApplyPlan(&context, request, &reply);
   if (status.ok()) return reply;
@@ -328,14 +330,44 @@ std::string ShowApplied(const v1::ApplyPlanReply& applied) {
   return text + Show(replicas);
 }
 
+namespace {
+
+// "model m", or "models a, b".
+std::string ModelNames(const v1::GetClusterReply& cluster) {
+  if (cluster.models().empty()) return absl::StrCat("model ", cluster.model());
+  std::vector<std::string> names;
+  for (const v1::ModelStatus& model : cluster.models()) names.push_back(model.name());
+  return absl::StrCat("models ", absl::StrJoin(names, ", "));
+}
+
+// A row for each of several models.
+std::string ShowModels(const v1::GetClusterReply& cluster) {
+  if (cluster.models().empty()) return "";
+  Table models = {{"MODEL", "READY", "REPLICAS", "REQUESTS"}};
+  for (const v1::ModelStatus& model : cluster.models()) {
+    int ready = 0, all = 0;
+    for (const v1::ReplicaStatus& replica : cluster.replicas()) {
+      if (replica.model() != model.name()) continue;
+      ready += replica.ready();
+      ++all;
+    }
+    models.push_back({model.name(), model.ready() ? "yes" : "no", absl::StrCat(ready, " of ", all),
+                      absl::StrCat(model.requests_in_flight())});
+  }
+  return Show(models) + "\n";
+}
+
+}  // namespace
+
 std::string ShowCluster(const v1::GetClusterReply& cluster) {
   std::string text = absl::StrFormat(
-      "model %s, plan epoch %d, %s; %d requests: %d sequences running, %d waiting\n\n",
-      cluster.model(), cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
+      "%s, plan epoch %d, %s; %d requests: %d sequences running, %d waiting\n\n",
+      ModelNames(cluster), cluster.plan_epoch(), cluster.ready() ? "serving" : "not ready",
       cluster.requests_in_flight(), cluster.sequences_running(), cluster.sequences_waiting());
   if (!cluster.no_plan().empty()) absl::StrAppend(&text, cluster.no_plan(), "\n\n");
   if (!cluster.applying().empty())
     absl::StrAppend(&text, "another plan is being applied: ", cluster.applying(), "\n\n");
+  text += ShowModels(cluster);
   Table workers = {{"WORKER", "STATE", "REPLICA", "STAGE", "RANK", "KV USED", "BUSY", "PLANNED",
                     "ABORTS", "REFUSED", "HEARTBEAT", "ADDRESS", "DEVICE"}};
   for (const v1::WorkerStatus& w : cluster.workers()) {
@@ -381,7 +413,9 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
 }
 
 std::string ShowPlan(const v1::GetClusterReply& cluster) {
-  std::string text = absl::StrFormat("plan %d for %s:\n\n", cluster.plan_epoch(), cluster.model());
+  std::string text =
+      absl::StrFormat("plan %d for %s:\n\n", cluster.plan_epoch(),
+                      cluster.models().empty() ? cluster.model() : ModelNames(cluster));
   Table stages = {{"REPLICA", "ROLE", "STAGE", "LAYERS", "RANKS", "WORKERS"}};
   for (const v1::Replica& replica : cluster.plan().replicas()) {
     for (int j = 0; j < replica.stages_size(); ++j) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
@@ -49,9 +50,10 @@ absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const CoordinatorDoor& door,
                                                 const v1::CheckWorkerRequest& request,
                                                 double timeout_seconds);
 
-// Has the coordinator put a plan in force, and waits until it serves. Errors are the coordinator's.
-// For a coordinator that FetchCluster reached.
-absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const CoordinatorDoor& door, v1::DeploymentPlan plan,
+// Has the coordinator put plans in force, at most one for each model that it serves, and waits
+// until they serve. Errors are the coordinator's. For a coordinator that FetchCluster reached.
+absl::StatusOr<v1::ApplyPlanReply> ApplyPlan(const CoordinatorDoor& door,
+                                             std::vector<v1::DeploymentPlan> plans,
                                              double timeout_seconds);
 // What became of each replica, as a table.
 std::string ShowApplied(const v1::ApplyPlanReply& applied);

@@ -59,8 +59,10 @@ void PrintTimings(const CompletionTimings& timings, const v1::GetClusterReply& c
   std::cout << "\n";
 }
 
-absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses) {
+absl::Status AskOnce(const UpFlags& flags, const UpAddresses& addresses,
+                     const v1::GetClusterReply& up) {
   CompleteOptions question;
+  question.model = up.model();  // of several the first
   question.url = addresses.url();
   question.tls = addresses.tls;
   question.api_key = flags.options.first_key;
@@ -86,15 +88,18 @@ int RunUp(const UpFlags& flags) {
   auto when_ready = [&flags](const UpAddresses& addresses, const v1::GetClusterReply& cluster) {
     std::cout << "\n" << ShowPlan(cluster);
     if (!flags.ask.empty()) {
-      if (absl::Status s = AskOnce(flags, addresses); !s.ok()) return s;
+      if (absl::Status s = AskOnce(flags, addresses, cluster); !s.ok()) return s;
     }
     // The key itself is not printed: output ends up in logs.
-    std::cout << "\nsend the next request to " << addresses.url() << ", for example:\n"
-              << "  curl " << addresses.url() << "/v1/chat/completions"
-              << (flags.options.first_key.empty() ? "" : " -H \"Authorization: Bearer $API_KEY\"")
-              << R"( -H 'Content-Type: application/json' \
-    -d '{"messages": [{"role": "user", "content": "What is 12 + 34?"}], "temperature": 0}')"
-              << "\n(gRPC on " << addresses.grpc << ")\n";
+    std::cout
+        << "\nsend the next request to " << addresses.url() << ", for example:\n"
+        << "  curl " << addresses.url() << "/v1/chat/completions"
+        << (flags.options.first_key.empty() ? "" : " -H \"Authorization: Bearer $API_KEY\"")
+        << R"( -H 'Content-Type: application/json' \
+    -d '{)"
+        << (cluster.models().empty() ? "" : absl::StrCat("\"model\": \"", cluster.model(), "\", "))
+        << R"("messages": [{"role": "user", "content": "What is 12 + 34?"}], "temperature": 0}')"
+        << "\n(gRPC on " << addresses.grpc << ")\n";
     if (!addresses.admin_key_file.empty()) {
       std::cout << "(tessera status --coordinator " << addresses.grpc << " --admin-key-file "
                 << addresses.admin_key_file << ")\n";

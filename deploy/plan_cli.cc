@@ -247,7 +247,8 @@ void PlanCli::AddPlan() {
 void PlanCli::AddApply() {
   const Command apply = plan_.AddSubcommand(
       "apply", "Put a plan.json in force at a running coordinator, as the smallest change");
-  apply.AddOption("plan", applied_plan_, "The plan.json").Required();
+  apply.AddOption("plan", applied_plans_, "The plan.json; of several models at most one for each")
+      .Required();
   AddCoordinatorFlags(apply, coordinator_);
   apply
       .AddOption("--timeout", apply_timeout_seconds_,
@@ -295,15 +296,19 @@ int PlanCli::Run() {
 }
 
 int PlanCli::RunApply() {
-  absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(applied_plan_);
-  if (!plan.ok()) return Fail(plan.status());
+  std::vector<v1::DeploymentPlan> plans;
+  for (const std::string& file : applied_plans_) {
+    absl::StatusOr<v1::DeploymentPlan> plan = ReadPlanFile(file);
+    if (!plan.ok()) return Fail(plan.status());
+    plans.push_back(*std::move(plan));
+  }
   const absl::StatusOr<CoordinatorDoor> door = ReadDoor(coordinator_);
   if (!door.ok()) return Fail(door.status());
   constexpr double kConnectSeconds = 5;
   const absl::Status there = FetchCluster(*door, kConnectSeconds).status();
   if (!there.ok()) return Fail(there);
   const absl::StatusOr<v1::ApplyPlanReply> applied =
-      ApplyPlan(*door, *std::move(plan), apply_timeout_seconds_);
+      ApplyPlan(*door, std::move(plans), apply_timeout_seconds_);
   if (!applied.ok()) return Fail(applied.status());
   std::cout << ShowApplied(*applied);
   return 0;

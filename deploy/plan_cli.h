@@ -58,7 +58,7 @@ class PlanCli {
   std::string what_if_;       // changes
   std::string checked_plan_, checked_cluster_, checked_model_;
   std::string diff_from_, diff_to_;
-  std::string applied_plan_;
+  std::vector<std::string> applied_plans_;
   CoordinatorFlags coordinator_;
   double apply_timeout_seconds_ = 3600;
   std::string init_out_;

@@ -269,13 +269,14 @@ class Local {
   absl::Status StartCoordinator() {
     const std::string port_file = log_folder_ + "/ports";
     std::vector<std::string> arguments = {"tessera-coordinator",
-                                          options_.model,
                                           "--host",
                                           options_.host,
                                           "--port-file",
                                           port_file,
                                           "--shutdown-timeout",
                                           absl::StrCat(options_.shutdown_timeout_seconds)};
+    for (const std::string& model : options_.models)
+      arguments.insert(arguments.end(), {"--model", model});
     if (!addresses_.admin_key_file.empty())
       arguments.insert(arguments.end(), {"--admin-key-file", addresses_.admin_key_file});
     if (!token_file_.empty())

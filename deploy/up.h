@@ -18,7 +18,7 @@
 namespace tessera::deploy {
 
 struct UpOptions {
-  std::string model;
+  std::vector<std::string> models;  // as the coordinator takes them: FOLDER or NAME=FOLDER
   int workers = 0;  // 0: one per core, two at most, or all that are named below
   // Those that --cluster or --plan names; empty: local/0, local/1, ...
   std::vector<LocalWorker> named_workers;

@@ -87,20 +87,50 @@ absl::Status ReadKey(const std::string& file, const char* flag, std::string& key
   return absl::OkStatus();
 }
 
-// The last value of a flag that is handed on; empty: it is not given.
-std::string HandedOn(const UpOptions& o, std::string_view flag) {
-  std::string value;
+// The values of a flag that is handed on.
+std::vector<std::string> AllHandedOn(const UpOptions& o, std::string_view flag) {
+  std::vector<std::string> values;
   for (const std::string& given : o.coordinator_flags) {
-    if (given.starts_with(flag) && given[flag.size()] == '=') value = given.substr(flag.size() + 1);
+    if (given.starts_with(flag) && given[flag.size()] == '=')
+      values.push_back(given.substr(flag.size() + 1));
   }
-  return value;
+  return values;
+}
+
+// The last one; empty: the flag is not given.
+std::string HandedOn(const UpOptions& o, std::string_view flag) {
+  const std::vector<std::string> values = AllHandedOn(o, flag);
+  return values.empty() ? "" : values.back();
+}
+
+// Those of all plans, which are for devices of one machine.
+absl::StatusOr<std::vector<LocalWorker>> WorkersOfPlans(const std::vector<std::string>& plans) {
+  std::vector<LocalWorker> all;
+  for (const std::string& plan : plans) {
+    absl::StatusOr<std::vector<LocalWorker>> workers = WorkersOfPlan(plan);
+    if (!workers.ok()) return workers.status();
+    for (LocalWorker& worker : *workers) {
+      const auto machine = [](const LocalWorker& w) { return w.name.substr(0, w.name.rfind('/')); };
+      if (!all.empty() && machine(all.front()) != machine(worker)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--plan ", plan, " uses ", worker.name, ", another plan ",
+                         all.front().name, ": tessera up starts the workers of one machine"));
+      }
+      // A device in two plans is the coordinator's to refuse.
+      const bool known = std::any_of(all.begin(), all.end(), [&](const LocalWorker& other) {
+        return other.name == worker.name;
+      });
+      if (!known) all.push_back(std::move(worker));
+    }
+  }
+  return all;
 }
 
 // With --cluster or --plan the workers are those that the file names.
 absl::Status NameWorkers(UpOptions& o) {
   const std::string cluster = HandedOn(o, "--cluster"), plan = HandedOn(o, "--plan");
   if (cluster.empty() == plan.empty()) return absl::OkStatus();  // both: the coordinator refuses
-  auto named = plan.empty() ? WorkersOfCluster(cluster) : WorkersOfPlan(plan);
+  auto named = plan.empty() ? WorkersOfCluster(cluster) : WorkersOfPlans(AllHandedOn(o, "--plan"));
   if (!named.ok()) return named.status();
   o.named_workers = *std::move(named);
   const auto count = static_cast<int>(o.named_workers.size());
@@ -194,7 +224,12 @@ absl::Status ReadDevices(const std::string& devices, UpOptions& o) {
 Command AddUp(const Command& app, UpFlags& flags) {
   UpOptions& o = flags.options;
   const Command up = app.AddSubcommand("up", "Start a coordinator and local workers, until Ctrl-C");
-  up.AddOption("model", o.model, "Model: a Hugging Face folder, or a name in the local cache");
+  up.AddOption(
+        "model,--model", o.models,
+        "Model: a Hugging Face folder, or a name in the local cache, or NAME=FOLDER to call it "
+        "NAME; may be given more than once: the workers are dealt to the models, unless --plan "
+        "says which serve what")
+      .OneValuePerUse();
   up.AddOption("--workers", o.workers,
                "Local CPU workers; 0: those of --plan or --cluster, else one per core, max 2")
       .Range(0, 1024)
@@ -241,7 +276,7 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
   if (!flags.config.empty()) {
     if (absl::Status s = ApplyFlagFile(flags.config, up); !s.ok()) return s;
   }
-  if (o.model.empty()) {
+  if (o.models.empty()) {
     return absl::InvalidArgumentError("no model is named: tessera up MODEL (see --help)");
   }
   const char* const key = getenv("TESSERA_API_KEY");

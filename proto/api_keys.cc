@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace tessera {
 
@@ -21,6 +22,11 @@ std::string Set(const std::string& name, const std::string& value, ApiKey& key) 
   if (name == "name") {
     key.name = value;
     return value.empty() ? "name= is empty" : "";
+  }
+  if (name == "models") {
+    key.models = absl::StrSplit(value, ',');
+    const bool has_empty = std::find(key.models.begin(), key.models.end(), "") != key.models.end();
+    return has_empty ? absl::StrCat("models=", value, ": names between commas are expected") : "";
   }
   const struct {
     const char* name;
@@ -38,7 +44,7 @@ std::string Set(const std::string& name, const std::string& value, ApiKey& key) 
   if (name != "concurrent") {
     return absl::StrCat(name,
                         "= is no term of a key: name, weight, requests-per-minute, "
-                        "tokens-per-minute and concurrent are");
+                        "tokens-per-minute, concurrent and models are");
   }
   const bool is_count = absl::SimpleAtoi(value, &key.concurrent_requests);
   return is_count && key.concurrent_requests > 0

@@ -21,11 +21,13 @@ struct ApiKey {
   double requests_per_minute = 0;
   double tokens_per_minute = 0;
   int64_t concurrent_requests = 0;
+  std::vector<std::string> models = {};  // served names that it may use; empty: all
 };
 
 // One key a line, and behind it its terms: name=, weight=, requests-per-minute=,
-// tokens-per-minute=, concurrent=. White space around a line, empty lines and lines that begin with
-// # are dropped. Errors name the file and the line; a file without a key is an error.
+// tokens-per-minute=, concurrent=, models= (names between commas). White space around a line, empty
+// lines and lines that begin with # are dropped. Errors name the file and the line; a file without
+// a key is an error.
 absl::StatusOr<std::vector<ApiKey>> ReadApiKeyFile(const std::string& path);
 
 // What to log of a file that others than its owner may read; empty: nothing.

@@ -13,7 +13,6 @@ inline constexpr std::string_view kHandedOnFlags[] = {
     "chat-template",
     "tool-call-parser",
     "pooling",
-    "plan",
     "cluster",
     "workload",
     "prefer",
@@ -41,7 +40,7 @@ inline constexpr std::string_view kHandedOnFlags[] = {
 };
 
 // The same, of those that may be given more than once.
-inline constexpr std::string_view kHandedOnLists[] = {"served-model-name", "allowed-hosts",
+inline constexpr std::string_view kHandedOnLists[] = {"served-model-name", "plan", "allowed-hosts",
                                                       "allowed-origins"};
 
 // Flags of it that take no value; --no-NAME turns them off.
@@ -50,6 +49,7 @@ inline constexpr std::string_view kHandedOnSwitches[] = {"enable-prefix-caching"
 
 // The rest of tessera-coordinator's flags, and those of tessera-worker.
 inline constexpr std::string_view kProcessFlags[] = {
+    "model",
     "host",
     "port",
     "grpc-port",

@@ -62,16 +62,24 @@ std::string SystemFingerprint(std::string_view build_version, std::string_view m
   return absl::StrFormat("fp_%016x", hash);
 }
 
+absl::Status ModelNotServed(std::string_view asked, std::span<const std::string> served) {
+  std::string names;
+  for (const std::string& name : served)
+    absl::StrAppend(&names, names.empty() ? "'" : ", '", name, "'");
+  absl::Status status = absl::NotFoundError(
+      absl::StrCat("the model '", std::string(asked),
+                   "' is not served here; served: ", names.empty() ? "none" : names));
+  status.SetPayload(kFieldPayload, absl::Cord("model"));
+  return WithErrorCode(std::move(status), "model_not_found");
+}
+
 absl::Status CheckModelName(const ServedModel& model, std::string_view asked) {
   if (asked.empty() || asked == model.name) return absl::OkStatus();
   const std::vector<std::string>& others = model.other_names;
   if (std::find(others.begin(), others.end(), asked) != others.end()) return absl::OkStatus();
-  std::string served = absl::StrCat("'", model.name, "'");
-  for (const std::string& other : others) absl::StrAppend(&served, ", '", other, "'");
-  absl::Status status = absl::NotFoundError(
-      absl::StrCat("the model '", std::string(asked), "' is not served here; served: ", served));
-  status.SetPayload(kFieldPayload, absl::Cord("model"));
-  return WithErrorCode(std::move(status), "model_not_found");
+  std::vector<std::string> served = {model.name};
+  served.insert(served.end(), others.begin(), others.end());
+  return ModelNotServed(asked, served);
 }
 
 SamplingOptions DefaultSampling(const GenerationDefaults& defaults) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -84,7 +85,9 @@ std::string ErrorCodeOf(const absl::Status& status);
 std::string SystemFingerprint(std::string_view build_version, std::string_view model_fingerprint,
                               std::string_view data_type);
 
-// NotFound naming both models; an empty name is the served one. Code model_not_found.
+// NotFound naming the model that is asked for and those that are served. Code model_not_found.
+absl::Status ModelNotServed(std::string_view asked, std::span<const std::string> served);
+// As ModelNotServed says; an empty name is the served one.
 absl::Status CheckModelName(const ServedModel& model, std::string_view asked);
 
 // Bans what the model's generation_config.json says is never generated.

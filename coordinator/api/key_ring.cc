@@ -1,5 +1,6 @@
 #include "coordinator/api/key_ring.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,14 @@ std::optional<std::string> KeyRing::ClientOf(std::string_view authorization) con
     if (BearerFits(authorization, {&key.key, 1})) client = key.name;
   }
   return client;
+}
+
+bool KeyRing::Allows(std::string_view client, std::span<const std::string> names) const {
+  for (const ApiKey& key : keys_) {
+    if (key.name != client || key.models.empty()) continue;
+    return std::ranges::find_first_of(key.models, names) != key.models.end();
+  }
+  return true;
 }
 
 }  // namespace tessera::coordinator

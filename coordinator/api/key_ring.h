@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +24,9 @@ class KeyRing {
   // one; "" where no key is asked for. Nullopt: the key is missing or wrong. The time that it takes
   // does not tell how a wrong key differs.
   std::optional<std::string> ClientOf(std::string_view authorization) const;
+  // Whether the client's key may use a model that has these names; a key may use all models unless
+  // it says which.
+  bool Allows(std::string_view client, std::span<const std::string> names) const;
   // All of them, named, with their terms.
   const std::vector<ApiKey>& keys() const { return keys_; }
 

@@ -57,9 +57,9 @@ HttpResponse JsonResponse(const Json& json, const std::string& request_id) {
 }
 
 // For whom the client asks, under the names that OpenAI and Anthropic have had for it.
-std::string UserOf(const Json& body) {
+std::string UserOf(const nlohmann::json& body) {
   constexpr size_t kMaxBytes = 256;
-  const auto text = [](const Json& object, const char* name) {
+  const auto text = [](const nlohmann::json& object, const char* name) {
     const auto member = object.find(name);
     return member == object.end() || !member->is_string() ? std::string()
                                                           : member->get<std::string>();
@@ -74,9 +74,8 @@ std::string UserOf(const Json& body) {
 
 class Api final : public OpenAiApi {
  public:
-  Api(OpenAiApiOptions options, std::shared_ptr<const ServedModel> model,
-      GenerationService& service)
-      : options_(std::move(options)), model_(std::move(model)), service_(service) {}
+  Api(OpenAiApiOptions options, ServedModels models)
+      : options_(std::move(options)), models_(std::move(models)) {}
 
   std::optional<HttpResponse> Admit(const HttpRequest& header) const override {
     const std::string request_id = RequestIdOr(header.request_id);
@@ -174,8 +173,8 @@ class Api final : public OpenAiApi {
          &Api::Score,
          AnswerForm::kRanking},
         {{"POST", "/score", "The same.", true, ScoreFields()}, &Api::Score, AnswerForm::kRanking},
-        {{"GET", "/v1/models", "The served model, once per name.", true}, &Api::ListModels},
-        {{"GET", "/v1/models/{model}", "One name of the served model.", true}, &Api::GetModel},
+        {{"GET", "/v1/models", "The served models, once per name.", true}, &Api::ListModels},
+        {{"GET", "/v1/models/{model}", "One name of a served model.", true}, &Api::GetModel},
         {{"POST", "/tokenize", "Text or messages to token ids.", true, TokenizeFields()},
          &Api::Tokenize},
         {{"POST", "/detokenize", "Token ids to text.", true, DetokenizeFields()}, &Api::Detokenize},
@@ -260,62 +259,87 @@ class Api final : public OpenAiApi {
     return response;
   }
 
-  // The body as JSON; answers the error itself. The text is freed: a stream does not carry its
-  // request along.
-  std::optional<SplitJson> ReadBody(HttpExchange& exchange, const std::string& request_id) {
+  // A body as JSON, and the model that it is for.
+  struct Asked {
+    SplitJson body;
+    const ModelDoor* door = nullptr;
+    const nlohmann::json& all() const { return body.all; }
+    const ServedModel& model() const { return *door->model; }
+  };
+
+  // Answers the error itself. The text is freed: a stream does not carry its request along.
+  std::optional<Asked> Read(HttpExchange& exchange, const std::string& request_id) {
     const auto counted = std::exchange(exchange.request().body_share, nullptr);
     const std::string text = std::exchange(exchange.request().body, std::string());
     absl::StatusOr<SplitJson> body = ReadChatBody(text, kBodyLimits);
-    if (body.ok()) return *std::move(body);
-    Refuse(*Find(exchange.request().path), exchange, body.status(), request_id);
+    absl::Status taken = body.status();
+    if (taken.ok()) {
+      const auto name = body->all.find("model");
+      const bool is_name = name != body->all.end() && name->is_string();
+      const absl::StatusOr<const ModelDoor*> door = models_.Pick(
+          is_name ? name->get_ref<const std::string&>() : "", options_.keys, ClientOf(exchange));
+      if (door.ok()) return Asked{*std::move(body), *door};
+      taken = door.status();
+    }
+    Refuse(*Find(exchange.request().path), exchange, taken, request_id);
     return std::nullopt;
   }
 
+  // The client whose key it has; it was admitted.
+  std::string ClientOf(HttpExchange& exchange) const {
+    return options_.keys.ClientOf(exchange.request().authorization).value_or("");
+  }
+
   void Chat(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
-    Begin(ReadChatCall(body->all, body->ordered, *model_, options_.now_unix_seconds()), body->all,
-          exchange, request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadChatCall(asked->all(), asked->body.ordered, asked->model(),
+                       options_.now_unix_seconds()),
+          *asked, exchange, request_id);
   }
 
   void Messages(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
-    Begin(ReadMessagesCall(body->all, body->ordered, *model_, options_.now_unix_seconds()),
-          body->all, exchange, request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadMessagesCall(asked->all(), asked->body.ordered, asked->model(),
+                           options_.now_unix_seconds()),
+          *asked, exchange, request_id);
   }
 
   void Responses(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
-    Begin(ReadResponsesCall(body->all, body->ordered, *model_, options_.now_unix_seconds()),
-          body->all, exchange, request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadResponsesCall(asked->all(), asked->body.ordered, asked->model(),
+                            options_.now_unix_seconds()),
+          *asked, exchange, request_id);
   }
 
   void Complete(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
-    Begin(ReadCompletionCall(body->all, body->ordered, *model_), body->all, exchange, request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadCompletionCall(asked->all(), asked->body.ordered, asked->model()), *asked, exchange,
+          request_id);
   }
 
   void Embed(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
-    Begin(ReadEmbeddingsCall(body->all, *model_), body->all, exchange, request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadEmbeddingsCall(asked->all(), asked->model()), *asked, exchange, request_id);
   }
 
   void Rerank(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (body.has_value())
-      Begin(ReadRerankCall(body->all, *model_), body->all, exchange, request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadRerankCall(asked->all(), asked->model()), *asked, exchange, request_id);
   }
 
   void Score(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (body.has_value()) Begin(ReadScoreCall(body->all, *model_), body->all, exchange, request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadScoreCall(asked->all(), asked->model()), *asked, exchange, request_id);
   }
 
-  void Begin(absl::StatusOr<OpenAiCall> call, const Json& body,
+  void Begin(absl::StatusOr<OpenAiCall> call, const Asked& asked,
              std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     if (!call.ok()) {
       CountRefusal(call.status());
@@ -323,9 +347,8 @@ class Api final : public OpenAiApi {
       return;
     }
     LogIgnored(exchange->request().path, call->ignored_fields);
-    const std::string client =
-        options_.keys.ClientOf(exchange->request().authorization).value_or("");
-    const std::string user = UserOf(body);
+    const std::string client = ClientOf(*exchange);
+    const std::string user = UserOf(asked.all());
     const HttpRequest& header = exchange->request();
     const absl::StatusOr<AskedDeadline> deadline =
         ReadDeadline({header.deadline, header.workflow, header.workflow_stages_left},
@@ -336,11 +359,12 @@ class Api final : public OpenAiApi {
       prompt.user = user;
       deadline->ApplyTo(prompt);
     }
-    if (options_.limits) call->limits = [limits = options_.limits, client] { return limits(client); };
+    if (asked.door->limits)
+      call->limits = [limits = asked.door->limits, client] { return limits(client); };
     const bool stream = call->stream;
     std::shared_ptr<RunningCall> running =
-        StartOpenAiCall(*std::move(call), request_id, model_, service_, options_.now_unix_seconds(),
-                        std::move(exchange));
+        StartOpenAiCall(*std::move(call), request_id, asked.door->model, *asked.door->service,
+                        options_.now_unix_seconds(), std::move(exchange));
     if (running == nullptr || !stream) return;
     std::lock_guard lock(mutex_);
     running_.push_back(running);
@@ -360,31 +384,31 @@ class Api final : public OpenAiApi {
     }
   }
 
-  Json ModelJson(const std::string& name) const {
+  static Json ModelJson(const ServedModel& model, const std::string& name) {
     return {{"id", name},
             {"object", "model"},
-            {"created", model_->created_unix_seconds},
+            {"created", model.created_unix_seconds},
             {"owned_by", "tessera"},
-            {"root", model_->folder},
-            {"max_model_len", model_->max_model_len_tokens}};
+            {"root", model.folder},
+            {"max_model_len", model.max_model_len_tokens}};
   }
 
   void ListModels(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    Json models = Json::array({ModelJson(model_->name)});
-    for (const std::string& name : model_->other_names) models.push_back(ModelJson(name));
+    Json models = Json::array();
+    for (const ModelDoor* door : models_.AllowedTo(options_.keys, ClientOf(*exchange))) {
+      for (const std::string& name : door->names()) models.push_back(ModelJson(*door->model, name));
+    }
     exchange->Respond(JsonResponse({{"object", "list"}, {"data", std::move(models)}}, request_id));
   }
 
   void GetModel(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::string asked =
         UrlDecoded(std::string_view(exchange->request().path).substr(sizeof("/v1/models/") - 1));
-    if (asked.empty()) {
-      ListModels(std::move(exchange), request_id);
-    } else if (absl::Status s = CheckModelName(*model_, asked); !s.ok()) {
-      RespondError(*exchange, s, request_id);
-    } else {
-      exchange->Respond(JsonResponse(ModelJson(asked), request_id));
-    }
+    if (asked.empty()) return ListModels(std::move(exchange), request_id);
+    const absl::StatusOr<const ModelDoor*> door =
+        models_.Pick(asked, options_.keys, ClientOf(*exchange));
+    if (!door.ok()) return RespondError(*exchange, door.status(), request_id);
+    exchange->Respond(JsonResponse(ModelJson(*(*door)->model, asked), request_id));
   }
 
   void Load(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -399,10 +423,10 @@ class Api final : public OpenAiApi {
   }
 
   void CountTokens(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
-    const absl::StatusOr<int64_t> count =
-        CountMessagesTokens(body->all, body->ordered, *model_, options_.now_unix_seconds());
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    const absl::StatusOr<int64_t> count = CountMessagesTokens(
+        asked->all(), asked->body.ordered, asked->model(), options_.now_unix_seconds());
     if (count.ok()) {
       exchange->Respond(JsonResponse({{"input_tokens", *count}}, request_id));
     } else {
@@ -423,28 +447,40 @@ class Api final : public OpenAiApi {
   }
 
   void Tokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
     Respond(*exchange,
-            AnswerTokenize(body->all, body->ordered, *model_, options_.now_unix_seconds()),
+            AnswerTokenize(asked->all(), asked->body.ordered, asked->model(),
+                           options_.now_unix_seconds()),
             request_id);
   }
 
   void ApplyTemplate(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (!body.has_value()) return;
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
     Respond(*exchange,
-            AnswerApplyTemplate(body->all, body->ordered, *model_, options_.now_unix_seconds()),
+            AnswerApplyTemplate(asked->all(), asked->body.ordered, asked->model(),
+                                options_.now_unix_seconds()),
             request_id);
   }
 
   void Detokenize(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const std::optional<SplitJson> body = ReadBody(*exchange, request_id);
-    if (body.has_value()) Respond(*exchange, AnswerDetokenize(body->all, *model_), request_id);
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Respond(*exchange, AnswerDetokenize(asked->all(), asked->model()), request_id);
   }
 
   void DescribeTokenizer(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    exchange->Respond(JsonResponse(TokenizerInfo(*model_), request_id));
+    const absl::StatusOr<const ModelDoor*> door =
+        models_.Pick("", options_.keys, ClientOf(*exchange));
+    if (!door.ok()) {
+      return RespondError(*exchange,
+                          absl::InvalidArgumentError(
+                              "several models are served, and this endpoint names none: POST "
+                              "/tokenize with \"model\" gives the tokens of one"),
+                          request_id);
+    }
+    exchange->Respond(JsonResponse(TokenizerInfo(*(*door)->model), request_id));
   }
 
   // Shallow on purpose: the process answers. /ready says whether it serves.
@@ -481,8 +517,7 @@ class Api final : public OpenAiApi {
   }
 
   const OpenAiApiOptions options_;
-  const std::shared_ptr<const ServedModel> model_;
-  GenerationService& service_;
+  const ServedModels models_;
   std::mutex mutex_;
   std::list<std::weak_ptr<RunningCall>> running_;    // streams
   std::set<std::string> logged_fields_;              // ignored ones
@@ -493,11 +528,8 @@ class Api final : public OpenAiApi {
 
 bool OpenAiApi::Generates(std::string_view path) { return Api::Generates(path); }
 
-std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options,
-                                           std::shared_ptr<const ServedModel> model,
-                                           GenerationService& service) {
-  GenerationService& first = options.through ? options.through(service) : service;
-  return std::make_unique<Api>(std::move(options), std::move(model), first);
+std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options, ServedModels models) {
+  return std::make_unique<Api>(std::move(options), std::move(models));
 }
 
 }  // namespace tessera::coordinator

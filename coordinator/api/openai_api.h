@@ -22,6 +22,7 @@
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/key_ring.h"
 #include "coordinator/api/openapi.h"
+#include "coordinator/api/served_models.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/large_bodies.h"
@@ -36,8 +37,6 @@ struct OtherRoute : ApiPath {
 };
 
 struct OpenAiApiOptions {
-  // What requests pass on their way to the service that generates; may not be set.
-  std::function<GenerationService&(GenerationService&)> through;
   KeyRing keys;
   int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
   LargeBodiesOptions large_bodies;          // read off the I/O threads; one too many is 503
@@ -47,8 +46,6 @@ struct OpenAiApiOptions {
   // The same of planned replicas that take no requests.
   std::function<std::vector<std::string>()> waiting;
   std::function<int64_t()> load;  // requests that run or wait
-  // Headers that say what is left of a client's limits; may not be set.
-  std::function<HttpHeaders(const std::string& client)> limits;
   // Called for each request to generate that the door refuses itself.
   std::function<void(absl::StatusCode)> refused;
   std::vector<OtherRoute> other_routes;
@@ -59,9 +56,7 @@ struct OpenAiApiOptions {
 
 class OpenAiApi {
  public:
-  static std::unique_ptr<OpenAiApi> Make(OpenAiApiOptions options,
-                                         std::shared_ptr<const ServedModel> model,
-                                         GenerationService& service);
+  static std::unique_ptr<OpenAiApi> Make(OpenAiApiOptions options, ServedModels models);
   virtual ~OpenAiApi() = default;
   // Whether the path is an endpoint that generates, whose refusals are counted.
   static bool Generates(std::string_view path);

@@ -54,7 +54,7 @@ class Changeover {
     bool over = false;
   };
 
-  // Of the same models. `on_trial`: as in NextPlan (plan_source.h).
+  // Both are plans of the same models. `on_trial`: as in NextPlan (plan_source.h).
   Changeover(PlanSet from, PlanSet to, bool on_trial, const ChangeoverLimits& limits,
              double now_seconds);
 
@@ -76,7 +76,7 @@ class Changeover {
   // Whether it has ended.
   bool DrainOne(const std::string& replica, const Look& look, double since, bool announced,
                 double now, Orders* orders);
-  // Of each model's replicas that go, the one that serves until the others have ended; none where
+  // One for each model, of its replicas that go: it serves until the others have ended. None where
   // another one stays.
   std::set<std::string> ChooseLast(const Look& look) const;
   void Form(const Look& look, double now);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -123,15 +124,14 @@ class ProfileCall final : public grpc::ServerUnaryReactor {
 
 class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::CallbackService {
  public:
-  ClusterServiceImpl(ClusterServiceOptions options, WorkerPool& pool, const Deployment& deployment,
-                     const RequestFlow& flow)
-      : options_(std::move(options)), pool_(pool), deployment_(deployment), flow_(flow) {}
+  ClusterServiceImpl(ClusterServiceOptions options, WorkerPool& pool, const Deployment& deployment)
+      : options_(std::move(options)), pool_(pool), deployment_(deployment) {}
 
   grpc::Service* service() override { return this; }
 
   void SampleRates() override {
     std::lock_guard lock(mutex_);
-    rates_.Sample(flow_.activity(), options_.now_seconds());
+    rates_.Sample(Activity(), options_.now_seconds());
   }
 
   v1::GetClusterReply Describe() override {
@@ -141,9 +141,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     reply.set_plan_epoch(epoch);
     reply.set_no_plan(deployment_.why_no_plan());
     reply.set_applying(deployment_.applying());
-    reply.set_model(options_.served_model);
-    reply.set_speculation(options_.speculation);
-    reply.set_ready(flow_.ready_replicas() > 0);
+    DescribeModels(reply);
     const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
     for (const auto& [name, record] : workers) {
       v1::WorkerStatus& worker = *reply.add_workers();
@@ -160,11 +158,10 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     }
     PlaceWorkers(plan, reply);
     ShowFigures(workers, plan, &reply);
-    DescribeReplicas(plan, workers, reply);
+    DescribeReplicas(workers, reply);
     DescribeHandOvers(reply);
     DescribeStragglers(reply);
     *reply.mutable_plan() = std::move(plan);
-    reply.set_requests_in_flight(flow_.requests_in_flight());
     int64_t running = 0, waiting = 0;
     for (const v1::WorkerStatus& worker : reply.workers()) {
       // The sequences of a replica are its leader's.
@@ -288,9 +285,10 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                   request.protocol_version(), options_.build_version)
                         .message()));
     reply.set_name_problem(NameProblem(request.name()));
-    reply.set_model(options_.served_model);
-    reply.set_model_folder(options_.model_folder);
-    reply.set_model_fingerprint(options_.model_fingerprint);
+    const ClusterModel& model = options_.models.front();
+    reply.set_model(model.name);
+    reply.set_model_folder(model.folder);
+    reply.set_model_fingerprint(model.fingerprint);
     reply.set_unix_seconds(absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
     for (const std::string& address : request.addresses())
       reply.add_address_problems(std::string(Reach(address, kDialBackSeconds).message()));
@@ -305,13 +303,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                           taken->second.registration.address(), ": take another --name");
     }
     if (!deployment_.names_devices()) return "";
-    std::set<std::string> planned;
-    const v1::DeploymentPlan plan = deployment_.plan().first;
-    for (const v1::Replica& replica : plan.replicas()) {
-      for (const v1::Stage& stage : replica.stages()) {
-        for (const v1::PlannedWorker& worker : stage.workers()) planned.insert(worker.device());
-      }
-    }
+    const std::set<std::string> planned = DevicesOf(deployment_.plans());
     if (planned.count(name) > 0) return "";
     return absl::StrCat("the plan in force has no device ", name, ", it has ",
                         absl::StrJoin(planned, ", "),
@@ -319,7 +311,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   }
 
   absl::Status MayMeasure(bool while_serving) const {
-    const int64_t requests = flow_.requests_in_flight();
+    int64_t requests = 0;
+    for (const ClusterModel& model : options_.models) requests += model.flow->requests_in_flight();
     if (while_serving || requests == 0) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         requests, requests == 1 ? " request is" : " requests are",
@@ -355,42 +348,78 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     }
   }
 
-  void DescribeReplicas(const v1::DeploymentPlan& plan,
-                        const std::map<std::string, WorkerRecord>& workers,
+  std::vector<ReplicaActivity> Activity() const {
+    std::vector<ReplicaActivity> all;
+    for (const ClusterModel& model : options_.models) {
+      std::vector<ReplicaActivity> own = model.flow->activity();
+      std::move(own.begin(), own.end(), std::back_inserter(all));
+    }
+    return all;
+  }
+
+  void DescribeModels(v1::GetClusterReply& reply) const {
+    int64_t requests = 0;
+    for (const ClusterModel& model : options_.models) {
+      v1::ModelStatus status;
+      status.set_name(model.name);
+      status.set_ready(model.flow->ready_replicas() > 0);
+      status.set_requests_in_flight(model.flow->requests_in_flight());
+      status.set_speculation(model.speculation);
+      requests += status.requests_in_flight();
+      reply.set_ready(reply.ready() || status.ready());
+      if (options_.models.size() > 1) *reply.add_models() = std::move(status);
+    }
+    reply.set_model(options_.models.front().name);
+    reply.set_speculation(options_.models.front().speculation);
+    reply.set_requests_in_flight(requests);
+  }
+
+  void DescribeReplicas(const std::map<std::string, WorkerRecord>& workers,
                         v1::GetClusterReply& reply) {
     std::map<std::string, bool> ready;
-    for (const ReplicaActivity& activity : flow_.activity())
-      ready[activity.replica] = activity.ready;
-    std::lock_guard lock(mutex_);
-    for (const v1::Replica& planned : plan.replicas()) {
-      v1::ReplicaStatus& replica = *reply.add_replicas();
-      replica.set_name(planned.name());
-      replica.set_role(planned.role());
-      replica.set_ready(ready[planned.name()]);
-      if (!replica.ready()) replica.set_detail(WhyNotServing(planned, workers));
-      const TokenRate rate = rates_.Of(planned.name());
-      replica.set_prompt_tokens_per_second(rate.prompt_tokens_per_second);
-      replica.set_generation_tokens_per_second(rate.generation_tokens_per_second);
-      replica.set_planned_generation_tokens_per_second(
-          planned.prediction().output_tokens_per_second());
-      for (const v1::Stage& stage : planned.stages()) {
-        for (const v1::PlannedWorker& worker : stage.workers())
-          replica.add_workers(worker.device());
+    for (const ReplicaActivity& activity : Activity()) ready[activity.replica] = activity.ready;
+    const std::vector<v1::DeploymentPlan> plans = deployment_.plans().plans;
+    for (size_t i = 0; i < plans.size(); ++i) {
+      for (const v1::Replica& planned : plans[i].replicas()) {
+        v1::ReplicaStatus& replica = *reply.add_replicas();
+        replica.set_model(options_.models[i].name);
+        replica.set_ready(ready[planned.name()]);
+        DescribeReplica(planned, workers, replica);
       }
     }
   }
 
+  void DescribeReplica(const v1::Replica& planned,
+                       const std::map<std::string, WorkerRecord>& workers,
+                       v1::ReplicaStatus& replica) {
+    replica.set_name(planned.name());
+    replica.set_role(planned.role());
+    if (!replica.ready()) replica.set_detail(WhyNotServing(planned, workers));
+    {
+      std::lock_guard lock(mutex_);
+      const TokenRate rate = rates_.Of(planned.name());
+      replica.set_prompt_tokens_per_second(rate.prompt_tokens_per_second);
+      replica.set_generation_tokens_per_second(rate.generation_tokens_per_second);
+    }
+    replica.set_planned_generation_tokens_per_second(
+        planned.prediction().output_tokens_per_second());
+    for (const v1::PlannedWorker* worker : WorkersOf(planned))
+      replica.add_workers(worker->device());
+  }
+
   void DescribeHandOvers(v1::GetClusterReply& reply) const {
-    for (const HandOverRecord& record : flow_.hand_overs()) {
-      v1::HandOverStatus& status = *reply.add_hand_overs();
-      status.set_prefill_replica(record.prefill);
-      status.set_decode_replica(record.decode);
-      status.set_prompts(record.prompts);
-      status.set_bytes(record.bytes);
-      status.set_seconds(record.seconds);
-      status.set_transport(record.transport);
-      status.set_failures(record.failures);
-      status.set_back_off_seconds(record.back_off_seconds);
+    for (const ClusterModel& model : options_.models) {
+      for (const HandOverRecord& record : model.flow->hand_overs()) {
+        v1::HandOverStatus& status = *reply.add_hand_overs();
+        status.set_prefill_replica(record.prefill);
+        status.set_decode_replica(record.decode);
+        status.set_prompts(record.prompts);
+        status.set_bytes(record.bytes);
+        status.set_seconds(record.seconds);
+        status.set_transport(record.transport);
+        status.set_failures(record.failures);
+        status.set_back_off_seconds(record.back_off_seconds);
+      }
     }
   }
 
@@ -414,7 +443,6 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   const ClusterServiceOptions options_;
   WorkerPool& pool_;
   const Deployment& deployment_;
-  const RequestFlow& flow_;
   std::mutex mutex_;  // guards rates_
   TokenRates rates_;
   Refusals refusals_;
@@ -424,9 +452,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
 }  // namespace
 
 std::unique_ptr<ClusterService> MakeClusterService(ClusterServiceOptions options, WorkerPool& pool,
-                                                   const Deployment& deployment,
-                                                   const RequestFlow& flow) {
-  return std::make_unique<ClusterServiceImpl>(std::move(options), pool, deployment, flow);
+                                                   const Deployment& deployment) {
+  return std::make_unique<ClusterServiceImpl>(std::move(options), pool, deployment);
 }
 
 }  // namespace tessera::coordinator

@@ -25,16 +25,22 @@ class Service;
 
 namespace tessera::coordinator {
 
+// One served model.
+struct ClusterModel {
+  std::string name = {};              // served
+  std::string speculation = {};       // as in v1::ModelStatus
+  std::string folder = {};            // where workers look for the checkpoint
+  std::string fingerprint = {};       // likewise
+  const RequestFlow* flow = nullptr;  // its requests; outlives the service
+};
+
 struct ClusterServiceOptions {
+  std::vector<ClusterModel> models;           // at least one, in the order of the flags
   std::string cluster_token;                  // empty: none is asked for
   WorkerTls worker_tls;
   std::function<std::string()> token_advice;  // what a worker without it does
   AdminAccess admin;
-  std::string served_model;
-  std::string speculation;              // as in v1::GetClusterReply
   std::string build_version;            // of this process
-  std::string model_folder;             // where workers look for the checkpoint
-  std::string model_fingerprint;        // likewise
   std::function<double()> now_seconds;  // monotonic
   std::function<std::vector<Straggler>()> stragglers;  // may be empty
 };
@@ -49,9 +55,8 @@ class ClusterService {
   virtual v1::GetClusterReply Describe() = 0;
 };
 
-// All three must outlive the service.
+// Both must outlive the service.
 std::unique_ptr<ClusterService> MakeClusterService(ClusterServiceOptions options, WorkerPool& pool,
-                                                   const Deployment& deployment,
-                                                   const RequestFlow& flow);
+                                                   const Deployment& deployment);
 
 }  // namespace tessera::coordinator

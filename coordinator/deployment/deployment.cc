@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -74,7 +75,10 @@ absl::StatusOr<std::unique_ptr<Deployment>> Deployment::Start(DeploymentOptions 
 }
 
 Deployment::Deployment(DeploymentOptions options, WorkerPool& pool)
-    : options_(std::move(options)), models_(ModelsOf(options_)), pool_(pool) {}
+    : options_(std::move(options)),
+      models_(ModelsOf(options_)),
+      pool_(pool),
+      progressed_seconds_(models_.size(), -std::numeric_limits<double>::infinity()) {}
 
 Deployment::~Deployment() { Stop(); }
 
@@ -126,7 +130,7 @@ void Deployment::Reconcile() {
         carried.formation == nullptr ? Formation::State::kOver : carried.formation->state();
   const Workers workers = pool_.Snapshot();
   const double now = options_.now_seconds();
-  // Whose plans they are has been answered.
+  // The source has heard of a refusal.
   (void)TakeNext(workers, now);
   AdvanceChange(workers, now);
   NoteIdle(workers);
@@ -379,7 +383,11 @@ void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& w
   formation.changed = [this] { Wake(); };
   // Whoever waits for it need not wait for ever.
   if (carried.failures < kMaxFailuresAwaited)
-    formation.progressed = [this] { progressed_seconds_ = options_.now_seconds(); };
+    formation.progressed = [this, model] {
+      const double now = options_.now_seconds();
+      std::lock_guard lock(mutex_);
+      progressed_seconds_[model] = now;
+    };
   std::vector<v1::Peer> peers;
   uint64_t epoch = carried.epoch + 1;
   const bool first = carried.epoch == 0 && !carried.not_taken_up;
@@ -482,8 +490,10 @@ bool Deployment::names_devices() const {
   return shown_.plans.names_devices;
 }
 
-bool Deployment::recovering() const {
-  return options_.now_seconds() - progressed_seconds_ <= options_.progress_seconds;
+bool Deployment::recovering(size_t model) const {
+  const double now = options_.now_seconds();
+  std::lock_guard lock(mutex_);
+  return now - progressed_seconds_[model] <= options_.progress_seconds;
 }
 
 std::string Deployment::applying() const {

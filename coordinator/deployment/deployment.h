@@ -14,11 +14,9 @@
 // gRPC's threads bring progress and replies. Every call to a worker has a deadline.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -47,8 +45,8 @@ struct DeployedModel {
   // role, stage, rank, share and peers are each worker's own.
   v1::ConfigureRequest configure;
   ReplicaLinkListener* requests = nullptr;  // hears of its replicas; outlives the deployment
-  // A plan that somebody made is in force from now on (null: one replica per worker). Called from
-  // our thread, or from Start. May be empty.
+  // A plan with devices that were chosen is in force from now on (null: one replica per worker).
+  // Called from our thread, or from Start. May be empty.
   std::function<void(const v1::DeploymentPlan*)> on_plan;
   // Requests that a replica has not ended. Empty: one that goes is not waited for.
   std::function<int64_t(const std::string& replica)> work_of;
@@ -79,8 +77,8 @@ class Deployment {
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
   // The plans in force; without any before the first.
   PlanSet plans() const;
-  // The plan in force is somebody's, so that a device that it does not name has nothing to do; else
-  // each worker that registers is a replica.
+  // Devices were chosen for the plan in force, so that others have nothing to do; else each worker
+  // that registers is a replica.
   bool names_devices() const;
   // Why the source has no plan yet; empty: it has.
   std::string why_no_plan() const;
@@ -95,9 +93,9 @@ class Deployment {
   void AbandonApply(const absl::Status& reason) { requests_.Abandon(reason); }
   // How far a plan is that is being applied, in words; empty: none is.
   std::string applying() const;
-  // Some replica is being formed and makes progress, so that waiting for it makes sense. One that
-  // has failed several times in a row does not count.
-  bool recovering() const;
+  // Some replica of the model (its place in the options) is being formed and makes progress, so
+  // that waiting for it makes sense. One that has failed several times in a row does not count.
+  bool recovering(size_t model = 0) const;
   // From when a plan that is to be applied is taken until it is in force, or the one before again.
   bool changing_plan() const { return !applying().empty(); }
   // Closes all sessions; no worker is touched after that.
@@ -175,7 +173,7 @@ class Deployment {
   Shown shown_;
   std::optional<Changeover> change_;  // under way; of our thread
   PlanSource* changes_to_ = nullptr;  // whose plans it puts in force
-  std::atomic<double> progressed_seconds_ = -std::numeric_limits<double>::infinity();
+  std::vector<double> progressed_seconds_;  // by model: when a replica of it made progress
   std::map<std::string, Carried> carried_;  // by replica; of our thread, and of Stop after it
   std::thread thread_;
 };

@@ -41,7 +41,7 @@ class PlanRequests final : public PlanSource {
   absl::Status abandoned_;
   bool open_ = false;           // from Ask on, until it has ended
   std::optional<Plans> asked_;  // until it is next
-  Done done_;                   // null: nobody waits
+  Done done_;                   // null: none waits
 };
 
 }  // namespace tessera::coordinator

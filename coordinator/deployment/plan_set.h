@@ -21,8 +21,8 @@ struct PlanSet {
   // One for each served model, in the order of the coordinator's flags; names of replicas are
   // unique over all. Without any: no plan has been in force yet.
   std::vector<v1::DeploymentPlan> plans;
-  // Somebody chose the devices, so that others have nothing to do; else every worker that registers
-  // is a replica.
+  // The devices were chosen, so that others have nothing to do; else every worker that registers is
+  // a replica.
   bool names_devices = false;
 
   bool has_replicas() const;
@@ -44,8 +44,8 @@ std::vector<scheduler::PlanChange> ChangesOf(const PlanSet& from, const PlanSet&
 absl::StatusOr<std::vector<std::optional<v1::DeploymentPlan>>> ByModel(
     std::vector<v1::DeploymentPlan> plans, std::span<const v1::Model> models);
 
-// Where several models are served, "NAME/" stands before the names of a model's replicas, and the
-// plan's model has the served name.
+// Where several models are served, puts "NAME/" before the names of a model's replicas, and the
+// served name into the plan's model.
 void NameReplicas(std::span<const v1::Model> models, PlanSet* set);
 
 // FAILED_PRECONDITION naming a device that several plans use, and their models.

@@ -120,8 +120,19 @@ class Planned final : public PlanSource {
 
 }  // namespace
 
-std::unique_ptr<PlanSource> FixedPlans(std::vector<v1::DeploymentPlan> plans) {
-  return std::make_unique<Fixed>(std::move(plans));
+absl::StatusOr<std::unique_ptr<PlanSource>> FixedPlans(std::vector<v1::DeploymentPlan> plans,
+                                                       std::span<const v1::Model> models) {
+  auto by_model = ByModel(std::move(plans), models);
+  if (!by_model.ok()) return by_model.status();
+  std::vector<v1::DeploymentPlan> sorted;
+  for (size_t i = 0; i < models.size(); ++i) {
+    if (!(*by_model)[i].has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("no plan is for the model ", models[i].name(), ": give one for each"));
+    }
+    sorted.push_back(*std::move((*by_model)[i]));
+  }
+  return std::make_unique<Fixed>(std::move(sorted));
 }
 
 std::unique_ptr<PlanSource> EachWorkerAlone(std::vector<v1::Model> models) {

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,11 +51,13 @@ class PlanSource {
   virtual std::string why_none() const { return ""; }
 };
 
-// These plans, once.
-std::unique_ptr<PlanSource> FixedPlans(std::vector<v1::DeploymentPlan> plans);
+// These plans, once: one for each model, in any order. INVALID_ARGUMENT as ByModel, and naming a
+// model without a plan.
+absl::StatusOr<std::unique_ptr<PlanSource>> FixedPlans(std::vector<v1::DeploymentPlan> plans,
+                                                       std::span<const v1::Model> models);
 
-// One replica for every live worker, as long as nobody's plan is in force. Of several models a new
-// worker gets the one that has the fewest, and keeps it.
+// One replica for every live worker, until a plan with chosen devices is in force. A new worker gets
+// the model that has the fewest, and keeps it.
 std::unique_ptr<PlanSource> EachWorkerAlone(std::vector<v1::Model> models);
 
 // Makes the plan of the workers that registered. An error means not yet, and says why; UNAVAILABLE

@@ -1,5 +1,6 @@
 #include "coordinator/deployment/planning_desk.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,10 +41,12 @@ void PlanningDesk::Plan(v1::PlanRequest request, Done done) {
 }
 
 void PlanningDesk::Apply(v1::ApplyPlanRequest request, Applied done) {
-  if (!request.has_plan()) {
+  std::vector<v1::DeploymentPlan> plans(std::make_move_iterator(request.mutable_plans()->begin()),
+                                        std::make_move_iterator(request.mutable_plans()->end()));
+  if (request.has_plan()) plans.push_back(std::move(*request.mutable_plan()));
+  if (plans.empty())
     return done(absl::InvalidArgumentError("plan: it is missing; give the plan to be applied"));
-  }
-  options_.apply(std::move(*request.mutable_plan()), std::move(done));
+  options_.apply(std::move(plans), std::move(done));
 }
 
 void PlanningDesk::Run() {
@@ -68,10 +71,14 @@ void PlanningDesk::Run() {
 void PlanningDesk::AddRunning(v1::PlanRequest* request) const {
   if (request->has_running() || !request->models().empty()) return;
   v1::GetPlanReply running = options_.running();
-  if (running.plan().replicas().empty()) return;
-  const bool served = !request->has_model() || request->model().ByteSizeLong() == 0 ||
-                      scheduler::CheckPlanIsFor(running.plan(), request->model()).ok();
-  if (served) *request->mutable_running() = std::move(*running.mutable_plan());
+  if (running.plans().empty()) *running.add_plans() = std::move(*running.mutable_plan());
+  const bool is_first = !request->has_model() || request->model().ByteSizeLong() == 0;
+  for (v1::DeploymentPlan& plan : *running.mutable_plans()) {
+    const bool served = is_first || scheduler::CheckPlanIsFor(plan, request->model()).ok();
+    if (!served) continue;
+    if (!plan.replicas().empty()) *request->mutable_running() = std::move(plan);
+    return;
+  }
 }
 
 }  // namespace tessera::coordinator

@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "coordinator/deployment/admin_access.h"
@@ -23,13 +24,14 @@ namespace tessera::coordinator {
 
 struct PlanningDeskOptions {
   AdminAccess admin;
-  v1::Model served_model;               // for requests without a model
+  v1::Model served_model;               // for requests without a model; of several the first
   size_t max_waiting = 4;               // one more is UNAVAILABLE
   double time_limit_seconds = 60;       // of one search
   std::function<double()> now_seconds;  // monotonic
   std::function<v1::GetPlanReply()> running;
   // Deployment::Apply.
-  std::function<void(v1::DeploymentPlan, std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>)>
+  std::function<void(std::vector<v1::DeploymentPlan>,
+                     std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>)>
       apply;
 };
 
@@ -46,7 +48,7 @@ class PlanningDesk {
     return options_.admin.Check(authorization);
   }
   // `done` is called once, on the desk's thread, or at once where the queue is full. A request for
-  // the served model that names no running plan is answered with the move from the plan in force.
+  // a served model that names no running plan is answered with the move from its plan in force.
   void Plan(v1::PlanRequest request, Done done);
   // Whoever waits is answered UNAVAILABLE; the destructor does it too.
   void Stop();

@@ -50,6 +50,14 @@ void Add(const Labels& place, const Labels& more, double value, prometheus::Metr
   }
 }
 
+// The model that a replica serves; of what is no replica the first.
+const std::string& ModelOf(const v1::GetClusterReply& cluster, const std::string& replica) {
+  for (const v1::ReplicaStatus& status : cluster.replicas()) {
+    if (status.name() == replica && !status.model().empty()) return status.model();
+  }
+  return cluster.model();
+}
+
 Labels PlaceOf(const v1::WorkerStatus& worker, const std::string& model) {
   const bool placed = !worker.replica().empty();
   return {{"model_name", model},
@@ -130,7 +138,7 @@ std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply
       Gauges("tessera_kv_transfer_transport_info",
              "1, with the transport of the newest keys and values as a label.");
   for (const v1::HandOverStatus& pair : cluster.hand_overs()) {
-    const Labels labels = {{"model_name", cluster.model()},
+    const Labels labels = {{"model_name", ModelOf(cluster, pair.prefill_replica())},
                            {"prefill", pair.prefill_replica()},
                            {"decode", pair.decode_replica()}};
     Add(labels, {}, static_cast<double>(pair.prompts()), &prompts);
@@ -152,7 +160,7 @@ std::vector<prometheus::MetricFamily> SlownessFamilies(const v1::GetClusterReply
              "against the other replicas; 1: it is not slow.");
   for (const v1::ReplicaStatus& replica : cluster.replicas()) {
     const auto found = std::ranges::find(stragglers, replica.name(), &Straggler::replica);
-    Add({{"model_name", cluster.model()}, {"replica", replica.name()}}, {},
+    Add({{"model_name", ModelOf(cluster, replica.name())}, {"replica", replica.name()}}, {},
         found == stragglers.end() ? 1 : found->factor, &slowdown);
   }
   return {slowdown};
@@ -171,7 +179,7 @@ std::vector<prometheus::MetricFamily> WorkerFamilies(const v1::GetClusterReply& 
                "Connections of other workers, and keys and values, that a worker refused.");
   LinkFamilies links;
   for (const v1::WorkerStatus& worker : cluster.workers()) {
-    const Labels place = PlaceOf(worker, cluster.model());
+    const Labels place = PlaceOf(worker, ModelOf(cluster, worker.replica()));
     const v1::WorkerCounters& counters = worker.counters();
     Add(place, {}, counters.busy_seconds(), &busy);
     Add(place, {}, static_cast<double>(counters.formation_aborts()), &aborts);

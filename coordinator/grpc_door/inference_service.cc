@@ -304,36 +304,44 @@ class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::Compl
 
 class InferenceServiceImpl final : public v1::Inference::CallbackService {
  public:
-  InferenceServiceImpl(InferenceServiceOptions options, std::shared_ptr<const ServedModel> model,
-                       GenerationService& service)
-      : options_(std::move(options)), model_(std::move(model)), service_(service) {}
+  InferenceServiceImpl(InferenceServiceOptions options, ServedModels models)
+      : options_(std::move(options)), models_(std::move(models)) {}
 
   grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context,
                                      const v1::CompletionRequest* request,
                                      v1::CompletionReply* reply) override {
-    auto call = std::make_shared<UnaryCall>(*model_, options_.now_unix_seconds(), "cmpl-", *reply);
-    return Begin(context, call, *request, [=, this] { return ReadCompletion(*request, *model_); });
+    const Picked picked = Pick(*context, request->model());
+    const ServedModel& model = *picked.door->model;
+    auto call = std::make_shared<UnaryCall>(model, options_.now_unix_seconds(), "cmpl-", *reply);
+    return Begin(context, call, *request, picked,
+                 [request, &model] { return ReadCompletion(*request, model); });
   }
   grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
                                  const v1::ChatRequest* request,
                                  v1::CompletionReply* reply) override {
+    const Picked picked = Pick(*context, request->model());
+    const ServedModel& model = *picked.door->model;
     const int64_t now = options_.now_unix_seconds();
-    auto call = std::make_shared<UnaryCall>(*model_, now, "chatcmpl-", *reply);
-    return Begin(context, call, *request, [=, this] { return ReadChat(*request, *model_, now); });
+    auto call = std::make_shared<UnaryCall>(model, now, "chatcmpl-", *reply);
+    return Begin(context, call, *request, picked,
+                 [request, &model, now] { return ReadChat(*request, model, now); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamComplete(
       grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
-    auto call =
-        std::make_shared<StreamCall>(*context, *model_, "cmpl-", options_.max_pending_bytes);
-    return Begin(context, call, *request,
-                 [=, this] { return ForStream(ReadCompletion(*request, *model_)); });
+    const Picked picked = Pick(*context, request->model());
+    const ServedModel& model = *picked.door->model;
+    auto call = std::make_shared<StreamCall>(*context, model, "cmpl-", options_.max_pending_bytes);
+    return Begin(context, call, *request, picked,
+                 [request, &model] { return ForStream(ReadCompletion(*request, model)); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
       grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
+    const Picked picked = Pick(*context, request->model());
+    const ServedModel& model = *picked.door->model;
     auto call =
-        std::make_shared<StreamCall>(*context, *model_, "chatcmpl-", options_.max_pending_bytes);
-    return Begin(context, call, *request, [=, this] {
-      return ForStream(ReadChat(*request, *model_, options_.now_unix_seconds()));
+        std::make_shared<StreamCall>(*context, model, "chatcmpl-", options_.max_pending_bytes);
+    return Begin(context, call, *request, picked, [this, request, &model] {
+      return ForStream(ReadChat(*request, model, options_.now_unix_seconds()));
     });
   }
 
@@ -341,14 +349,15 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                        const v1::ListModelsRequest* request,
                                        v1::ListModelsReply* reply) override {
     return Answer(context, *request, [=, this] {
-      std::vector<std::string> names = {model_->name};
-      names.insert(names.end(), model_->other_names.begin(), model_->other_names.end());
-      for (const std::string& name : names) {
-        v1::ModelInfo& model = *reply->add_models();
-        model.set_id(name);
-        model.set_created_unix_seconds(model_->created_unix_seconds);
-        model.set_max_model_len_tokens(model_->max_model_len_tokens);
-        model.set_root(model_->folder);
+      for (const ModelDoor* door :
+           models_.AllowedTo(options_.keys, ClientOf(*context).value_or(""))) {
+        for (const std::string& name : door->names()) {
+          v1::ModelInfo& model = *reply->add_models();
+          model.set_id(name);
+          model.set_created_unix_seconds(door->model->created_unix_seconds);
+          model.set_max_model_len_tokens(door->model->max_model_len_tokens);
+          model.set_root(door->model->folder);
+        }
       }
       return absl::OkStatus();
     });
@@ -357,13 +366,15 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                      const v1::TokenizeRequest* request,
                                      v1::TokenizeReply* reply) override {
     return Answer(context, *request, [=, this]() -> absl::Status {
-      if (absl::Status s = CheckModelName(*model_, request->model()); !s.ok()) return s;
+      const Picked picked = Pick(*context, request->model());
+      if (!picked.refusal.ok()) return picked.refusal;
+      const ServedModel& model = *picked.door->model;
       EncodeOptions how;
       how.add_special_tokens = !request->has_add_special_tokens() || request->add_special_tokens();
-      absl::StatusOr<std::vector<int32_t>> ids = model_->tokenizer->Encode(request->text(), how);
+      absl::StatusOr<std::vector<int32_t>> ids = model.tokenizer->Encode(request->text(), how);
       if (!ids.ok()) return ids.status();
       reply->mutable_ids()->Add(ids->begin(), ids->end());
-      reply->set_max_model_len_tokens(model_->max_model_len_tokens);
+      reply->set_max_model_len_tokens(model.max_model_len_tokens);
       return absl::OkStatus();
     });
   }
@@ -371,45 +382,62 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                        const v1::DetokenizeRequest* request,
                                        v1::DetokenizeReply* reply) override {
     return Answer(context, *request, [=, this]() -> absl::Status {
-      if (absl::Status s = CheckModelName(*model_, request->model()); !s.ok()) return s;
+      const Picked picked = Pick(*context, request->model());
+      if (!picked.refusal.ok()) return picked.refusal;
+      const Tokenizer& tokenizer = *picked.door->model->tokenizer;
       for (int32_t id : request->ids()) {
-        if (id >= 0 && id < model_->tokenizer->vocabulary_size()) continue;
+        if (id >= 0 && id < tokenizer.vocabulary_size()) continue;
         return FieldError("ids", absl::StrCat("id ", id, " is not in the vocabulary of ",
-                                              model_->tokenizer->vocabulary_size(), " tokens"));
+                                              tokenizer.vocabulary_size(), " tokens"));
       }
       const std::vector<int32_t> ids(request->ids().begin(), request->ids().end());
-      reply->set_text(model_->tokenizer->Decode(ids, /*skip_special_tokens=*/false));
+      reply->set_text(tokenizer.Decode(ids, /*skip_special_tokens=*/false));
       return absl::OkStatus();
     });
   }
 
  private:
+  struct Picked {
+    const ModelDoor* door = nullptr;  // of a refused request the first
+    absl::Status refusal;
+  };
+
+  // Which model a request is for; a wrong key is refused elsewhere.
+  Picked Pick(const grpc::CallbackServerContext& context, const std::string& asked) const {
+    const absl::StatusOr<const ModelDoor*> door =
+        models_.Pick(asked, options_.keys, ClientOf(context).value_or(""));
+    return door.ok() ? Picked{*door, absl::OkStatus()} : Picked{&models_.first(), door.status()};
+  }
+
   // `read` may run on another thread; what it borrows from gRPC stays until the call is finished.
   template <typename Call, typename Request, typename Read>
   Call* Begin(grpc::CallbackServerContext* context, const std::shared_ptr<Call>& call,
-              const Request& request, Read read) {
+              const Request& request, const Picked& picked, Read read) {
     call->Hold();
     const absl::StatusOr<std::string> client = ClientOf(*context);
     absl::Status taken = client.status();
     absl::StatusOr<AskedDeadline> deadline = DeadlineOf(*context);
     if (taken.ok()) taken = deadline.status();
+    if (taken.ok()) taken = picked.refusal;
+    GenerationService& service = *picked.door->service;
     if (taken.ok()) {
-      taken = large_bodies_.Read(request.ByteSizeLong(), [this, call, read, client = *client,
-                                                          deadline = *std::move(deadline)] {
-        absl::StatusOr<InferenceCall> asked = read();
-        if (asked.ok()) asked->request.client = client;
-        if (asked.ok()) deadline.ApplyTo(asked->request);
-        Start(*call, std::move(asked));
-      });
+      taken = large_bodies_.Read(
+          request.ByteSizeLong(),
+          [this, &service, call, read, client = *client, deadline = *std::move(deadline)] {
+            absl::StatusOr<InferenceCall> asked = read();
+            if (asked.ok()) asked->request.client = client;
+            if (asked.ok()) deadline.ApplyTo(asked->request);
+            Start(service, *call, std::move(asked));
+          });
     }
-    if (!taken.ok()) Start(*call, taken);
+    if (!taken.ok()) Start(service, *call, taken);
     return call.get();
   }
 
   template <typename Call>
-  void Start(Call& call, absl::StatusOr<InferenceCall> asked) {
+  void Start(GenerationService& service, Call& call, absl::StatusOr<InferenceCall> asked) {
     if (!asked.ok() && options_.refused) options_.refused(asked.status().code());
-    call.Begin(service_, std::move(asked));
+    call.Begin(service, std::move(asked));
   }
 
   template <typename Request, typename Work>
@@ -455,18 +483,15 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   }
 
   const InferenceServiceOptions options_;
-  const std::shared_ptr<const ServedModel> model_;
-  GenerationService& service_;
+  const ServedModels models_;
   LargeBodies large_bodies_{options_.large_bodies};  // last: its thread uses what stands above
 };
 
 }  // namespace
 
 std::unique_ptr<grpc::Service> MakeInferenceService(InferenceServiceOptions options,
-                                                    std::shared_ptr<const ServedModel> model,
-                                                    GenerationService& service) {
-  GenerationService& first = options.through ? options.through(service) : service;
-  return std::make_unique<InferenceServiceImpl>(std::move(options), std::move(model), first);
+                                                    ServedModels models) {
+  return std::make_unique<InferenceServiceImpl>(std::move(options), std::move(models));
 }
 
 }  // namespace tessera::coordinator

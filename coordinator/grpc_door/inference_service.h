@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/key_ring.h"
+#include "coordinator/api/served_models.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/http/large_bodies.h"
 
@@ -24,8 +25,6 @@ class Service;
 namespace tessera::coordinator {
 
 struct InferenceServiceOptions {
-  // What requests pass on their way to the service that generates; may not be set.
-  std::function<GenerationService&(GenerationService&)> through = {};
   KeyRing keys = {};
   int64_t max_pending_bytes = 64 << 10;  // of one stream; a slow reader's is cancelled
   LargeBodiesOptions large_bodies = {};  // read off gRPC's threads; one too many: UNAVAILABLE
@@ -35,7 +34,6 @@ struct InferenceServiceOptions {
 };
 
 std::unique_ptr<grpc::Service> MakeInferenceService(InferenceServiceOptions options,
-                                                    std::shared_ptr<const ServedModel> model,
-                                                    GenerationService& service);
+                                                    ServedModels models);
 
 }  // namespace tessera::coordinator

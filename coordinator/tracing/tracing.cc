@@ -89,9 +89,8 @@ class TracedHandle final : public GenerationHandle {
 
 class TracedService final : public GenerationService {
  public:
-  TracedService(const TracingOptions& options, std::shared_ptr<OtlpExporter> exporter,
-                GenerationService& next)
-      : model_(options.model), exporter_(std::move(exporter)), next_(next) {}
+  TracedService(std::string model, std::shared_ptr<OtlpExporter> exporter, GenerationService& next)
+      : model_(std::move(model)), exporter_(std::move(exporter)), next_(next) {}
 
   absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
       GenerationRequest request, std::shared_ptr<GenerationSink> sink) override {
@@ -125,12 +124,11 @@ class TracedService final : public GenerationService {
 
 class TracingImpl final : public Tracing {
  public:
-  TracingImpl(TracingOptions options, std::shared_ptr<OtlpExporter> exporter)
-      : options_(std::move(options)), exporter_(std::move(exporter)) {}
+  explicit TracingImpl(std::shared_ptr<OtlpExporter> exporter) : exporter_(std::move(exporter)) {}
 
-  GenerationService& Before(GenerationService& next) override {
+  GenerationService& Before(GenerationService& next, const std::string& model) override {
     if (exporter_ == nullptr) return next;
-    return *services_.emplace_back(std::make_unique<TracedService>(options_, exporter_, next));
+    return *services_.emplace_back(std::make_unique<TracedService>(model, exporter_, next));
   }
 
   std::vector<prometheus::MetricFamily> families() const override {
@@ -153,7 +151,6 @@ class TracingImpl final : public Tracing {
   }
 
  private:
-  const TracingOptions options_;
   const std::shared_ptr<OtlpExporter> exporter_;  // null: nothing is traced
   std::vector<std::unique_ptr<TracedService>> services_;
 };
@@ -167,7 +164,7 @@ absl::StatusOr<std::unique_ptr<Tracing>> Tracing::Start(TracingOptions options) 
     if (!endpoint.ok()) return endpoint.status();
     exporter = OtlpExporter::Start(*std::move(endpoint), options.version);
   }
-  return std::make_unique<TracingImpl>(std::move(options), std::move(exporter));
+  return std::make_unique<TracingImpl>(std::move(exporter));
 }
 
 }  // namespace tessera::coordinator

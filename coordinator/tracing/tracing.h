@@ -7,7 +7,6 @@
 
 #include <prometheus/metric_family.h>
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,7 +18,6 @@ namespace tessera::coordinator {
 
 struct TracingOptions {
   std::string endpoint;  // of a collector (otlp_exporter.h); empty: nothing is traced
-  std::string model;     // its name for clients
   std::string version;   // of this program
 };
 
@@ -28,13 +26,9 @@ class Tracing {
   // InvalidArgument for an endpoint that is none.
   static absl::StatusOr<std::unique_ptr<Tracing>> Start(TracingOptions options);
   virtual ~Tracing() = default;
-  // A service that traces what `next` does: `next` itself where nothing is traced. Lives as long as
-  // the Tracing, which `next` outlives.
-  virtual GenerationService& Before(GenerationService& next) = 0;
-  // Before, as the doors take it. The Tracing outlives it.
-  std::function<GenerationService&(GenerationService&)> entry() {
-    return [this](GenerationService& next) -> GenerationService& { return Before(next); };
-  }
+  // A service that traces what `next` does for the model of that name: `next` itself where nothing
+  // is traced. Lives as long as the Tracing; `next` outlives its calls.
+  virtual GenerationService& Before(GenerationService& next, const std::string& model) = 0;
   // What /metrics says of the spans; none where nothing is traced.
   virtual std::vector<prometheus::MetricFamily> families() const = 0;
 };

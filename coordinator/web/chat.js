@@ -60,6 +60,7 @@ function addMessage(element) {
 // What the request says beside the conversation.
 function options() {
   const body = {};
+  if (byId("chat-model").value) body.model = byId("chat-model").value;
   const number = (id) => (byId(id).value === "" ? undefined : Number(byId(id).value));
   body.temperature = number("temperature");
   body.max_tokens = number("max-tokens");

@@ -101,7 +101,7 @@ function draw(cluster) {
   const replicas = plan.replicas || [];
   const ready = (cluster.replicas || []).filter((replica) => replica.ready).length;
   byId("cluster-summary").textContent = [
-    `${cluster.model}: ${ready} of ${replicas.length} replicas serve`,
+    `${(cluster.models || [cluster]).map((model) => model.name || cluster.model).join(", ")}: ${ready} of ${replicas.length} replicas serve`,
     `${count(cluster.requests_in_flight)} requests`, `${count(cluster.sequences_running)} sequences run`,
     `${count(cluster.sequences_waiting)} wait`, cluster.applying, cluster.no_plan].filter(Boolean).join(" · ");
   byId("replicas").replaceChildren(...replicas.map((replica) => replicaBox(replica, statuses.get(replica.name), workers)));

@@ -3,7 +3,7 @@
 import { askForKeys, callJson, guarded } from "./api.js";
 import { startChat } from "./chat.js";
 import { showCluster } from "./cluster.js";
-import { byId } from "./dom.js";
+import { byId, make } from "./dom.js";
 import { showPlan, startPlan } from "./plan.js";
 
 const kViews = ["chat", "cluster", "plan"];
@@ -22,10 +22,17 @@ function show(view) {
 
 async function showModel() {
   await guarded(byId("chat-problem"), async () => {
-    const models = await callJson("/v1/models");
-    const model = models.data[0];
-    byId("model").textContent = `${model.id} · ${model.max_model_len} tokens of context`;
-    document.title = `${model.id} – Tessera`;
+    const models = (await callJson("/v1/models")).data;
+    const pick = byId("chat-model");
+    const showPicked = () => {
+      const model = models.find((one) => one.id === pick.value) || models[0];
+      byId("model").textContent = `${model.id} · ${model.max_model_len} tokens of context`;
+      document.title = `${model.id} – Tessera`;
+    };
+    pick.replaceChildren(...models.map((model) => make("option", { value: model.id }, model.id)));
+    byId("pick-model").hidden = models.length < 2;
+    pick.onchange = showPicked;
+    showPicked();
   });
 }
 

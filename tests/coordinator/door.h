@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -33,7 +34,8 @@ std::shared_ptr<const ServedModel> ModelWithTokens(const std::string& name,
 class Door {
  public:
   explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {},
-                std::shared_ptr<const ServedModel> model = DoorModel());
+                std::shared_ptr<const ServedModel> model = DoorModel(),
+                std::vector<ModelDoor> others = {});
   ~Door();
 
   HttpReply Get(std::string_view path, std::string_view headers = "");
@@ -52,6 +54,7 @@ class Door {
 
   FakeGenerationService service;
   absl::Status readiness;
+  std::function<HttpHeaders(const std::string& client)> limits;  // may not be set
 
  private:
   std::unique_ptr<OpenAiApi> api_;

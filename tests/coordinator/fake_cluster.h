@@ -185,8 +185,9 @@ class FakeCluster {
     };
     DeploymentOptions deployment;
     deployment.models.push_back(std::move(model));
-    deployment.source =
-        plan_.has_value() ? FixedPlans({*plan_}) : EachWorkerAlone({SmallModel()});
+    deployment.source = plan_.has_value()
+                            ? std::move(FixedPlans({*plan_}, std::vector{SmallModel()}).value())
+                            : EachWorkerAlone({SmallModel()});
     deployment.retry_seconds = 0.2;
     deployment.progress_seconds = progress_seconds_;
     deployment.now_seconds = Now;
@@ -195,9 +196,10 @@ class FakeCluster {
     REQUIRE(started.status().message() == "");
     deployment_ = *std::move(started);
     ClusterServiceOptions service;
+    service.models.push_back({.flow = flow_.get()});
     service.admin.open = true;
     service.now_seconds = Now;
-    service_ = MakeClusterService(std::move(service), *pool_, *deployment_, *flow_);
+    service_ = MakeClusterService(std::move(service), *pool_, *deployment_);
     grpc::ServerBuilder builder;
     int port = 0;
     const std::string address = address_.empty() ? "127.0.0.1:0" : address_;

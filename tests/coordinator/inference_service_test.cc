@@ -26,10 +26,12 @@ using grpc::StatusCode;
 class GrpcDoor {
  public:
   explicit GrpcDoor(InferenceServiceOptions options = {},
-                    std::shared_ptr<const ServedModel> model = DoorModel()) {
+                    std::shared_ptr<const ServedModel> model = DoorModel(),
+                    std::vector<ModelDoor> others = {}) {
     service.SetScript(Say({{"one", 40}, {" two", 41}}));
     options.now_unix_seconds = [] { return int64_t{1700000001}; };
-    inference_ = MakeInferenceService(std::move(options), std::move(model), service);
+    others.insert(others.begin(), {.model = std::move(model), .service = &service});
+    inference_ = MakeInferenceService(std::move(options), ServedModels(std::move(others)));
     grpc::ServerBuilder builder;
     builder.RegisterService(inference_.get());
     builder.SetMaxReceiveMessageSize(32 << 20);
@@ -297,6 +299,31 @@ TEST_CASE("models, tokenize, detokenize") {
   const grpc::Status wrong = door.stub->Detokenize(&context, back, &decoded);
   CHECK(wrong.error_code() == StatusCode::INVALID_ARGUMENT);
   CHECK_THAT(wrong.error_message(), Contains("99999999"));
+}
+
+TEST_CASE("of several models the one that a call names answers it") {
+  FakeGenerationService other;
+  other.SetScript(Say({{"other", 40}}));
+  auto second = std::make_shared<ServedModel>(*DoorModel());
+  second->name = "second";
+  second->other_names.clear();
+  GrpcDoor door({}, DoorModel(), {{.model = second, .service = &other}});
+  v1::CompletionRequest request = Completion();
+  v1::CompletionReply reply;
+  request.set_model("second");
+  REQUIRE(Complete(door, request, &reply).ok());
+  CHECK(reply.model() == "second");
+  CHECK(reply.choices(0).text() == "other");
+  request.set_model("third");
+  const grpc::Status unknown = Complete(door, request);
+  CHECK(unknown.error_code() == StatusCode::NOT_FOUND);
+  CHECK_THAT(unknown.error_message(), Contains("'org/demo'") && Contains("'second'"));
+  CHECK(Complete(door, Completion()).error_code() == StatusCode::INVALID_ARGUMENT);
+  grpc::ClientContext context;
+  v1::ListModelsReply models;
+  REQUIRE(door.stub->ListModels(&context, {}, &models).ok());
+  CHECK(models.models_size() == 3);
+  CHECK(models.models(2).id() == "second");
 }
 
 TEST_CASE("errors carry a code and name the thing") {

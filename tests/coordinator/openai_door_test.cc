@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/coordinator/door.h"
 
 namespace tessera::coordinator {
@@ -52,6 +53,46 @@ TEST_CASE("unknown paths, methods and models") {
   CHECK_THAT(Door::ErrorOf(door.Get("/v1/models/gpt-9")), StartsWith("404 model "));
 }
 
+TEST_CASE("of several models the one that a request names answers it") {
+  FakeGenerationService other;
+  other.SetScript(Say({{"other", 40}}));
+  OpenAiApiOptions options;
+  options.keys = KeyRing(std::vector<ApiKey>{{.key = "all", .name = "all"},
+                                             {.key = "one", .name = "one", .models = {"second"}}});
+  auto second = std::make_shared<ServedModel>(*DoorModel());
+  second->name = "second";
+  second->other_names.clear();
+  Door door(std::move(options), {}, DoorModel(), {{.model = second, .service = &other}});
+  const auto post = [&](const char* path, Json body, const char* key = "all") {
+    return door.Post(path, body.dump(), absl::StrCat("Authorization: Bearer ", key, "\r\n"));
+  };
+  const auto text = [](const HttpReply& reply) {
+    const Json body = Json::parse(reply.body);
+    return absl::StrCat(body["model"].get<std::string>(), ": ",
+                        body["choices"][0]["text"].get<std::string>());
+  };
+  CHECK(text(post(kCompletions, {{"model", "second"}, {"prompt", "x"}})) == "second: other");
+  CHECK(text(post(kCompletions, {{"model", "org/demo"}, {"prompt", "x"}})) == "org/demo: one two");
+  CHECK_THAT(Door::ErrorOf(post(kCompletions, {{"model", "third"}, {"prompt", "x"}})),
+             StartsWith("404 model ") && Contains("served: 'org/demo', 'second-name', 'second'"));
+  CHECK_THAT(
+      Door::ErrorOf(post(kCompletions, {{"prompt", "x"}})),
+      StartsWith("400 model ") && Contains("name one of 'org/demo', 'second-name', 'second'"));
+  const auto names = [&](const char* key) {
+    std::string all;
+    const Json models = Json::parse(
+        door.Get("/v1/models", absl::StrCat("Authorization: Bearer ", key, "\r\n")).body);
+    for (const Json& model : models["data"]) all += model["id"].get<std::string>() + " ";
+    return all;
+  };
+  CHECK(names("all") == "org/demo second-name second ");
+  // A key that may use one model knows of no other.
+  CHECK(names("one") == "second ");
+  CHECK(text(post(kCompletions, {{"prompt", "x"}}, "one")) == "second: other");
+  CHECK_THAT(Door::ErrorOf(post(kCompletions, {{"model", "org/demo"}, {"prompt", "x"}}, "one")),
+             StartsWith("404 model ") && !Contains("served: 'org/demo'"));
+}
+
 TEST_CASE("error.code is what OpenAI's clients branch on, or null") {
   OpenAiApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
@@ -87,10 +128,10 @@ TEST_CASE("a deadline comes in headers, and a wrong one is refused by name") {
 TEST_CASE("answers say what is left of their client's limits, refusals too") {
   OpenAiApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"secret", "me"}});
-  options.limits = [](const std::string& client) {
+  Door door(std::move(options));
+  door.limits = [](const std::string& client) {
     return HttpHeaders{{"x-ratelimit-remaining-requests", client}};
   };
-  Door door(std::move(options));
   const char* key = "Authorization: Bearer secret\r\n";
   CHECK_THAT(door.Post(kCompletions, kBody, key).head,
              Contains("x-ratelimit-remaining-requests: me\r\n"));

@@ -14,6 +14,15 @@ import time
 
 MODEL = "deploy/demo_model/tessera-demo"
 PATIENCE_SECONDS = 60
+# A description of the devices of workers w0 and w1, but for their memory.
+TWO_CPUS = """
+machines:
+- {name: w0, devices: [{kind: mycpu}]}
+- {name: w1, devices: [{kind: mycpu}]}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
+kinds:
+- {name: mycpu, memory: %s, memory_bandwidth: 10 GB/s, dense_flops_per_second: 0.2 TFLOPS}
+"""
 
 # What runs on loopback keeps its secrets and sockets here; the names of sockets are short.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(dir="/tmp")

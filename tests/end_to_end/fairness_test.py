@@ -47,7 +47,7 @@ class Flood:
 
 
 def waiting(c, client):
-    return c.metrics().get(f'tessera_client_requests_waiting{{client="{client}"}}', 0)
+    return c.metrics().get(f'tessera_client_requests_waiting{{client="{client}",model_name="tessera-demo"}}', 0)
 
 
 def test_a_light_client_does_not_wait_behind_a_heavy_one(tmp):
@@ -64,9 +64,9 @@ def test_a_light_client_does_not_wait_behind_a_heavy_one(tmp):
         assert waiting(c, "heavy") > 10  # it was still a flood
         flood.join()
         metrics = c.metrics()
-        assert metrics['tessera_client_requests_total{client="heavy"}'] == 60
-        assert metrics['tessera_client_requests_total{client="light"}'] == 3
-        assert metrics['tessera_client_tokens_total{client="light"}'] >= 180
+        assert metrics['tessera_client_requests_total{client="heavy",model_name="tessera-demo"}'] == 60
+        assert metrics['tessera_client_requests_total{client="light",model_name="tessera-demo"}'] == 3
+        assert metrics['tessera_client_tokens_total{client="light",model_name="tessera-demo"}'] >= 180
 
 
 def test_users_of_one_key_share_it(tmp):
@@ -92,7 +92,7 @@ def test_a_limit_is_told_with_when_to_come_again(tmp):
         assert 20 <= int(headers["Retry-After"]) <= 30, headers
         status, headers, _ = c.request("POST", "/v1/completions", body(4), bearer(LIGHT))
         assert status == 200 and "x-ratelimit-limit-requests" not in headers, headers
-        assert c.metrics()['tessera_client_refused_total{client="limited"}'] == 1
+        assert c.metrics()['tessera_client_refused_total{client="limited",model_name="tessera-demo"}'] == 1
 
 
 def test_an_urgent_request_goes_before_those_that_have_time(tmp):
@@ -117,5 +117,5 @@ def test_an_urgent_request_goes_before_those_that_have_time(tmp):
             thread.join(cluster.PATIENCE_SECONDS)
         assert done.count("patient") == 40
         metrics = c.metrics()
-        assert metrics['tessera_client_deadlines_total{client="heavy"}'] == 41
-        assert metrics['tessera_client_deadlines_missed_total{client="heavy"}'] == 0
+        assert metrics['tessera_client_deadlines_total{client="heavy",model_name="tessera-demo"}'] == 41
+        assert metrics['tessera_client_deadlines_missed_total{client="heavy",model_name="tessera-demo"}'] == 0

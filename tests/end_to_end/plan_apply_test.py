@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 
-from cluster import Cluster, KILL, running, wait_for
+from cluster import Cluster, KILL, TWO_CPUS, running, wait_for
 
 WORKERS = ["w0", "w1", "w2"]
 ANSWER = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0}
@@ -187,14 +187,7 @@ def test_it_needs_the_admin_key(tmp):
 
 def test_a_worker_that_stays_away_is_planned_without(tmp):
     cluster = tmp / "cluster.yaml"
-    cluster.write_text("""
-machines:
-- {name: w0, devices: [{kind: mycpu}]}
-- {name: w1, devices: [{kind: mycpu}]}
-tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
-kinds:
-- {name: mycpu, memory: 4 GiB, memory_bandwidth: 10 GB/s, dense_flops_per_second: 0.2 TFLOPS}
-""")
+    cluster.write_text(TWO_CPUS % "4 GiB")
     c = Cluster("--cluster", str(cluster), "--replan-after", "3", workers=2)
     try:
         wait_for("an answer", lambda: c.get("/ready")[0] == 200)

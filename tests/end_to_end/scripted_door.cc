@@ -70,7 +70,7 @@ int Serve(const std::string& folder) {
                std::chrono::system_clock::now().time_since_epoch())
         .count();
   };
-  const auto api = OpenAiApi::Make(std::move(options), model, service);
+  const auto api = OpenAiApi::Make(std::move(options), {model, service});
   HttpServerOptions http;
   http.admit = [&api](const HttpRequest& header) { return HttpAdmission{api->Admit(header), {}}; };
   auto server = HttpServer::Start(

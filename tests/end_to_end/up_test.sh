@@ -56,6 +56,12 @@ if python3 -c 'import socket; socket.socket(socket.AF_INET6).bind(("::1", 0))' 2
   check "an IPv6 address is served and asked at" [ $? -eq 0 ]
 fi
 
+"$tessera" up --model "a=$model" --model "b=$model" --workers 2 --port 0 --grpc-port 0 --log-dir "$TEST_TMPDIR/two" \
+  --once --ask "What is 57 + 85?" --expect 142 > "$out" 2>&1
+check "of two models the first is asked" [ $? -eq 0 ]
+check "each has a worker" grep -q "^a/r-local/[01] .*local/[01]$" "$out"
+check "the other one too" grep -q "^b/r-local/[01] .*local/[01]$" "$out"
+
 up --workers 1 --once --ask "What is 57 + 85?" --expect 143 > "$out" 2>&1
 check "a wrong answer ends with 1" [ $? -eq 1 ]
 

@@ -32,14 +32,17 @@ TEST_CASE("a file of keys holds one a line") {
 TEST_CASE("behind a key stand the terms of its client") {
   const tests::TemporaryFolder folder;
   const std::string path = (folder.path() / "keys").string();
-  std::ofstream(path) << "# the agents\nc2VjcmV0IQ==  name=agents weight=0.5 concurrent=8\n"
-                      << "other\ttokens-per-minute=1e6 requests-per-minute=60 name=night\n";
+  std::ofstream(path)
+      << "# the agents\nc2VjcmV0IQ==  name=agents weight=0.5 concurrent=8 models=a,org/b\n"
+      << "other\ttokens-per-minute=1e6 requests-per-minute=60 name=night\n";
   const std::vector<ApiKey> keys = ReadApiKeyFile(path).value();
   REQUIRE(keys.size() == 2);
   CHECK(keys[0].key == "c2VjcmV0IQ==");
   CHECK(keys[0].name == "agents");
   CHECK(keys[0].weight == 0.5);
   CHECK(keys[0].concurrent_requests == 8);
+  CHECK(keys[0].models == std::vector<std::string>{"a", "org/b"});
+  CHECK(keys[1].models.empty());
   CHECK(keys[1].key == "other");
   CHECK(keys[1].tokens_per_minute == 1e6);
   CHECK(keys[1].requests_per_minute == 60);
@@ -51,6 +54,7 @@ TEST_CASE("behind a key stand the terms of its client") {
   CHECK_THAT(why("key weight=0"), Catch::Contains("weight=0: a number above 0 is expected"));
   CHECK_THAT(why("key weight=nan"), Catch::Contains("a number above 0"));
   CHECK_THAT(why("key concurrent=1.5"), Catch::Contains("a number of requests is expected"));
+  CHECK_THAT(why("key models=a,,b"), Catch::Contains("names between commas are expected"));
   CHECK_THAT(why("key name="), Catch::Contains("name= is empty"));
 }
 

@@ -198,9 +198,9 @@ double DroppedInEnd(const Tracing& tracing, double expected) {
 
 TEST_CASE("each generation ends once in its trace, and its events pass") {
   AnsweredFlow next;
-  const auto tracing = Tracing::Start({"http://127.0.0.1:1", "m", "0.1"});
+  const auto tracing = Tracing::Start({"http://127.0.0.1:1", "0.1"});
   REQUIRE(tracing.ok());
-  GenerationService& service = (*tracing)->entry()(next);
+  GenerationService& service = (*tracing)->Before(next, "m");
   const auto sink = std::make_shared<Sink>();
   {  // ends, and is dropped by its owner then: a root and a queue
     auto handle = service.Start(Named("a"), sink);
@@ -228,12 +228,11 @@ TEST_CASE("each generation ends once in its trace, and its events pass") {
 
 TEST_CASE("without a collector nothing is traced, and a wrong one is refused") {
   AnsweredFlow next;
-  const auto tracing = Tracing::Start({"", "m", "0.1"});
+  const auto tracing = Tracing::Start({"", "0.1"});
   REQUIRE(tracing.ok());
-  CHECK(&(*tracing)->Before(next) == &next);
+  CHECK(&(*tracing)->Before(next, "m") == &next);
   CHECK((*tracing)->families().empty());
-  CHECK(Tracing::Start({"https://a", "m", "0.1"}).status().code() ==
-        absl::StatusCode::kInvalidArgument);
+  CHECK(Tracing::Start({"https://a", "0.1"}).status().code() == absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace
