@@ -33,61 +33,77 @@ void AddName(const std::string& name, std::vector<std::string>& names) {
 
 }  // namespace
 
-// An error of one choice ends its whole submission: the worker gets a cancel, and the open choices
+RequestFlow::Part RequestFlow::GoOn(const Part& before, absl::Status reason) {
+  Part part;
+  part.generation = before.generation;
+  part.attempt = before.attempt + 1;
+  part.retry = before.retry;
+  part.link = before.link;
+  part.choices = before.generation->OpenChoices();
+  part.reason = std::move(reason);
+  return part;
+}
+
+std::vector<RequestFlow::Part> RequestFlow::TakeWaiting() {
+  std::vector<uint64_t> ids;
+  for (const auto& [id, part] : parts_) {
+    if (part.state == Part::State::kWaiting) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  std::vector<Part> waiting;
+  for (const uint64_t id : ids) waiting.push_back(Take(id));
+  return waiting;
+}
+
+// An error of one choice ends its whole part: the worker gets a cancel, and the open choices
 // continue elsewhere.
 void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
-  Orphan orphan;
+  Part next;
   bool overdue = false;
   {
     std::lock_guard lock(mutex_);
-    auto found = submissions_.find(submission_id);
-    if (found == submissions_.end()) return;
-    Submission& submission = found->second;
-    NoteFailedHandOver(submission, reason);
-    const bool waited = !submission.begun && absl::IsDeadlineExceeded(reason);
-    const bool late =
-        waited && std::isfinite(BeginSecondsLeft(*submission.generation, submission.trouble)) &&
-        QueueSecondsLeft(*submission.generation, submission.trouble) > kClockSlackSeconds;
+    auto found = parts_.find(submission_id);
+    if (found == parts_.end() || found->second.state != Part::State::kRunning) return;
+    NoteFailedHandOver(found->second, reason);
+    SendCancel(found->second, submission_id, -1);
+    const Part part = Take(submission_id);
+    Unload(part);
+    const bool waited = !part.begun && absl::IsDeadlineExceeded(reason);
+    const bool late = waited && std::isfinite(BeginSecondsLeft(part)) &&
+                      QueueSecondsLeft(part) > kClockSlackSeconds;
     overdue = waited && !late;
-    orphan.generation = submission.generation;
-    orphan.last_link = submission.link;
-    orphan.attempt = submission.attempt + 1;
-    orphan.trouble = submission.trouble;
-    orphan.reason = reason;
-    const std::string& name = submission.link->replica();
-    orphan.trouble.late |= late;
-    orphan.fresh = late;  // it goes on waiting as one that has just come
-    if (!late) AddName(name, orphan.trouble.refused_by);
-    orphan.refused =
-        !submission.begun && (absl::IsUnavailable(reason) || absl::IsResourceExhausted(reason));
-    if (!orphan.refused && !late) {
-      ++orphan.trouble.failures;
-      orphan.trouble.taken = true;
+    next = GoOn(part, reason);
+    const std::string& name = part.link->replica();
+    next.retry.late |= late;
+    next.not_begun = late;  // it goes on waiting as one that has just come
+    if (!late) AddName(name, next.retry.refused_by);
+    next.refused =
+        !part.begun && (absl::IsUnavailable(reason) || absl::IsResourceExhausted(reason));
+    if (!next.refused && !late) {
+      ++next.retry.failures;
+      next.retry.taken = true;
     }
     auto replica = replicas_.find(name);
     if (absl::IsUnavailable(reason) && replica != replicas_.end() &&
-        replica->second.link == submission.link) {
+        replica->second.link == part.link) {
       replica->second.load.ready = false;
     }
-    for (OpenChoice& open : submission.generation->OpenChoices()) {
-      const int32_t index = open.choice - submission.first_choice;
-      const int32_t count = submission.choice_count + submission.later_choices;
-      if (index >= 0 && index < count) orphan.choices.push_back(std::move(open));
-    }
-    SendCancel(submission, submission_id, -1);
-    Forget(submission_id, submission);
+    std::erase_if(next.choices, [&part](const OpenChoice& open) {
+      const int32_t index = open.choice - part.first_choice;
+      return index < 0 || index >= part.choice_count + part.later_choices;
+    });
   }
   if (overdue) {
-    FailOverdue(orphan.generation);
-  } else if (orphan.fresh || WorthRetrying(reason)) {
-    Place(std::move(orphan));
+    FailOverdue(next.generation);
+  } else if (next.not_begun || WorthRetrying(reason)) {
+    Place(std::move(next));
   } else {
-    FailGeneration(orphan.generation, reason);
+    FailGeneration(next.generation, reason);
   }
 }
 
 void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
-  std::vector<Orphan> orphans;
+  std::vector<Part> parts;
   bool served = false;
   {
     std::lock_guard lock(mutex_);
@@ -96,107 +112,108 @@ void RequestFlow::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const abs
     served = replica != replicas_.end() && replica->second.link == link;
     if (served) replicas_.erase(replica);
     std::vector<uint64_t> ids;
-    for (const auto& [id, submission] : submissions_) {
-      if (submission.link == link) ids.push_back(id);
+    for (const auto& [id, part] : parts_) {
+      if (part.state == Part::State::kRunning && part.link == link) ids.push_back(id);
     }
     std::sort(ids.begin(), ids.end());  // those that came first are placed first
     std::map<LiveGeneration*, size_t> places;
     for (const uint64_t id : ids) {
-      const Submission& submission = submissions_.at(id);
-      const auto [place, added] = places.emplace(submission.generation.get(), orphans.size());
-      if (added) orphans.emplace_back();
-      Orphan& orphan = orphans[place->second];
-      orphan.generation = submission.generation;
-      orphan.last_link = link;
-      orphan.attempt = std::max(orphan.attempt, submission.attempt + 1);
-      const int32_t failures = std::max(orphan.trouble.failures, submission.trouble.failures + 1);
-      orphan.trouble = submission.trouble;
-      orphan.trouble.failures = failures;
-      orphan.trouble.taken = true;
-      orphan.reason = absl::UnavailableError(
-          absl::StrCat("replica ", link->replica(), " was lost: ", std::string(reason.message())));
+      const Part lost = Take(id);
+      Unload(lost);
+      Part next = GoOn(
+          lost, absl::UnavailableError(absl::StrCat("replica ", link->replica(),
+                                                    " was lost: ", std::string(reason.message()))));
+      ++next.retry.failures;
+      next.retry.taken = true;
+      // All that is open of a generation goes on together.
+      const auto [place, added] = places.emplace(lost.generation.get(), parts.size());
+      if (added) {
+        parts.push_back(std::move(next));
+        continue;
+      }
+      Part& first = parts[place->second];
+      next.attempt = std::max(next.attempt, first.attempt);
+      next.retry.failures = std::max(next.retry.failures, first.retry.failures);
+      first = std::move(next);
     }
-    for (uint64_t id : ids) Forget(id, submissions_.at(id));
-    for (Orphan& orphan : orphans) orphan.choices = orphan.generation->OpenChoices();
   }
   EndReservations(link);
   if (metrics_ != nullptr && served) metrics_->OnReplicaLost(link->replica());
-  if (!orphans.empty()) {
+  if (!parts.empty()) {
     Logger("coordinator")
         .warn("replica {} was lost ({}); {} requests continue on other replicas", link->replica(),
-              std::string(reason.message()), orphans.size());
+              std::string(reason.message()), parts.size());
   }
-  for (Orphan& orphan : orphans) Place(std::move(orphan));
+  for (Part& part : parts) Place(std::move(part));
 }
 
-void RequestFlow::Place(Orphan orphan) {
-  if (orphan.choices.empty()) return;
-  if (orphan.trouble.failures >= options_.max_attempts) {
-    FailGeneration(orphan.generation, orphan.reason);
+void RequestFlow::Place(Part part) {
+  if (part.choices.empty()) return;
+  if (part.retry.failures >= options_.max_attempts) {
+    FailGeneration(part.generation, part.reason);
     return;
   }
   {
     std::lock_guard lock(mutex_);
-    if (orphan.generation->ended()) return;
-    const std::vector<std::string>& refused_by = orphan.trouble.refused_by;
-    const bool begun = std::any_of(orphan.choices.begin(), orphan.choices.end(),
+    if (part.generation->ended()) return;
+    const std::vector<std::string>& refused_by = part.retry.refused_by;
+    const bool begun = std::any_of(part.choices.begin(), part.choices.end(),
                                    [](const auto& c) { return !c.output_token_ids.empty(); });
-    const Left left = orphan.fresh ? Left::kAll : begun ? Left::kOutput : Left::kAllAlone;
-    const Servers servers = Route(orphan.generation->request(), refused_by, left);
+    const Left left = part.not_begun ? Left::kAll : begun ? Left::kOutput : Left::kAllAlone;
+    const Servers servers = Route(part.generation->request(), refused_by, left);
     Replica* const replica = servers.prefill;
-    const bool full = absl::IsResourceExhausted(orphan.reason);
+    const bool full = absl::IsResourceExhausted(part.reason);
     // Nothing has changed there: asking again at once would only be refused again.
-    const bool would_refuse_again = replica != nullptr && (orphan.refused || full) &&
+    const bool would_refuse_again = replica != nullptr && (part.refused || full) &&
                                     std::find(refused_by.begin(), refused_by.end(),
                                               replica->link->replica()) != refused_by.end();
-    if (replica != nullptr && orphan.fresh)
-      return Begin(servers, orphan.generation, orphan.attempt, orphan.trouble);
+    if (replica != nullptr && part.not_begun) return Begin(servers, std::move(part));
     if (replica != nullptr && !would_refuse_again) {
-      if (replica->link != orphan.last_link) {
+      if (replica->link != part.link) {
         Logger("coordinator")
             .info("request {} continues on replica {}, attempt {}: {}",
-                  orphan.generation->request().request_id, replica->link->replica(), orphan.attempt,
-                  std::string(orphan.reason.message()));
+                  part.generation->request().request_id, replica->link->replica(), part.attempt,
+                  std::string(part.reason.message()));
         if (metrics_ != nullptr) metrics_->OnMigration();
       }
       pairs_.NoteRouted(servers.pair);
-      Submit(*replica, orphan);
+      Resume(*replica, std::move(part));
       return;
     }
-    const bool give_up = would_refuse_again && full && !(orphan.refused && orphan.trouble.taken);
+    const bool give_up = would_refuse_again && full && !(part.refused && part.retry.taken);
     if (!give_up) {
-      AwaitReplica(std::move(orphan), would_refuse_again);
+      AwaitReplica(std::move(part), would_refuse_again);
       return;
     }
   }
-  FailGeneration(orphan.generation, orphan.reason);
+  FailGeneration(part.generation, part.reason);
 }
 
 // With mutex_ held.
-void RequestFlow::AwaitReplica(Orphan orphan, bool some_ready) {
+void RequestFlow::AwaitReplica(Part part, bool some_ready) {
   const double now = options_.now_seconds();
-  if (orphan.trouble.deadline_seconds == 0) {
-    orphan.trouble.deadline_seconds = now + options_.recovery_timeout_seconds;
+  if (part.retry.deadline_seconds == 0) {
+    part.retry.deadline_seconds = now + options_.recovery_timeout_seconds;
     Logger("coordinator")
         .warn("request {} waits for a replica, for at most {} s: {}",
-              orphan.generation->request().request_id, options_.recovery_timeout_seconds,
-              std::string(orphan.reason.message()));
+              part.generation->request().request_id, options_.recovery_timeout_seconds,
+              std::string(part.reason.message()));
   }
-  orphan.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
-  orphans_.push_back(std::move(orphan));
+  part.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
+  part.state = Part::State::kWaiting;
+  Add(next_submission_id_++, std::move(part));
 }
 
-double RequestFlow::BeginSecondsLeft(const LiveGeneration& generation,
-                                     const Trouble& trouble) const {
-  const std::optional<double>& within = generation.request().begin_within_seconds;
-  if (!within.has_value() || trouble.late || trouble.taken)
+double RequestFlow::BeginSecondsLeft(const Part& part) const {
+  const std::optional<double>& within = part.generation->request().begin_within_seconds;
+  if (!within.has_value() || part.retry.late || part.retry.taken)
     return std::numeric_limits<double>::infinity();
-  return generation.arrival_seconds() + *within - options_.now_seconds();
+  return part.generation->arrival_seconds() + *within - options_.now_seconds();
 }
 
-double RequestFlow::QueueSecondsLeft(const LiveGeneration& generation,
-                                     const Trouble& trouble) const {
-  if (options_.queue_timeout_seconds <= 0 || trouble.taken || !generation.request().leads_group)
+double RequestFlow::QueueSecondsLeft(const Part& part) const {
+  const LiveGeneration& generation = *part.generation;
+  if (options_.queue_timeout_seconds <= 0 || part.retry.taken || !generation.request().leads_group)
     return std::numeric_limits<double>::infinity();
   return generation.arrival_seconds() + options_.queue_timeout_seconds - options_.now_seconds();
 }
@@ -211,21 +228,20 @@ void RequestFlow::FailOverdue(const std::shared_ptr<LiveGeneration>& generation)
 
 std::vector<std::shared_ptr<LiveGeneration>> RequestFlow::TakeOverdue() {
   std::vector<std::shared_ptr<LiveGeneration>> overdue;
-  for (const auto& [id, reservation] : reservations_) {
-    if (QueueSecondsLeft(*reservation.generation, reservation.trouble) <= 0)
-      overdue.push_back(reservation.generation);
+  if (options_.queue_timeout_seconds <= 0) return overdue;
+  std::vector<uint64_t> waiting;
+  for (const auto& [id, part] : parts_) {
+    if (part.state == Part::State::kRunning || QueueSecondsLeft(part) > 0) continue;
+    overdue.push_back(part.generation);
+    if (part.state == Part::State::kWaiting) waiting.push_back(id);
   }
-  std::erase_if(orphans_, [&](const Orphan& orphan) {
-    if (QueueSecondsLeft(*orphan.generation, orphan.trouble) > 0) return false;
-    overdue.push_back(orphan.generation);
-    return true;
-  });
+  for (const uint64_t id : waiting) Take(id);
   return overdue;
 }
 
 void RequestFlow::Tick() {
   EndReservations(nullptr);
-  std::vector<Orphan> expired, due;
+  std::vector<Part> expired, due;
   std::vector<std::shared_ptr<LiveGeneration>> overdue;
   {
     std::lock_guard lock(mutex_);
@@ -234,26 +250,24 @@ void RequestFlow::Tick() {
     const bool some_ready = std::any_of(replicas_.begin(), replicas_.end(),
                                         [](const auto& entry) { return entry.second.load.ready; });
     const bool recovering = !some_ready && options_.recovering && options_.recovering();
-    std::deque<Orphan> waiting;
-    for (Orphan& orphan : orphans_) {
-      if (orphan.trouble.deadline_seconds <= now && (!recovering || orphan.bounded)) {
-        expired.push_back(std::move(orphan));
-      } else if (some_ready && orphan.not_before_seconds <= now) {
-        due.push_back(std::move(orphan));
+    for (Part& part : TakeWaiting()) {
+      if (part.retry.deadline_seconds <= now && (!recovering || part.bounded)) {
+        expired.push_back(std::move(part));
+      } else if (some_ready && part.not_before_seconds <= now) {
+        due.push_back(std::move(part));
       } else {
-        waiting.push_back(std::move(orphan));
+        Add(next_submission_id_++, std::move(part));
       }
     }
-    std::swap(orphans_, waiting);
   }
   for (const auto& generation : overdue) FailOverdue(generation);
-  for (Orphan& orphan : due) {
-    orphan.trouble.refused_by.clear();
-    Place(std::move(orphan));
+  for (Part& part : due) {
+    part.retry.refused_by.clear();
+    Place(std::move(part));
   }
-  for (Orphan& orphan : expired) {
-    FailGeneration(orphan.generation,
-                   absl::UnavailableError(absl::StrCat(std::string(orphan.reason.message()),
+  for (Part& part : expired) {
+    FailGeneration(part.generation,
+                   absl::UnavailableError(absl::StrCat(std::string(part.reason.message()),
                                                        "; no other replica became ready in time")));
   }
 }

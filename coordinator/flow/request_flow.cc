@@ -80,17 +80,17 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
   if (servers.prefill == nullptr && !waits)
     return absl::UnavailableError("no replica is ready to serve this model yet");
   ++in_flight_;
+  Part part;
+  part.generation = generation;
   if (waits) {
-    Orphan orphan;
-    orphan.generation = generation;
-    orphan.choices = generation->OpenChoices();
-    orphan.reason = absl::UnavailableError(changing ? "another plan is being applied"
-                                                    : "the replicas are being formed again");
-    orphan.fresh = true;
-    orphan.bounded = !changing;
-    AwaitReplica(std::move(orphan), false);
+    part.choices = generation->OpenChoices();
+    part.reason = absl::UnavailableError(changing ? "another plan is being applied"
+                                                  : "the replicas are being formed again");
+    part.not_begun = true;
+    part.bounded = !changing;
+    AwaitReplica(std::move(part), false);
   } else {
-    Begin(servers, generation, 1, {});
+    Begin(servers, std::move(part));
   }
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
@@ -115,8 +115,8 @@ RequestFlow::Servers RequestFlow::Route(const GenerationRequest& request,
     names.push_back(name);
   }
   const scheduler::FastestRates fastest = scheduler::FastestOf(loads);
-  const bool some_slow = std::any_of(loads.begin(), loads.end(),
-                                     [](const auto& load) { return load.slowdown > 1; });
+  const bool some_slow =
+      std::any_of(loads.begin(), loads.end(), [](const auto& load) { return load.slowdown > 1; });
   for (size_t i = 0; some_slow && i < loads.size(); ++i) ShowRates(*order[i], fastest, &loads[i]);
   scheduler::RouteRequest asked;
   asked.prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
@@ -150,87 +150,108 @@ void RequestFlow::ShowRates(const Replica& replica, const scheduler::FastestRate
        &load->decode_tokens_per_second);
 }
 
-void RequestFlow::Begin(const Servers& servers, const std::shared_ptr<LiveGeneration>& generation,
-                        uint32_t attempt, const Trouble& trouble) {
+void RequestFlow::Begin(const Servers& servers, Part part) {
   pairs_.NoteRouted(servers.pair);
   if (servers.decode != servers.prefill) {
-    AskForRoom(*servers.prefill, *servers.decode, generation, attempt, trouble);
+    AskForRoom(*servers.prefill, *servers.decode, std::move(part));
   } else {
-    SendSubmission(*servers.prefill, generation, 0, generation->request().choice_count, {}, attempt,
-                   trouble);
+    const int32_t choices = part.generation->request().choice_count;
+    SubmitChoices(*servers.prefill, std::move(part), 0, choices, {});
   }
 }
 
-void RequestFlow::SendSubmission(Replica& replica,
-                                 const std::shared_ptr<LiveGeneration>& generation,
-                                 int32_t first_choice, int32_t choice_count,
-                                 const std::vector<int32_t>& output, uint32_t attempt,
-                                 const Trouble& trouble, const Room* from, const Room* to,
-                                 v1::KvCodec codec) {
-  const uint64_t id = from == nullptr ? next_submission_id_++ : from->submission_id;
-  Submission submission;
-  submission.generation = generation;
-  submission.link = replica.link;
-  submission.trouble = trouble;
-  submission.attempt = attempt;
-  submission.first_choice = first_choice;
-  if (to != nullptr) submission.later_choices = std::exchange(choice_count, 1) - 1;
-  submission.choice_count = choice_count;
-  submission.open_choices = choice_count;
-  submission.prompt_tokens =
-      static_cast<int64_t>(generation->request().prompt_token_ids.size() + output.size());
-  submission.first_choice_seconds = replica.asked_seconds = options_.now_seconds();
-  submission.prompt_pending = from == nullptr;
-  if (from != nullptr) submission.prompt_tokens = 0;  // to compute
-  if (to != nullptr) submission.room = *to;
-  if (submission.prompt_pending) replica.activity.prefilling_sequences += choice_count;
-  submission.unspent_output_tokens =
-      choice_count * (generation->request().max_tokens - static_cast<int64_t>(output.size()));
-  if (to != nullptr) submission.unspent_output_tokens = 1;  // the room counts the others
-  scheduler::NoteSubmitted(submission.prompt_tokens, choice_count, submission.unspent_output_tokens,
-                           &replica.load);
-  submissions_.emplace(id, std::move(submission));
-  by_generation_[generation.get()].push_back(id);
+void RequestFlow::Resume(Replica& replica, Part part) {
+  const std::vector<OpenChoice> choices = std::exchange(part.choices, {});
+  const int32_t all_choices = part.generation->request().choice_count;
+  const bool untouched = static_cast<int32_t>(choices.size()) == all_choices &&
+                         std::all_of(choices.begin(), choices.end(), [](const OpenChoice& c) {
+                           return c.output_token_ids.empty();
+                         });
+  if (untouched) return SubmitChoices(replica, std::move(part), 0, all_choices, {});
+  for (const OpenChoice& choice : choices)
+    SubmitChoices(replica, part, choice.choice, 1, choice.output_token_ids);
+}
 
-  v1::SessionRequest message = ToSubmit(generation->request());
+void RequestFlow::SubmitChoices(Replica& replica, Part part, int32_t first_choice,
+                                int32_t choice_count, const std::vector<int32_t>& output,
+                                v1::KvCodec codec) {
+  const GenerationRequest& request = part.generation->request();
+  const auto output_tokens = static_cast<int64_t>(output.size());
+  part.first_choice = first_choice;
+  part.choice_count = choice_count;
+  part.prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size()) + output_tokens;
+  part.unspent_output_tokens = choice_count * (request.max_tokens - output_tokens);
+  const uint64_t id = next_submission_id_++;
+  v1::SessionRequest message = SubmitOf(id, part, output);
+  if (output.empty()) LimitWait(part, message.mutable_submit());
+  message.mutable_submit()->set_kv_codec(codec);
+  Run(replica, id, std::move(part), std::move(message));
+}
+
+v1::SessionRequest RequestFlow::SubmitOf(uint64_t id, const Part& part,
+                                         const std::vector<int32_t>& output) const {
+  v1::SessionRequest message = ToSubmit(part.generation->request());
   v1::Submit& submit = *message.mutable_submit();
   submit.set_submission_id(id);
-  submit.set_attempt(attempt);
-  submit.set_first_choice(first_choice);
-  submit.set_choice_count(choice_count);
+  submit.set_attempt(part.attempt);
+  submit.set_first_choice(part.first_choice);
+  submit.set_choice_count(part.choice_count);
   submit.mutable_output_token_ids()->Add(output.begin(), output.end());
-  // Told once; a continued choice has been past its prompt.
-  if (!output.empty() || generation->prompt_logprobs_told()) submit.set_prompt_logprobs(-1);
-  if (trouble.late) submit.set_turn(generation->request().late_turn);
-  const double seconds_left = std::min(QueueSecondsLeft(*generation, trouble),
-                                       BeginSecondsLeft(*generation, trouble));
-  if (from == nullptr && output.empty() && std::isfinite(seconds_left))
-    submit.set_queue_timeout_seconds(std::max(seconds_left, kMinQueueSeconds));
-  if (from != nullptr) submit.set_kv_ticket(from->target.ticket());
-  submit.set_kv_codec(from != nullptr ? from->target.codec() : codec);
-  if (to != nullptr) *submit.mutable_kv_target() = to->target;
-  // A link that was lost this moment reports so, and the submission is placed again then.
+  // Once is enough; a continued choice has been past its prompt.
+  if (!output.empty() || part.generation->prompt_logprobs_told()) submit.set_prompt_logprobs(-1);
+  if (part.retry.late) submit.set_turn(part.generation->request().late_turn);
+  return message;
+}
+
+void RequestFlow::LimitWait(const Part& part, v1::Submit* submit) const {
+  const double seconds_left = std::min(QueueSecondsLeft(part), BeginSecondsLeft(part));
+  if (std::isfinite(seconds_left))
+    submit->set_queue_timeout_seconds(std::max(seconds_left, kMinQueueSeconds));
+}
+
+void RequestFlow::Run(Replica& replica, uint64_t id, Part part, v1::SessionRequest message) {
+  part.state = Part::State::kRunning;
+  part.link = replica.link;
+  part.open_choices = part.choice_count;
+  part.first_choice_seconds = replica.asked_seconds = options_.now_seconds();
+  if (part.prompt_pending) replica.activity.prefilling_sequences += part.choice_count;
+  scheduler::NoteSubmitted(part.prompt_tokens, part.choice_count, part.unspent_output_tokens,
+                           &replica.load);
+  Add(id, std::move(part));
+  // A link that was lost this moment reports so, and the part is placed again then.
   replica.link->Send(std::move(message));
 }
 
-void RequestFlow::Submit(Replica& replica, const Orphan& orphan) {
-  const int32_t all_choices = orphan.generation->request().choice_count;
-  const bool untouched =
-      static_cast<int32_t>(orphan.choices.size()) == all_choices &&
-      std::all_of(orphan.choices.begin(), orphan.choices.end(),
-                  [](const OpenChoice& c) { return c.output_token_ids.empty(); });
-  if (untouched) {
-    SendSubmission(replica, orphan.generation, 0, all_choices, {}, orphan.attempt, orphan.trouble);
-    return;
+void RequestFlow::Add(uint64_t id, Part part) {
+  by_generation_[part.generation.get()].push_back(id);
+  parts_.emplace(id, std::move(part));
+}
+
+RequestFlow::Part RequestFlow::Take(uint64_t id) {
+  const auto found = parts_.find(id);
+  Part part = std::move(found->second);
+  parts_.erase(found);
+  const auto ids = by_generation_.find(part.generation.get());
+  std::erase(ids->second, id);
+  if (ids->second.empty()) by_generation_.erase(ids);
+  return part;
+}
+
+void RequestFlow::Unload(const Part& part) {
+  if (part.room.has_value()) GiveRoomBack(*part.room);
+  const auto replica = replicas_.find(part.link->replica());
+  if (replica == replicas_.end() || replica->second.link != part.link) return;
+  scheduler::ReplicaLoad& load = replica->second.load;
+  if (part.prompt_pending) {
+    load.queued_prompt_tokens -= part.prompt_tokens;
+    replica->second.activity.prefilling_sequences -= part.choice_count;
   }
-  for (const OpenChoice& choice : orphan.choices) {
-    SendSubmission(replica, orphan.generation, choice.choice, 1, choice.output_token_ids,
-                   orphan.attempt, orphan.trouble);
-  }
+  load.running_sequences -= part.open_choices;
+  load.outstanding_output_tokens -= part.unspent_output_tokens;
 }
 
 void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
-  std::deque<Orphan> orphans;
+  std::vector<Part> waiting;
   {
     std::lock_guard lock(mutex_);
     Replica& replica = replicas_[link->replica()];
@@ -239,7 +260,7 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
     replica.load.ready = true;
     replica.load.max_sequences = link->max_sequences();
     replica.activity.replica = link->replica();
-    std::swap(orphans, orphans_);
+    waiting = TakeWaiting();
     has_served_ = true;
     pairs_.RestartCounts();
   }
@@ -252,9 +273,9 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
     metrics_->OnReplicaReady(link->replica(), link->ready().block_tokens(),
                              link->ready().kv_blocks());
   }
-  for (Orphan& orphan : orphans) {
-    std::erase(orphan.trouble.refused_by, link->replica());
-    Place(std::move(orphan));
+  for (Part& part : waiting) {
+    std::erase(part.retry.refused_by, link->replica());
+    Place(std::move(part));
   }
 }
 
@@ -299,13 +320,16 @@ void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
   std::shared_ptr<LiveGeneration> generation;
   {
     std::lock_guard lock(mutex_);
-    auto found = submissions_.find(event.submission_id());
-    if (found == submissions_.end()) return;  // cancelled, or continued elsewhere
-    Submission& submission = found->second;
-    if (submission.link != link || submission.attempt != event.attempt()) return;
-    generation = submission.generation;
+    auto found = parts_.find(event.submission_id());
+    if (found == parts_.end()) return;  // cancelled, or continued elsewhere
+    Part& part = found->second;
+    if (part.state != Part::State::kRunning || part.link != link ||
+        part.attempt != event.attempt()) {
+      return;
+    }
+    generation = part.generation;
     auto replica = replicas_.find(link->replica());
-    NoteEvent(replica == replicas_.end() ? nullptr : &replica->second, submission, event, now);
+    NoteEvent(replica == replicas_.end() ? nullptr : &replica->second, part, event, now);
     if (event.finish() == v1::FINISH_REASON_HANDED_OVER) {
       generation->NoteKvTransfer(event.kv_transfer());
       return GoOnAtDecode(event.submission_id(), event.kv_transfer());
@@ -322,29 +346,27 @@ void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
   if (outcome.generation_finished) GenerationEnded();
 }
 
-void RequestFlow::NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event,
-                            double now) {
+void RequestFlow::NoteEvent(Replica* replica, Part& part, const v1::TokenEvent& event, double now) {
   if (event.finish() != v1::FINISH_REASON_ERROR) {
-    submission.begun = true;
-    submission.trouble.refused_by.clear();
-    submission.trouble.taken = true;
-    submission.trouble.deadline_seconds = 0;
+    part.begun = true;
+    part.retry.refused_by.clear();
+    part.retry.taken = true;
+    part.retry.deadline_seconds = 0;
   }
-  if (replica == nullptr || replica->link != submission.link) return;
+  if (replica == nullptr || replica->link != part.link) return;
   scheduler::ReplicaLoad& load = replica->load;
-  if (submission.prompt_pending) {
-    submission.prompt_pending = false;
-    replica->activity.prefilling_sequences -= submission.choice_count;
-    scheduler::NotePromptComputed(submission.prompt_tokens,
-                                  submission.prompt_tokens - event.cached_tokens(),
+  if (part.prompt_pending) {
+    part.prompt_pending = false;
+    replica->activity.prefilling_sequences -= part.choice_count;
+    scheduler::NotePromptComputed(part.prompt_tokens, part.prompt_tokens - event.cached_tokens(),
                                   event.prefill_seconds(), &load);
-  } else if (event.has_token() && event.choice() == submission.first_choice &&
-             now > submission.first_choice_seconds) {
-    scheduler::NoteTokenGap(1, now - submission.first_choice_seconds, &load);
+  } else if (event.has_token() && event.choice() == part.first_choice &&
+             now > part.first_choice_seconds) {
+    scheduler::NoteTokenGap(1, now - part.first_choice_seconds, &load);
   }
-  if (event.choice() == submission.first_choice) submission.first_choice_seconds = now;
+  if (event.choice() == part.first_choice) part.first_choice_seconds = now;
   if (event.has_token()) {
-    --submission.unspent_output_tokens;
+    --part.unspent_output_tokens;
     --load.outstanding_output_tokens;
   }
 }
@@ -368,58 +390,32 @@ void RequestFlow::Account(const LiveGeneration& generation, const v1::TokenEvent
 }
 
 void RequestFlow::CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice) {
-  std::unique_lock lock(mutex_);
-  auto found = submissions_.find(submission_id);
-  if (found == submissions_.end()) return;
-  Submission& submission = found->second;
-  if (tell_worker) SendCancel(submission, submission_id, choice);
-  auto replica = replicas_.find(submission.link->replica());
-  if (replica != replicas_.end() && replica->second.link == submission.link) {
-    --replica->second.load.running_sequences;
+  Part later;  // its KV goes nowhere: those that waited for it compute the prompt
+  {
+    std::lock_guard lock(mutex_);
+    auto found = parts_.find(submission_id);
+    if (found == parts_.end() || found->second.state != Part::State::kRunning) return;
+    if (tell_worker) SendCancel(found->second, submission_id, choice);
+    auto replica = replicas_.find(found->second.link->replica());
+    if (replica != replicas_.end() && replica->second.link == found->second.link)
+      --replica->second.load.running_sequences;
+    if (--found->second.open_choices > 0) return;
+    const Part part = Take(submission_id);
+    Unload(part);
+    if (part.later_choices == 0) return;
+    later = GoOn(part, absl::AbortedError("the first choice ended with its first token"));
+    later.attempt = part.attempt;
   }
-  if (--submission.open_choices > 0) return;
-  Orphan later;  // its KV goes nowhere: those that waited for it compute the prompt
-  if (submission.later_choices > 0) {
-    later.generation = submission.generation;
-    later.last_link = submission.link;
-    later.choices = submission.generation->OpenChoices();
-    later.attempt = submission.attempt;
-    later.trouble = submission.trouble;
-    later.reason = absl::AbortedError("the first choice ended with its first token");
-  }
-  Forget(submission_id, submission);
-  lock.unlock();
   Place(std::move(later));
 }
 
-// Takes a submission out of every account. The iterator's element dies here.
-void RequestFlow::Forget(uint64_t submission_id, Submission& submission) {
-  if (submission.room.has_value()) GiveRoomBack(*submission.room);
-  auto replica = replicas_.find(submission.link->replica());
-  if (replica != replicas_.end() && replica->second.link == submission.link) {
-    scheduler::ReplicaLoad& load = replica->second.load;
-    if (submission.prompt_pending) {
-      load.queued_prompt_tokens -= submission.prompt_tokens;
-      replica->second.activity.prefilling_sequences -= submission.choice_count;
-    }
-    load.running_sequences -= submission.open_choices;
-    load.outstanding_output_tokens -= submission.unspent_output_tokens;
-  }
-  auto ids = by_generation_.find(submission.generation.get());
-  if (ids != by_generation_.end()) {
-    std::erase(ids->second, submission_id);
-    if (ids->second.empty()) by_generation_.erase(ids);
-  }
-  submissions_.erase(submission_id);
-}
-
-void RequestFlow::SendCancel(const Submission& submission, uint64_t submission_id, int32_t choice) {
+void RequestFlow::SendCancel(const Part& part, uint64_t submission_id, int32_t choice) {
   v1::SessionRequest message;
   v1::Cancel& cancel = *message.mutable_cancel();
   cancel.set_submission_id(submission_id);
-  cancel.set_attempt(submission.attempt);
+  cancel.set_attempt(part.attempt);
   cancel.set_choice(choice);
-  submission.link->Send(std::move(message));
+  part.link->Send(std::move(message));
 }
 
 bool RequestFlow::FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
@@ -449,19 +445,20 @@ void RequestFlow::CancelGeneration(const std::shared_ptr<LiveGeneration>& genera
 
 void RequestFlow::ForgetGeneration(const std::shared_ptr<LiveGeneration>& generation) {
   std::lock_guard lock(mutex_);
-  auto ids = by_generation_.find(generation.get());
-  std::vector<uint64_t> open = ids == by_generation_.end() ? std::vector<uint64_t>() : ids->second;
-  for (uint64_t id : open) {
-    Submission& submission = submissions_.at(id);
-    SendCancel(submission, id, -1);
-    Forget(id, submission);
+  const auto found = by_generation_.find(generation.get());
+  if (found == by_generation_.end()) return;
+  const std::vector<uint64_t> ids = found->second;
+  for (const uint64_t id : ids) {
+    const Part part = Take(id);
+    switch (part.state) {
+      case Part::State::kWaiting: break;
+      case Part::State::kAsking: GiveRoomBack(*part.room); break;
+      case Part::State::kRunning:
+        SendCancel(part, id, -1);
+        Unload(part);
+        break;
+    }
   }
-  std::erase_if(orphans_, [&](const Orphan& o) { return o.generation == generation; });
-  std::erase_if(reservations_, [&](const auto& entry) {
-    if (entry.second.generation != generation) return false;
-    GiveRoomBack(entry.second.room);
-    return true;
-  });
 }
 
 void RequestFlow::GenerationEnded() {
@@ -514,9 +511,7 @@ void RequestFlow::AbortAll(const absl::Status& reason) {
   {
     std::lock_guard lock(mutex_);
     draining_ = true;
-    for (auto& [id, submission] : submissions_) all.push_back(submission.generation);
-    for (Orphan& orphan : orphans_) all.push_back(orphan.generation);
-    for (auto& [id, reservation] : reservations_) all.push_back(reservation.generation);
+    for (auto& [id, part] : parts_) all.push_back(part.generation);
   }
   for (const auto& generation : all) FailGeneration(generation, reason);
 }
@@ -552,14 +547,12 @@ void RequestFlow::CountSequences() const {
 
 int64_t RequestFlow::WorkOf(const std::string& replica) const {
   std::lock_guard lock(mutex_);
-  int64_t work = 0;
-  for (const auto& [id, submission] : submissions_) {
-    const bool its_room = submission.room && submission.room->link->replica() == replica;
-    work += submission.link->replica() == replica || its_room;
-  }
-  for (const auto& [id, reservation] : reservations_)
-    work += reservation.prefill == replica || reservation.room.link->replica() == replica;
-  return work;
+  const auto is_of = [&](const Part& part) {
+    const bool its_room = part.room && part.room->link->replica() == replica;
+    return part.state != Part::State::kWaiting && (its_room || part.link->replica() == replica);
+  };
+  return std::count_if(parts_.begin(), parts_.end(),
+                       [&](const auto& entry) { return is_of(entry.second); });
 }
 
 }  // namespace tessera::coordinator

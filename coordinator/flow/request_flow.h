@@ -21,12 +21,17 @@
 // Work that a replica refused goes to the others first. A request whose first submission meets full
 // queues everywhere is refused RESOURCE_EXHAUSTED; one that a replica had taken waits for room.
 //
+// Choices of a request that go together are a Part:
+//   WAITING -> ASKING, RUNNING   (a replica is there; where another one is to decode, that has
+//   room?) ASKING  -> RUNNING, WAITING  (it has; it has none, or is lost) RUNNING -> RUNNING,
+//   WAITING  (its KV is where it goes on; refused, failed, lost) any     -> forgotten         (its
+//   choices have ended, failed, or are cancelled)
+//
 // Thread rule: thread-safe. Every wait is bounded by Tick, which the owner calls about ten times a
 // second.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -115,8 +120,8 @@ class RequestFlow : public GenerationService,
   int64_t requests_in_flight() const;
   int ready_replicas() const;
   std::vector<ReplicaActivity> activity() const;
-  // What a request of so many tokens takes once the fastest replica has begun it, as far as that was
-  // measured; 0: nothing was.
+  // What a request of so many tokens takes once the fastest replica has begun it, as far as that
+  // was measured; 0: nothing was.
   double ExpectedSeconds(double prompt_tokens, double answer_tokens) const;
   // By replica, above 1: those that have become slow (scheduler/slowdown.h). Call it often: the
   // rates of the others are remembered as their usual ones.
@@ -130,60 +135,56 @@ class RequestFlow : public GenerationService,
  private:
   friend class FlowHandle;
 
-  // What one submission's work has been through.
-  struct Trouble {
+  // What a part has been through.
+  struct RetryState {
     std::vector<std::string> refused_by;  // replicas; since its last token
     int32_t failures = 0;                 // losses and errors; a refusal is none
     bool taken = false;                   // by a replica, once: it is waited for, not refused
     bool late = false;                    // it was not begun in time for its deadline
     double deadline_seconds = 0;          // of its waiting since its last token; 0: it did not wait
   };
-  // Room for the KV of a choice, at the replica that will decode it.
+  // Room for the KV of a part, at the replica that will decode it.
   struct Room {
     std::shared_ptr<ReplicaLink> link;
-    uint64_t submission_id = 0;  // that will go on there
+    uint64_t submission_id = 0;  // of what goes on there
     uint32_t attempt = 1;
     v1::KvTarget target;
-    // That will decode there: the router counts them from the choice on.
+    // What will decode there: the router counts it from the choice of the pair on.
     int64_t sequences = 0;
     int64_t output_tokens = 0;
   };
-  // A request that waits for room; its prompt goes to `prefill` then.
-  struct Reservation {
+  // Choices of one request that go together; states as above.
+  struct Part {
+    enum class State { kWaiting, kAsking, kRunning };
+    State state = State::kWaiting;
     std::shared_ptr<LiveGeneration> generation;
-    std::string prefill;  // replica
-    Room room;
-    Trouble trouble;
-    double deadline_seconds = 0;
-  };
-  struct Submission {
-    std::shared_ptr<LiveGeneration> generation;
-    std::optional<Room> room;  // where its KV goes
-    std::shared_ptr<ReplicaLink> link;
-    Trouble trouble;
     uint32_t attempt = 1;
+    RetryState retry;
+    // RUNNING: of the replica that computes it; ASKING: of the one that will prefill; WAITING: of
+    // the one that had it last, null where none has.
+    std::shared_ptr<ReplicaLink> link;
+    std::optional<Room> room;  // where its KV goes; of ASKING without a target yet
+
+    // WAITING:
+    std::vector<OpenChoice> choices;
+    double not_before_seconds = 0;  // of its next placement; 0: when a replica is ready
+    absl::Status reason;
+    bool refused = false;    // the last replica did nothing for it
+    bool not_begun = false;  // by any replica: it may be handed over
+    bool bounded = false;    // waits no longer than its deadline, whoever comes back
+
+    double room_deadline_seconds = 0;  // ASKING
+
+    // RUNNING:
     int32_t first_choice = 0;
     int32_t choice_count = 0;
     int32_t later_choices = 0;   // behind these: submitted where the KV goes, when it is there
     int32_t open_choices = 0;    // of choice_count, not ended
     bool prompt_pending = true;  // no event yet: its prompt counts as queued
     bool begun = false;          // the replica has said more than an error about it
-    int64_t prompt_tokens = 0;
+    int64_t prompt_tokens = 0;   // to compute
     int64_t unspent_output_tokens = 0;  // of max_tokens, all choices: what may still come
     double first_choice_seconds = 0;    // when the first choice was last heard of
-  };
-  // Work without a replica: a generation's open choices after a loss or a refusal.
-  struct Orphan {
-    std::shared_ptr<LiveGeneration> generation;
-    std::shared_ptr<ReplicaLink> last_link;  // that it had
-    std::vector<OpenChoice> choices;
-    uint32_t attempt = 1;
-    Trouble trouble;
-    double not_before_seconds = 0;  // of its next placement; 0: when a replica is ready
-    absl::Status reason;
-    bool refused = false;  // the last replica did nothing for it
-    bool fresh = false;    // no replica has had it: it may be handed over
-    bool bounded = false;  // waits no longer than its deadline, whoever comes back
   };
   struct Replica {
     std::shared_ptr<ReplicaLink> link;
@@ -207,39 +208,56 @@ class RequestFlow : public GenerationService,
   // As the router sees a replica where some have become slow.
   void ShowRates(const Replica& replica, const scheduler::FastestRates& fastest,
                  scheduler::ReplicaLoad* load) const;
-  // One of `refused_by` only where all that are ready are among them.
+  // What is left of a request: all, which two replicas may share; all, for one replica; or output
+  // behind what there is.
   enum class Left { kAll, kAllAlone, kOutput };
+  // One of `refused_by` only where all that are ready are among them.
   Servers Route(const GenerationRequest& request, const std::vector<std::string>& refused_by,
                 Left left);
-  // Of a request that nobody has begun.
-  void Begin(const Servers& servers, const std::shared_ptr<LiveGeneration>& generation,
-             uint32_t attempt, const Trouble& trouble);
-  void Submit(Replica& replica, const Orphan& orphan);
-  // With `from`, the KV is there already; `codec`: so is that of the prompt, in this codec. With
-  // `to`, the first choice's is handed over behind its first token, and the others wait for it.
-  void SendSubmission(Replica& replica, const std::shared_ptr<LiveGeneration>& generation,
-                      int32_t first_choice, int32_t choice_count,
-                      const std::vector<int32_t>& output, uint32_t attempt, const Trouble& trouble,
-                      const Room* from = nullptr, const Room* to = nullptr,
-                      v1::KvCodec codec = v1::KV_CODEC_RAW);
+  // Routes a part that no replica has begun.
+  void Begin(const Servers& servers, Part part);
+  // Has a replica go on with a part that waits.
+  void Resume(Replica& replica, Part part);
+  // Has a replica compute so many choices of a part behind `output`. `codec`: of the prompt's KV,
+  // where some is there.
+  void SubmitChoices(Replica& replica, Part part, int32_t first_choice, int32_t choice_count,
+                     const std::vector<int32_t>& output, v1::KvCodec codec = v1::KV_CODEC_RAW);
+  // Has it compute the prompt, whose KV goes to the part's room behind the first choice's first
+  // token; the other choices wait for it.
+  void SubmitForHandOver(Replica& replica, Part part);
+  // Has it go on with a choice whose KV arrived in `room`.
+  void SubmitArrived(Replica& replica, Part part, const Room& room, const OpenChoice& choice);
+  // What all three begin with and end with: the message, the accounts.
+  v1::SessionRequest SubmitOf(uint64_t id, const Part& part,
+                              const std::vector<int32_t>& output) const;
+  void LimitWait(const Part& part, v1::Submit* submit) const;
+  void Run(Replica& replica, uint64_t id, Part part, v1::SessionRequest message);
+
+  // In and out of parts_.
+  void Add(uint64_t id, Part part);
+  Part Take(uint64_t id);
+  // Those that wait, the first first, taken out.
+  std::vector<Part> TakeWaiting();
+  // Takes a running part out of its replica's accounts, and gives its room back.
+  void Unload(const Part& part);
+  // A part that goes on behind `before`, as its next attempt, with all choices that are open.
+  static Part GoOn(const Part& before, absl::Status reason);
 
   // Hand-over (hand_over.cc); all with mutex_ held but for OnReserved and EndReservations.
-  void AskForRoom(const Replica& prefill, Replica& decode,
-                  const std::shared_ptr<LiveGeneration>& generation, uint32_t attempt,
-                  const Trouble& trouble);
+  void AskForRoom(const Replica& prefill, Replica& decode, Part part);
   void OnReserved(const std::shared_ptr<ReplicaLink>& link, const v1::Reserved& reserved);
   void GoOnAtDecode(uint64_t submission_id, const v1::KvTransfer& transfer);
-  void NoteFailedHandOver(const Submission& submission, const absl::Status& reason);
+  void NoteFailedHandOver(const Part& part, const absl::Status& reason);
   // The router counts what will decode there (`sign` 1), or no more (-1).
   void CountRoom(const Room& room, int sign);
   // Tells the replica that the room is no longer needed.
   void GiveRoomBack(const Room& room);
   // Those of a lost link, or (null) those that waited for too long: they go on without.
   void EndReservations(const std::shared_ptr<ReplicaLink>& link);
-  void PlaceWithoutRoom(Reservation reservation, const absl::Status& reason);
+  void PlaceWithoutRoom(const Part& part, const absl::Status& reason);
   static void NoteReadiness(const v1::EngineLoad& load, Replica& replica);
   void ApplyEvent(const std::shared_ptr<ReplicaLink>& link, const v1::TokenEvent& event);
-  void NoteEvent(Replica* replica, Submission& submission, const v1::TokenEvent& event, double now);
+  void NoteEvent(Replica* replica, Part& part, const v1::TokenEvent& event, double now);
   void Account(const LiveGeneration& generation, const v1::TokenEvent& event,
                const EventOutcome& outcome, double now);
   void Retry(uint64_t submission_id, const absl::Status& reason);
@@ -247,20 +265,19 @@ class RequestFlow : public GenerationService,
   bool FailGeneration(const std::shared_ptr<LiveGeneration>& generation,
                       const absl::Status& reason);
   // Until it is too late for its deadline; infinity where it has none, or it is so already.
-  double BeginSecondsLeft(const LiveGeneration& generation, const Trouble& trouble) const;
+  double BeginSecondsLeft(const Part& part) const;
   // Of queue_timeout_seconds; infinity where it has no such limit.
-  double QueueSecondsLeft(const LiveGeneration& generation, const Trouble& trouble) const;
+  double QueueSecondsLeft(const Part& part) const;
   void FailOverdue(const std::shared_ptr<LiveGeneration>& generation);
   // Those that wait here and no replica has; with mutex_ held.
   std::vector<std::shared_ptr<LiveGeneration>> TakeOverdue();
-  static void SendCancel(const Submission& submission, uint64_t submission_id, int32_t choice);
-  void Place(Orphan orphan);
-  void AwaitReplica(Orphan orphan, bool some_ready);
+  static void SendCancel(const Part& part, uint64_t submission_id, int32_t choice);
+  void Place(Part part);
+  void AwaitReplica(Part part, bool some_ready);
   void CancelGeneration(const std::shared_ptr<LiveGeneration>& generation);
   // No worker computes it any longer.
   void ForgetGeneration(const std::shared_ptr<LiveGeneration>& generation);
   void CloseChoice(uint64_t submission_id, bool tell_worker, int32_t choice);
-  void Forget(uint64_t submission_id, Submission& submission);
   void GenerationEnded();
 
   const RequestFlowOptions options_;
@@ -270,11 +287,11 @@ class RequestFlow : public GenerationService,
   mutable std::mutex mutex_;
   std::map<std::string, Replica> replicas_;
   PlanPairs pairs_;
-  std::unordered_map<uint64_t, Reservation> reservations_;  // by Room::submission_id
-  std::unordered_map<uint64_t, Submission> submissions_;
-  // The submissions of one generation, so that cancelling it does not search all.
+  // By submission id: ASKING has that of its room, WAITING one that no replica hears of, in the
+  // order in which they came to wait.
+  std::unordered_map<uint64_t, Part> parts_;
+  // The parts of one generation, so that cancelling it does not search all.
   std::unordered_map<const LiveGeneration*, std::vector<uint64_t>> by_generation_;
-  std::deque<Orphan> orphans_;
   uint64_t next_submission_id_;
   int64_t in_flight_ = 0;
   bool draining_ = false;
