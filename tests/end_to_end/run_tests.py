@@ -20,12 +20,13 @@ class Skip(Exception):
 
 
 def load(path):
-    sys.dont_write_bytecode = True
+    sys.dont_write_bytecode = True  # of these files
     sys.path.insert(0, str(path.parent))
     sys.modules["run_tests"] = sys.modules["__main__"]
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    sys.dont_write_bytecode = False
     return module
 
 

@@ -9,7 +9,7 @@ import sys
 import tarfile
 import tempfile
 
-from pip_client import install
+from pip_client import download_source, install
 from run_tests import Skip
 
 VALIDATOR = "jsonschema==4.26.0"
@@ -23,10 +23,7 @@ def prepare():
     environment = install(VALIDATOR)
     sys.path[:0] = [str(p) for p in environment.glob("lib/python*/site-packages")]
     folder = pathlib.Path(tempfile.mkdtemp())
-    done = subprocess.run([environment / "bin" / "pip", "download", "--quiet", "--no-deps", "--no-binary=jsonschema",
-                           "--dest", folder, VALIDATOR], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Skip(f"cannot be installed: the suite: {done.stderr.strip().splitlines()[-1:]}")
+    download_source(VALIDATOR, folder)
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
         for member in archive:
             parts = pathlib.PurePath(member.name).parts
