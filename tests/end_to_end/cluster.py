@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -151,9 +152,12 @@ class Cluster:
 
     def __exit__(self, kind, *_):
         if kind is not None:
-            for name in self.processes:
-                print(f"--- {name}\n{self.log(name)}", flush=True)
+            self.print_logs()
         self.stop()
+
+    def print_logs(self):
+        for name in self.processes:
+            print(f"--- {name}\n{self.log(name)}", flush=True)
 
     def stop(self):
         for process in self.processes.values():
@@ -168,6 +172,25 @@ def running(*coordinator_flags, workers=2, worker_flags=(), model=MODEL, replica
     with Cluster(*coordinator_flags, workers=workers, worker_flags=worker_flags, model=model) as cluster:
         cluster.wait_until_ready(workers if replicas is None else replicas)
         yield cluster
+
+
+@functools.cache
+def lasting(*coordinator_flags):
+    cluster = Cluster(*coordinator_flags, workers=1)
+    atexit.register(cluster.stop)
+    cluster.wait_until_ready(1)
+    return cluster
+
+
+@contextlib.contextmanager
+def shared(*coordinator_flags):
+    """A cluster of one worker that stays for all tests of a file that ask for these flags."""
+    cluster = lasting(*coordinator_flags)
+    try:
+        yield cluster
+    except Exception:
+        cluster.print_logs()
+        raise
 
 
 TERMINATE = signal.SIGTERM

@@ -5,7 +5,7 @@ import sys
 import typing
 
 from agents_test import ANSWER, CITY, QUESTION, scripted
-from cluster import running
+from cluster import shared
 from pip_client import install
 from run_tests import Skip
 
@@ -88,7 +88,7 @@ def test_pydantic_ai_gets_a_class():
     from pydantic_ai.providers.openai import OpenAIProvider
 
     place = place_class()
-    with running(workers=1) as c:
+    with shared() as c:
         has_grammars(c)
         provider = OpenAIProvider(base_url=f"http://127.0.0.1:{c.port}/v1", api_key="unused")
         for kind in (OpenAIChatModel, OpenAIResponsesModel):
@@ -102,7 +102,7 @@ def test_instructor_gets_a_class():
     import openai
 
     place = place_class()
-    with running(workers=1) as c:
+    with shared() as c:
         has_grammars(c)
         client = instructor.from_openai(openai.OpenAI(base_url=f"http://127.0.0.1:{c.port}/v1", api_key="unused"),
                                         mode=instructor.Mode.JSON_SCHEMA)
@@ -155,7 +155,7 @@ def test_openai_agents_gets_a_class():
     import openai
 
     place = place_class()
-    with running(workers=1) as c:
+    with shared() as c:
         has_grammars(c)
         client = openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{c.port}/v1", api_key="unused", max_retries=0)
         agents.set_tracing_disabled(True)

@@ -7,7 +7,7 @@ import socket
 import threading
 
 from cluster import KILL, TERMINATE, Cluster, running, wait_for
-from staged_replica_test import ask, share
+from staged_replica_test import ask, planned_model, share
 
 WHOLE = [(0, 6, 1)]  # stages: first layer, end, ranks
 QUESTION = {"messages": [{"role": "user", "content": "What is 57 + 85?"}], "temperature": 0}
@@ -15,8 +15,6 @@ LONG = [10 + (i * 7) % 400 for i in range(700)]
 
 
 def split_plan(path, layouts, codec="raw"):
-    with running(workers=1) as c:
-        model = c.status()["plan"]["model"]
     workers = []
     replicas = []
     for (name, role), stages in zip([("p", "REPLICA_ROLE_PREFILL"), ("d", "REPLICA_ROLE_DECODE")], layouts):
@@ -29,7 +27,7 @@ def split_plan(path, layouts, codec="raw"):
                 workers.append(f"w{len(workers)}")
             replica["stages"].append({"workers": ranks})
         replicas.append(replica)
-    path.write_text(json.dumps({"model": model, "replicas": replicas,
+    path.write_text(json.dumps({"model": planned_model(), "replicas": replicas,
                                 "routing": [{"prefill_replica": "p", "decode_replica": "d", "share": 1.0,
                                              "kv_codec": codec}]}))
     return path, workers

@@ -4,7 +4,7 @@ and embeddings from the shipped one."""
 import sys
 
 from agents_test import ANSWER, QUESTION, call, scripted
-from cluster import running
+from cluster import shared
 from frameworks_test import has_grammars, place_class
 from pip_client import install
 
@@ -85,7 +85,7 @@ def test_a_class_and_embeddings():
     from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 
     place = place_class()
-    with running(workers=1) as c:
+    with shared() as c:
         has_grammars(c)
         of_door = {"base_url": f"http://127.0.0.1:{c.port}/v1", "api_key": "unused", "model": "tessera-demo"}
         made = ChatOpenAI(**of_door).with_structured_output(place, method="json_schema").invoke("A place.")

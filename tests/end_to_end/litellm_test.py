@@ -6,7 +6,7 @@ import os
 import sys
 
 from agents_test import QUESTION, call, scripted
-from cluster import running
+from cluster import shared
 from frameworks_test import has_grammars, place_class
 from pip_client import install
 
@@ -43,7 +43,7 @@ def test_tools():
 def test_other_doors():
     import litellm
 
-    with running(workers=1) as c:
+    with shared() as c:
         url = f"http://127.0.0.1:{c.port}"
         of_openai = {"model": "openai/tessera-demo", "api_base": f"{url}/v1", "api_key": "unused"}
         whole = litellm.completion(**of_openai, messages=ASKED)
@@ -66,7 +66,7 @@ def test_a_class():
     import litellm
 
     place = place_class()
-    with running(workers=1) as c:
+    with shared() as c:
         has_grammars(c)
         made = litellm.completion(model="openai/tessera-demo", api_base=f"http://127.0.0.1:{c.port}/v1",
                                   api_key="unused", response_format=place,

@@ -2,6 +2,7 @@
 them, at any time, loses no request."""
 
 import contextlib
+import functools
 import json
 import signal
 import subprocess
@@ -39,15 +40,19 @@ def share(first, end, rank, width):
     return held
 
 
-def staged_plan(path):
+@functools.cache
+def planned_model():
     with running(workers=1) as c:
-        model = c.status()["plan"]["model"]
+        return c.status()["plan"]["model"]
+
+
+def staged_plan(path):
     names = iter(WORKERS)
     stages = [{"workers": [{"device": next(names) + "/0", "share": share(first, end, rank, width),
                             "kv_bytes": str(8 << 20)} for rank in range(width)]}
               for first, end, width in STAGES]
     path.write_text(json.dumps({
-        "model": model,
+        "model": planned_model(),
         "replicas": [{"name": "r0", "role": "REPLICA_ROLE_BOTH", "stages": stages}],
         "routing": [{"prefill_replica": "r0", "decode_replica": "r0", "share": 1.0}]}))
     return path

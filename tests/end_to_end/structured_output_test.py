@@ -7,7 +7,7 @@ import re
 import threading
 import time
 
-from cluster import KILL, running
+from cluster import KILL, running, shared
 from handover_test import split
 from run_tests import Skip
 from staged_replica_test import staged
@@ -17,7 +17,7 @@ HOT = {"temperature": 4, "max_tokens": 400}
 
 
 def prepare():
-    with running(workers=1) as c:
+    with shared() as c:
         status, _, body = c.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "guided_choice": ["a"]})
         if status == 400 and "deploy/install_xgrammar" in body:
             raise Skip("no xgrammar: deploy/install_xgrammar")
@@ -110,12 +110,12 @@ def check_all(c, schemas, rounds=(1, 2)):
 
 
 def test_whatever_ends_is_of_its_schema():
-    with running(workers=1) as c:
+    with shared() as c:
         check_all(c, SCHEMAS)
 
 
 def test_other_forms():
-    with running(workers=1) as c:
+    with shared() as c:
         for text, finish in choices(c, {**HOT, "guided_regex": "[ab]{3}|[0-9]", "n": 8}):
             assert finish == "stop" and re.fullmatch("[ab]{3}|[0-9]", text), text
         for text, finish in choices(c, {**HOT, "guided_choice": ["yes", "no way"], "n": 8}, "/v1/chat/completions"):
@@ -143,7 +143,7 @@ def test_a_form_that_cannot_be_held_is_refused_at_once():
              ({"guided_regex": "(" * 100 + ")" * 100}, "nest"),
              ({"guided_regex": "((a{1000}){1000}){1000}"}, "repeats"),
              ({"guided_grammar": "root ::= " + "(" * 100 + '"a"' + ")" * 100}, "nests")]
-    with running(workers=1) as c:
+    with shared() as c:
         for fields, named in cases:
             began = time.monotonic()
             status, reply = ask(c, {**fields, "max_tokens": 5})
