@@ -34,6 +34,13 @@ Repeat after me Say You are a helpful assistant Answer the question""".split()
 
 CHAT_TEMPLATE = """\
 {{ bos_token }}
+{%- if tools %}
+    {{- '<|system|>Tools:\\n' }}
+    {%- for tool in tools %}
+        {{- (tool | tojson) + '\\n' }}
+    {%- endfor %}
+    {{- 'To call one: <tool_call>\\n{"name": NAME, "arguments": {...}}\\n</tool_call><|end|>' }}
+{%- endif %}
 {%- for message in messages %}
     {%- if message['role'] == 'system' %}
         {{- '<|system|>' }}
@@ -41,10 +48,15 @@ CHAT_TEMPLATE = """\
         {{- '<|user|>' }}
     {%- elif message['role'] == 'assistant' %}
         {{- '<|assistant|>' }}
+    {%- elif message['role'] == 'tool' %}
+        {{- '<|user|>Result: ' }}
     {%- else %}
-        {{- raise_exception('the roles are system, user and assistant, not ' + message['role']) }}
+        {{- raise_exception('the roles are system, user, assistant and tool, not ' + message['role']) }}
     {%- endif %}
-    {{- message['content'] | trim }}
+    {{- (message['content'] or '') | trim }}
+    {%- for call in message['tool_calls'] or [] %}
+        {{- '\\n<tool_call>\\n' + (call['function'] | tojson) + '\\n</tool_call>' }}
+    {%- endfor %}
     {{- '<|end|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}

@@ -195,7 +195,7 @@ TEST_CASE("tools that cannot be taken are refused by name") {
   CHECK(error({{"tools", Json::array()}, {"tool_choice", "required"}}) ==
         "400 tool_choice tool_choice: only with tools");
   CHECK(error({{"tool_choice", "any"}}).starts_with("400 tool_choice tool_choice: \"none\""));
-  Door without;  // the shipped model
+  Door without({}, {}, ToolModel("{% for m in messages %}{{ m.content }}{% endfor %}"));
   CHECK(without.Error(kChat, Chat()) ==
         "400 tools tools: the chat template of the model 'org/demo' does not show tools to the "
         "model");

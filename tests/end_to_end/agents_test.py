@@ -1,10 +1,12 @@
-"""Agent loops with two tools: the OpenAI and Anthropic Python clients against a scripted model."""
+"""Agent loops with two tools: the OpenAI and Anthropic Python clients against a scripted model; and requests as Claude Code
+and Codex make them, against the shipped one."""
 
 import contextlib
 import json
 import subprocess
 import sys
 
+from cluster import shared
 from pip_client import install
 
 # Ones that are known to be asked the right things; raised by hand.
@@ -186,3 +188,83 @@ def test_anthropic_streamed():
     with scripted() as url:
         answer = anthropic_loop(url, ask)
         assert answer == ANSWER, answer
+
+
+def claude_code(**fields):
+    """A request of its: a billing line that changes, marks for caches, a schema with a lookahead, a tool of a server."""
+    tools = [
+        {"name": "Bash", "description": "Runs a command.", "input_schema": {
+            "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
+            "properties": {"command": {"type": "string", "maxLength": 12}}, "required": ["command"],
+            "additionalProperties": False}},
+        {"name": "Artifact", "type": "custom", "cache_control": {"type": "ephemeral"}, "input_schema": {
+            "type": "object", "properties": {"id": {"type": "string", "pattern": "^(?!-)[a-z-]+(?<!-)$"}}}},
+        {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}]
+    return {"model": "tessera-demo", "max_tokens": 32000, "tools": tools, "metadata": {"user_id": "u"},
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "<system-reminder>x</system-reminder>"},
+                                             {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]},
+                {"role": "assistant", "content": [
+                    {"type": "thinking", "thinking": "hm", "signature": "abc"},
+                    {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}]},
+                {"role": "user", "content": [
+                    {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True, "content": [
+                        {"type": "text", "text": "no", "cache_control": {"type": "ephemeral"}}]},
+                    {"type": "text", "text": "go on"}]}],
+            "thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}, **fields}
+
+
+def billing(line):
+    return [{"type": "text", "text": f"x-anthropic-billing-header: cch={line};"},
+            {"type": "text", "text": "You are a coder.", "cache_control": {"type": "ephemeral", "ttl": "1h"}}]
+
+
+def test_requests_of_claude_code():
+    import anthropic
+
+    with shared() as c:
+        client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{c.port}", api_key="unused", max_retries=0)
+        first = client.beta.messages.create(**claude_code(system=billing("a1"), max_tokens=8))
+        assert first.stop_reason in ("end_turn", "max_tokens"), first
+        with client.beta.messages.stream(**claude_code(system=billing("b2"))) as stream:
+            second = stream.get_final_message()
+        cached = second.usage.cache_read_input_tokens
+        assert cached > 0.9 * (cached + second.usage.input_tokens), second.usage
+        asked = {k: v for k, v in claude_code(system=billing("c3")).items() if k in ("model", "messages", "tools", "system")}
+        counted = client.messages.count_tokens(**asked).input_tokens
+        assert counted == cached + second.usage.input_tokens, (counted, second.usage)
+        made = client.beta.messages.create(**claude_code(
+            system=billing("d4"), max_tokens=400, tool_choice={"type": "tool", "name": "Bash"})).content[-1]
+        assert made.type == "tool_use" and isinstance(made.input.get("command"), str), made
+
+
+def test_requests_of_codex():
+    import openai
+
+    tools = [
+        {"type": "function", "name": "shell", "strict": False, "parameters": {
+            "type": "object", "properties": {"command": {"type": "array", "items": {"type": "string"}}}}},
+        {"type": "custom", "name": "apply_patch", "description": "Edits files.",
+         "format": {"type": "grammar", "syntax": "lark", "definition": "start: /.+/"}},
+        {"type": "web_search", "external_web_access": False},
+        {"type": "namespace", "name": "mcp__fs", "description": "Files.", "tools": [
+            {"type": "function", "name": "read", "strict": False, "parameters": {"type": "object", "properties": {}}}]}]
+    items = [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be short."}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "abc"},
+        {"type": "function_call", "name": "shell", "arguments": '{"command":["ls"]}', "call_id": "c1"},
+        {"type": "function_call_output", "call_id": "c1", "output": "a"},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "apply_patch", "input": "*** Begin", "status": "completed"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "Success"},
+        {"type": "function_call", "name": "read", "namespace": "mcp__fs", "arguments": "{}", "call_id": "c3"},
+        {"type": "function_call_output", "call_id": "c3", "output": [{"type": "input_text", "text": "t"}]}]
+    with shared() as c:
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{c.port}/v1", api_key="unused", max_retries=0)
+        events = list(client.responses.create(
+            model="tessera-demo", instructions="You write code.", input=items, tools=tools, tool_choice="auto",
+            parallel_tool_calls=True, reasoning={"effort": "medium", "summary": "auto"}, store=False, stream=True,
+            include=["reasoning.encrypted_content"], prompt_cache_key="1", text={"verbosity": "low"},
+            max_output_tokens=40, extra_body={"client_metadata": {"x": "y"}}))
+        assert events[-1].type in ("response.completed", "response.incomplete"), events[-1]
+        assert events[-1].response.usage.input_tokens > 300, events[-1].response.usage

@@ -1,9 +1,10 @@
 """The official OpenAI Python client against a real coordinator and worker."""
 
 import contextlib
+import json
 import sys
 
-from cluster import running
+from cluster import shared
 from pip_client import install
 from run_tests import Skip
 
@@ -23,7 +24,7 @@ def prepare():
 def client(*flags, key="unused"):
     import openai
 
-    with running(*flags, workers=1) as cluster:
+    with shared(*flags) as cluster:
         yield openai.OpenAI(base_url=f"http://127.0.0.1:{cluster.port}/v1", api_key=key, max_retries=0)
 
 
@@ -107,6 +108,45 @@ def test_n():
         assert [x.message.content for x in reply.choices] == [x.message.content for x in again.choices]
 
 
+def needs_grammars(c):
+    import openai
+
+    try:
+        c.completions.create(model="tessera-demo", prompt="x", max_tokens=1, extra_body={"guided_choice": ["a"]})
+    except openai.BadRequestError as error:
+        if "deploy/install_xgrammar" in error.message:
+            raise Skip("no xgrammar: deploy/install_xgrammar") from error
+        raise
+
+
+def test_tools():
+    """The shipped model knows none, but it is shown them, and where it must call one, the arguments are of its schema."""
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {
+        "type": "object", "properties": {"city": {"type": "string", "maxLength": 8},
+                                         "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["city", "days"], "additionalProperties": False}}}
+    with client() as c:
+        needs_grammars(c)
+        asked = {"model": "tessera-demo", "tools": [tool], "temperature": 0}
+        free = c.chat.completions.create(**asked, messages=QUESTION, max_tokens=40)
+        assert free.choices[0].message.content and free.usage.prompt_tokens > 100, free
+        whole = c.chat.completions.create(**asked, messages=QUESTION, tool_choice="required").choices[0]
+        assert whole.finish_reason == "tool_calls", whole
+        (made,) = whole.message.tool_calls
+        arguments = json.loads(made.function.arguments)
+        assert made.function.name == "weather" and set(arguments) == {"city", "days"}, made
+        assert len(arguments["city"]) <= 8 and arguments["days"] in range(1, 10), made
+        with c.chat.completions.stream(**asked, messages=QUESTION, tool_choice="required") as stream:
+            streamed = stream.get_final_completion().choices[0]
+        assert streamed.message.tool_calls[0].function.arguments == made.function.arguments, streamed
+        then = [*QUESTION, whole.message.to_dict(), {"role": "tool", "tool_call_id": made.id, "content": "sun"}]
+        told = c.chat.completions.create(**asked, messages=then, max_tokens=40)
+        assert told.usage.prompt_tokens > free.usage.prompt_tokens, told
+        named = {"type": "function", "function": {"name": "weather"}}
+        again = c.chat.completions.create(**asked, messages=then, tool_choice=named).choices[0]
+        assert again.message.tool_calls[0].function.name == "weather", again
+
+
 def test_parse():
     import openai
     import pydantic
@@ -124,12 +164,8 @@ def test_parse():
         return c.chat.completions.parse(model="tessera-demo", messages=QUESTION, response_format=Solution, **fields)
 
     with client() as c:
-        try:
-            reply = ask(c, temperature=1, seed=3, logprobs=True)
-        except openai.BadRequestError as error:
-            if "deploy/install_xgrammar" in error.message:
-                raise Skip("no xgrammar: deploy/install_xgrammar") from error
-            raise
+        needs_grammars(c)
+        reply = ask(c, temperature=1, seed=3, logprobs=True)
         message = reply.choices[0].message
         assert isinstance(message.parsed, Solution) and not message.refusal, message
         try:
@@ -165,8 +201,7 @@ def test_models_and_errors():
         long = refused(openai.BadRequestError, max_tokens=100000)
         assert long.param == "max_tokens" and long.code == "context_length_exceeded", long
         assert "maximum context length is" in long.message, long
-        tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-        assert "does not show tools" in refused(openai.BadRequestError, tools=tools).message
+        assert refused(openai.BadRequestError, functions=[{"name": "f", "parameters": {}}]).param == "functions"
         wrong = c.with_options(api_key="wrong")
         try:
             wrong.models.list()
