@@ -31,9 +31,15 @@ def run(*command):
         raise Failure(f"{' '.join(command[:4])}: {' '.join(last)}")
 
 
-# Beside the scratch folders of this build's tests; a test that runs alone has one of its own.
-SHARED = (pathlib.Path(os.environ["TEST_TMPDIR"]).parent / "pip_client" if "TEST_TMPDIR" in os.environ
-          else pathlib.Path(tempfile.mkdtemp()))
+def shared_folder():
+    """Beside the scratch folders of this build's tests; a test that runs alone, or may not write there, has its own."""
+    scratch = os.environ.get("TEST_TMPDIR")
+    if scratch is not None and os.access(pathlib.Path(scratch).parent, os.W_OK):
+        return pathlib.Path(scratch).parent / "pip_client"
+    return pathlib.Path(tempfile.mkdtemp(dir=scratch))
+
+
+SHARED = shared_folder()
 
 
 @contextlib.contextmanager
