@@ -84,6 +84,7 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     NoEffect("metadata", kObject),
     NoEffect("store", kBool),
     NoEffect("service_tier", kString),
+    NoEffect("prediction", kObject),  // only how soon the answer comes
     Refused("functions"),
     Refused("function_call"),
     Refused("grammar"),
@@ -93,7 +94,6 @@ constexpr auto kGeneration = std::to_array<RequestField>({
     Refused("logits_processors"),
     Refused("audio"),
     Refused("modalities", "text"),
-    Refused("prediction"),
     Refused("use_beam_search"),
     Refused("kv_transfer_params"),
 });

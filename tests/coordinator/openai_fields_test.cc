@@ -84,6 +84,7 @@ TEST_CASE("every field arrives") {
       {"metadata", {{"a", "b"}}},
       {"store", true},
       {"service_tier", "auto"},
+      {"prediction", {{"type", "content"}, {"content", "a"}}},
       {"suffix", nullptr},
       {"response_format", {{"type", "text"}}},
   };
@@ -175,6 +176,7 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"metadata", {1, 2}},
       {"store", "yes"},
       {"service_tier", {1}},
+      {"prediction", "a"},
       {"response_format", {{"type", "xml"}}},
       {"response_format", "json"},
       {"structured_outputs", 1},
