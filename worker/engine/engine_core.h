@@ -28,8 +28,8 @@
 // the drafts of a step, whatever stood: the next step computes those rows once more. No step runs
 // ahead of one with drafts, nor where the next may have some.
 //
-// Masks of grammars are made while the forward pass of their step runs, on the thread that runs it,
-// where this worker samples; where another one does, they go to it with the step. Until a step is
+// Masks of grammars are made while the forward pass of their step runs, on the thread that runs it
+// where this worker samples; where another one does, they follow the step there. Until a step is
 // back nothing else touches the grammars of its sequences.
 //
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's

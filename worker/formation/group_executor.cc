@@ -79,12 +79,10 @@ void GroupExecutor::Abort(const absl::Status& reason) {
 
 absl::Status GroupExecutor::Begin(const StepWork& work) {
   if (absl::Status reason = Broken(); !reason.ok()) return reason;
+  const bool sends_masks = options_.sampler >= 0 && work.make_masks != nullptr;
   StepWork own = work;
-  if (options_.sampler >= 0) {  // it needs the masks beside the rest of the step
-    work.MakeMasks();
-    own.make_masks = nullptr;
-  }
-  WriteDescriptor(own, &descriptor_);
+  if (sends_masks) own.make_masks = nullptr;
+  WriteDescriptor(work, &descriptor_);
   descriptor_.set_step(++steps_);
   *descriptor_.mutable_fence() = options_.fence;
   bytes_.clear();
@@ -99,16 +97,30 @@ absl::Status GroupExecutor::Begin(const StepWork& work) {
     in_flight_.push_back(pending);
   }
   changed_.notify_all();
-  const auto* data = reinterpret_cast<const std::byte*>(bytes_.data());
-  for (const GroupMember& member : options_.members) {
-    const absl::Status sent = member.control->Send(
-        static_cast<uint16_t>(FrameType::kStepDescriptor), {data, bytes_.size()}, kSendSeconds);
-    if (sent.ok()) continue;
-    std::lock_guard lock(mutex_);
-    failure_.Update(sent);  // Take says it
-    break;
+  absl::Status sent;
+  for (int i = 0; i < std::ssize(options_.members) && sent.ok(); ++i) {
+    const bool lacks_masks = sends_masks && i == options_.sampler;
+    sent = SendBytes(i, lacks_masks ? FrameType::kMasklessStep : FrameType::kStepDescriptor);
   }
+  if (sends_masks && sent.ok()) sent = SendMasks(work);
+  std::lock_guard lock(mutex_);
+  failure_.Update(sent);  // Take says it
   return absl::OkStatus();
+}
+
+absl::Status GroupExecutor::SendMasks(const StepWork& work) {
+  work.MakeMasks();  // all stages run the step meanwhile
+  WriteMasks(work, &masks_);
+  masks_.set_step(steps_);
+  bytes_.clear();
+  masks_.AppendToString(&bytes_);
+  return SendBytes(options_.sampler, FrameType::kStepMasks);
+}
+
+absl::Status GroupExecutor::SendBytes(int member, FrameType type) {
+  return options_.members[member].control->Send(
+      static_cast<uint16_t>(type),
+      {reinterpret_cast<const std::byte*>(bytes_.data()), bytes_.size()}, kSendSeconds);
 }
 
 void GroupExecutor::Send(int peer, const v1::KvNote& note) {

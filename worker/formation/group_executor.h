@@ -1,7 +1,8 @@
 // Steps of a replica on several workers, as its leader runs them: the descriptor goes to every
 // member, this worker does its own part on a thread of its own, and the member that samples
 // answers. Several steps may be in flight: members run them in the order in which they began, so
-// the stages of a replica work on different steps at the same time.
+// the stages of a replica work on different steps at the same time. Masks of grammars that another
+// worker samples by are made when the descriptor is out, and follow it.
 //
 // Failures: a step that fails on any worker breaks the formation for good. Every link is shut down,
 // so that no member waits, Broken() says why, and later steps fail at once with the same reason.
@@ -85,13 +86,16 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
   // Reads what a member's control link has: the result of the oldest step in flight, or an error.
   absl::Status ReadFrom(size_t member);
   absl::Status TakeNote(const GroupMember& from, const std::string& payload);
+  // Of the step that was begun last, to the member that samples.
+  absl::Status SendMasks(const StepWork& work);
+  absl::Status SendBytes(int member, FrameType type);
   void Fail(const absl::Status& status);
   void Finish(StepOutcome outcome);
 
   const GroupOptions options_;
   const std::unique_ptr<StageRunner> stage_;
-  v1::StepDescriptor descriptor_;
-  std::string bytes_;
+  v1::StepDescriptor descriptor_, masks_;
+  std::string bytes_;   // of either
   uint64_t steps_ = 0;  // that began
 
   std::mutex mutex_;

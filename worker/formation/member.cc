@@ -12,6 +12,8 @@ constexpr int64_t kMaxDescriptorBytes = int64_t{256} << 20;
 // A wait for the next step that ends without one begins again: idle replicas are no failure.
 constexpr double kIdleSeconds = 5;
 constexpr double kSendSeconds = 30;
+// The leader makes masks as soon as it has sent the step.
+constexpr double kMasksSeconds = 60;
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -53,11 +55,12 @@ void Member::Run() {
       status = type.status();
     } else if (*type == static_cast<uint16_t>(FrameType::kKvNote)) {
       status = TakeNote(payload);
-    } else if (*type != static_cast<uint16_t>(FrameType::kStepDescriptor)) {
-      status = absl::InvalidArgumentError(StrCat("the leader sent a frame of type ", *type));
-    } else {
-      status = RunStep(payload);
+    } else if (*type == static_cast<uint16_t>(FrameType::kStepDescriptor) ||
+               *type == static_cast<uint16_t>(FrameType::kMasklessStep)) {
+      status = RunStep(payload, *type == static_cast<uint16_t>(FrameType::kMasklessStep));
       last_step_seconds_ = NowSeconds();
+    } else {
+      status = absl::InvalidArgumentError(StrCat("the leader sent a frame of type ", *type));
     }
   }
   ended_ = true;
@@ -66,9 +69,9 @@ void Member::Run() {
   if (options_.on_end) options_.on_end(status);
 }
 
-absl::Status Member::RunStep(const std::string& payload) {
+absl::Status Member::RunStep(const std::string& payload, bool masks_follow) {
   v1::StepResult result;
-  absl::Status status;
+  absl::Status status, masks_taken;
   if (!step_.descriptor()->ParseFromString(payload)) {
     status = absl::InvalidArgumentError("the leader sent a step descriptor that cannot be read");
   } else if (step_.descriptor()->fence().plan_epoch() != options_.fence.plan_epoch()) {
@@ -78,7 +81,13 @@ absl::Status Member::RunStep(const std::string& payload) {
   } else {
     status = step_.Check();
   }
-  if (status.ok()) status = stage_->Run(step_.work(), &outcome_);
+  const std::function<void()> take_masks = [&] { masks_taken = TakeMasks(); };
+  if (status.ok()) {
+    StepWork work = step_.work();
+    if (masks_follow) work.make_masks = &take_masks;
+    status = stage_->Run(work, &outcome_);
+  }
+  if (status.ok()) status = masks_taken;
   if (status.ok()) {
     if (!stage_->samples()) return status;
     WriteResult(step_.descriptor()->step(), std::move(outcome_), &result);
@@ -89,6 +98,17 @@ absl::Status Member::RunStep(const std::string& payload) {
   result.set_error(std::string(StdView(status.message())));
   Answer(FrameType::kStepResult, result).IgnoreError();
   return status;
+}
+
+absl::Status Member::TakeMasks() {
+  std::string payload;
+  const auto type = options_.control->ReceiveAny(kMaxDescriptorBytes, &payload, kMasksSeconds);
+  if (!type.ok()) return type.status();
+  if (*type != static_cast<uint16_t>(FrameType::kStepMasks)) {
+    return absl::InvalidArgumentError(
+        StrCat("the leader sent a frame of type ", *type, " instead of masks"));
+  }
+  return step_.TakeMasks(payload);
 }
 
 absl::Status Member::TakeNote(const std::string& payload) {

@@ -55,7 +55,8 @@ class Member {
  private:
   void Run();
   // One descriptor. An error ends the loop.
-  absl::Status RunStep(const std::string& payload);
+  absl::Status RunStep(const std::string& payload, bool masks_follow);
+  absl::Status TakeMasks();  // the next frame: of the step in hand
   absl::Status TakeNote(const std::string& payload);
   absl::Status Answer(FrameType type, const google::protobuf::Message& message);
 

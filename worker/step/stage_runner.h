@@ -51,6 +51,8 @@ enum class FrameType : uint16_t {
   kRankDevice,
   kSumOnDevices,
   kDevicesJoined,
+  kMasklessStep,  // a step descriptor behind which a frame of its masks comes
+  kStepMasks,
 };
 
 // Where a stage's rows come from and go to. Null: there is nothing (first or last stage; rank other

@@ -21,6 +21,12 @@ std::span<const int32_t> Read(const Field& field) {
 
 using States = google::protobuf::RepeatedPtrField<v1::StateCopy>;
 
+// What may be drawn.
+void WriteAllowed(const SampleRequest& request, v1::SampleRow* row) {
+  Write(request.banned, row->mutable_banned_ids());
+  Write(request.mask, row->mutable_mask());
+}
+
 void WriteStates(std::span<const StateCopy> copies, States* field) {
   field->Clear();
   for (const StateCopy& copy : copies) {
@@ -79,8 +85,7 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     row->set_position(request.position);
     Write(request.history_ids, row->mutable_history_ids());
     Write(request.history_counts, row->mutable_history_counts());
-    Write(request.banned, row->mutable_banned_ids());
-    if (work.make_masks == nullptr) Write(request.mask, row->mutable_mask());
+    if (work.make_masks == nullptr || request.mask.empty()) WriteAllowed(request, row);
     row->set_top_logprobs(request.top_logprobs);
     row->set_final_row(request.final_row);
     Write(request.logprob_ids, row->mutable_logprob_ids());
@@ -103,6 +108,31 @@ void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor) {
     sent->set_prompt_tokens(static_cast<int32_t>(push.prompt_tokens));
     *sent->mutable_target() = *push.target;
   }
+}
+
+void WriteMasks(const StepWork& work, v1::StepDescriptor* masks) {
+  masks->clear_samples();
+  for (const SampleRequest& request : work.samples) {
+    v1::SampleRow* row = masks->add_samples();
+    if (!request.mask.empty()) WriteAllowed(request, row);
+  }
+}
+
+absl::Status ReceivedStep::TakeMasks(const std::string& message) {
+  if (!masks_.ParseFromString(message))
+    return absl::InvalidArgumentError("the leader sent masks of a step that cannot be read");
+  if (masks_.step() != descriptor_.step() || masks_.samples_size() != descriptor_.samples_size()) {
+    return absl::InvalidArgumentError(StrCat(
+        "masks of step ", masks_.step(), " for ", masks_.samples_size(),
+        " samples; the step in hand is ", descriptor_.step(), ", of ", descriptor_.samples_size()));
+  }
+  for (int i = 0; i < masks_.samples_size(); ++i) {
+    const v1::SampleRow& row = masks_.samples(i);
+    if (row.mask().empty()) continue;
+    samples_[i].mask = Read(row.mask());
+    samples_[i].banned = Read(row.banned_ids());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReceivedStep::Check() {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,8 +15,11 @@
 
 namespace tessera::worker {
 
-// Overwrites `descriptor`, whose memory is reused; its fence and number are the caller's.
+// Overwrites `descriptor`, whose memory is reused; its fence and number are the caller's. Where masks
+// are not made yet, rows that have one lack it and their bans.
 void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor);
+// What those rows lack, once the masks are made; `masks` has nothing else but the caller's number.
+void WriteMasks(const StepWork& work, v1::StepDescriptor* masks);
 
 // A step that came as a message. Its memory is reused from step to step.
 class ReceivedStep {
@@ -28,6 +32,8 @@ class ReceivedStep {
   v1::StepDescriptor* descriptor() { return &descriptor_; }
   // InvalidArgument, naming the field, for a message that is no step of these limits.
   absl::Status Check();
+  // Masks and bans of the step in hand, as WriteMasks wrote them. InvalidArgument for other ones.
+  absl::Status TakeMasks(const std::string& message);
   // Of the descriptor that Check accepted; borrows from this object until the next one is parsed.
   StepWork work() const {
     return {&arrays_, samples_, scores_, pushes_, restores_, saves_, descriptor_.draft_tokens()};
@@ -36,7 +42,7 @@ class ReceivedStep {
  private:
   absl::Status CheckPushes();
 
-  v1::StepDescriptor descriptor_;
+  v1::StepDescriptor descriptor_, masks_;
   StepArrays arrays_;
   const KvBlocks kv_blocks_;
   const int64_t block_tokens_;

@@ -5,10 +5,13 @@
 #include <chrono>
 #include <functional>
 #include <future>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/links/link.h"
+#include "worker/formation/group_executor.h"
 #include "worker/step/stage_runner.h"
 #include "worker/step/step_wire.h"
 
@@ -109,16 +112,64 @@ TEST_CASE("the mask is made while the forward pass runs, and the token is drawn 
   CHECK(outcome.samples[0].token_id == 5);
 }
 
-TEST_CASE("masks that are not made are not sent") {
+TEST_CASE("masks that another worker draws by are made once all have the step, and follow it") {
+  const auto device =
+      kernels::CreateCpuDevice({.memory_bytes = 16 << 20, .cores_shared = true}).value();
+  auto [leader, member] = kernels::CreateLinkPair("leader", "member").value();
+  WaitingModel model;
+  auto runner = StageRunner::Create({.limits = kLimits, .first = true}, {}, &model, device.get());
+  REQUIRE(runner.status().message() == "");
   MaskedStep step;
+  GroupExecutor executor({.members = {{"member", 1, leader.get()}}, .sampler = 0},
+                         *std::move(runner));
+  ReceivedStep received(kLimits, KvBlocks(1), /*block_tokens=*/1);
+  std::string payload;
+  uint16_t type = 0;
+  bool runs = false;
+  const std::function<void()> make = [&] {
+    type = member->ReceiveAny(1 << 20, &payload, kPatience.count()).value_or(0);
+    runs = model.began.get_future().wait_for(kPatience) == std::future_status::ready;
+    step.mask[0] = 1 << 5;
+    step.samples[0].banned = {};
+    model.made.set_value();
+  };
+  const std::vector<int32_t> banned = {5};
+  step.samples[0].banned = banned;
+  const StepWork work = {.arrays = &step.arrays, .samples = step.samples, .make_masks = &make};
+  REQUIRE(executor.Begin(work).message() == "");
+  CHECK(runs);
+  CHECK_FALSE(model.gave_up);
+  CHECK(type == static_cast<uint16_t>(FrameType::kMasklessStep));
+  REQUIRE(received.descriptor()->ParseFromString(payload));
+  REQUIRE(received.Check().message() == "");
+  CHECK(received.work().samples[0].mask.empty());
+  CHECK(received.work().samples[0].banned.empty());
+
+  const auto then = member->ReceiveAny(1 << 20, &payload, kPatience.count());
+  REQUIRE(then.status().message() == "");
+  CHECK(*then == static_cast<uint16_t>(FrameType::kStepMasks));
+  REQUIRE(received.TakeMasks(payload).message() == "");
+  const SampleRequest& row = received.work().samples[0];
+  CHECK(std::vector<int32_t>(row.mask.begin(), row.mask.end()) == std::vector<int32_t>{1 << 5, 0});
+  CHECK(row.banned.empty());
+  received.descriptor()->set_step(received.descriptor()->step() + 1);
+  CHECK(absl::IsInvalidArgument(received.TakeMasks(payload)));
+}
+
+TEST_CASE("masks that are not made are not sent, nor are bans that they may undo") {
+  MaskedStep step;
+  const std::vector<int32_t> banned = {3};
+  step.samples[0].banned = banned;
   const std::function<void()> make = [] {};
   v1::StepDescriptor message;
   StepWork work = {.arrays = &step.arrays, .samples = step.samples, .make_masks = &make};
   WriteDescriptor(work, &message);
   CHECK(message.samples(0).mask_size() == 0);
+  CHECK(message.samples(0).banned_ids_size() == 0);
   work.make_masks = nullptr;
   WriteDescriptor(work, &message);
   CHECK(message.samples(0).mask_size() == 2);
+  CHECK(message.samples(0).banned_ids_size() == 1);
 }
 
 }  // namespace tessera::worker
