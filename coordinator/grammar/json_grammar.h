@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "coordinator/grammar/grammar_text.h"
 
@@ -25,9 +27,7 @@ class JsonGrammar {
   const std::string& string() const { return string_; }
   // What is left of a string, up to its quotation mark.
   const std::string& rest() const { return rest_; }
-  // A body of strings of so many characters; max -1: no limit. A rule for each character: a token
-  // that runs over the end of a rule is looked at each time that a mask is made, so repeated rules
-  // are slow to follow.
+  // A body of strings of so many characters; max -1: no limit.
   std::string StringOf(int64_t min, int64_t max);
   std::string Value();   // any
   std::string Object();  // any
@@ -36,10 +36,19 @@ class JsonGrammar {
  private:
   void DefineValues();
   // A rule of so many more characters and `end`, or, behind `max` of them, of one more and `then`.
+  // A rule for each character: a token that runs over the end of a rule is looked at each time that
+  // a mask is made, so rules that stand in several places are slow to follow.
   std::string Characters(int64_t min, int64_t max, std::string then, const std::string& end);
+  // The same in units of 16 characters. Each is a rule of its own that stands in one place, and
+  // says what may follow it: then tokens that run over its end are known at the compile, which
+  // computes the masks of one unit for all of them. A rule for each character takes tens of
+  // milliseconds with a vocabulary of 150,000.
+  std::string Units(int64_t min, int64_t max, const std::string& then, const std::string& end);
 
   GrammarText& text_;
   std::string space_, escape_, characters_, rest_, string_, value_, object_, array_;
+  // Rules of Units, by its arguments.
+  std::map<std::tuple<int64_t, int64_t, std::string, std::string>, std::string> units_;
 };
 
 }  // namespace tessera::coordinator

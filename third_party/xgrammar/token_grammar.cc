@@ -132,8 +132,10 @@ absl::StatusOr<std::shared_ptr<const TokenGrammar>> TokenGrammar::Compile(
     std::shared_ptr<const TokenVocabulary> vocabulary, const std::string& grammar) {
   const auto& info = static_cast<const Vocabulary&>(*vocabulary).info();
   absl::StatusOr<xgrammar::CompiledGrammar> compiled = Guarded([&] {
-    xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/false);
-    return compiler.CompileGrammar(xgrammar::Grammar::FromEBNF(grammar));
+    // Rules that are alike are compiled once. From the text: of a parsed grammar it would compile
+    // what it prints, which loses NUL.
+    xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/true);
+    return compiler.CompileGrammar(grammar);
   });
   if (!compiled.ok()) return compiled.status();
   return std::make_shared<const Grammar>(*std::move(compiled));

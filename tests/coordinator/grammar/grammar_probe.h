@@ -64,6 +64,31 @@ class GrammarProbe {
     return std::nullopt;
   }
 
+  // Along a random text that ends late: how many tokens may follow although a mask bans them, or
+  // may not although it has them. Those of more than `longest` bytes may be banned.
+  int WrongBits(uint64_t seed, int max_tokens, size_t longest) const {
+    const auto matcher = grammar_->NewMatcher(std::vector<int32_t>{kStop});
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> mask((words_.size() + 31) / 32);
+    int wrong = 0;
+    for (int i = 0; i < max_tokens; ++i) {
+      matcher->FillMask(mask);
+      std::vector<int32_t> allowed, within;
+      for (int32_t id = 0; id < std::ssize(words_); ++id) {
+        const bool has = (mask[id / 32] >> (id % 32) & 1) != 0;
+        if (has) allowed.push_back(id);
+        if (id == kStop) continue;
+        const bool follows = matcher->Accept(id);
+        if (follows) matcher->Undo(1);
+        wrong += has != follows && (has || words_[id].size() <= longest);
+        if (has && words_[id].find('"') == std::string::npos) within.push_back(id);
+      }
+      const std::vector<int32_t>& choice = within.empty() ? allowed : within;
+      if (choice.empty() || !matcher->Accept(choice[random() % choice.size()])) break;
+    }
+    return wrong;
+  }
+
  private:
   GrammarProbe(std::shared_ptr<const TokenGrammar> grammar, std::vector<std::string> words)
       : grammar_(std::move(grammar)), words_(std::move(words)) {}

@@ -277,22 +277,49 @@ TEST_CASE("patterns with anchors in a group, without an empty text, and for seve
 
 TEST_CASE("a long maxLength is held to the character") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
-  for (const size_t max : {1000, 1001, 2000, 4096, 65535}) {
-    CAPTURE(max);
+  using Bounds = std::pair<size_t, size_t>;
+  for (const auto& [min, max] :
+       {Bounds(5, 39), Bounds(5, 40), Bounds(5, 41), Bounds(17, 100), Bounds(100, 101),
+        Bounds(700, 1000), Bounds(700, 1001), Bounds(700, 2000), Bounds(700, 65535)}) {
+    CAPTURE(min, max);
     const auto grammar = AnswerGrammar::OfSchema(
-        Schema({{"type", "string"}, {"minLength", 700}, {"maxLength", max}}), SchemaMode::kStrict);
+        Schema({{"type", "string"}, {"minLength", min}, {"maxLength", max}}), SchemaMode::kStrict);
     REQUIRE(grammar.ok());
     const auto probe = GrammarProbe::Create(grammar->Text());
+    INFO(probe.status());
     REQUIRE(probe.ok());
-    for (const auto& [length, fits] : {std::pair<size_t, bool>(699, false),
-                                       {700, true},
+    for (const auto& [length, fits] : {std::pair<size_t, bool>(min - 1, false),
+                                       {min, true},
                                        {max - 1, true},
                                        {max, true},
                                        {max + 1, false}}) {
       CAPTURE(length);
       CHECK(probe->Accepts('"' + std::string(length, 'a') + '"') == fits);
     }
-    CHECK(probe->Accepts('"' + std::string(697, 'a') + "\\n\\u00e9\\ud83d\\ude00\""));
+    CHECK(probe->Accepts('"' + std::string(min - 3, 'a') + "\\n\\u00e9\\ud83d\\ude00\""));
+    CHECK_FALSE(probe->Accepts('"' + std::string(min, 'a') + "\\ud83d\""));
+    CHECK_FALSE(probe->Accepts('"' + std::string(min, 'a') + "\xED\xA0\x80\""));
+    CHECK_FALSE(probe->Accepts('"' + std::string(min, 'a') + "\n\""));
+  }
+}
+
+TEST_CASE("masks of long strings are right where a token runs over the end of a rule") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const std::vector<std::string> words = {"abcdef",      "abcdefghijklmnopqrstuvw",
+                                          "abc\\n\\\"d", "日本日本日本",
+                                          "abcde\"}",    std::string(40, 'a')};
+  for (const char* schema :
+       {R"({"type":"string","maxLength":100})",
+        R"({"type":"string","minLength":30,"maxLength":90})", R"({"type":"string","minLength":70})",
+        R"({"type":"object","properties":{
+                                 "a":{"type":"string","maxLength":60},
+                                 "b":{"type":"string","minLength":50,"maxLength":60}},
+                                 "required":["a","b"],"additionalProperties":false})"}) {
+    CAPTURE(schema);
+    const auto probe = GrammarProbe::Create(GrammarOf(schema), words);
+    INFO(probe.status());
+    REQUIRE(probe.ok());
+    for (uint64_t seed = 0; seed < 2; ++seed) CHECK(probe->WrongBits(seed, 100, 23) == 0);
   }
 }
 
