@@ -1,5 +1,5 @@
 // Which build this process is: the release, and a hash of the sources that it was made from
-// (third_party/source_version.sh), as "0.1.0+0123456789ab". Equal for equal sources, whoever built
+// (third_party/source_version.sh), as "0.2.0+0123456789ab". Equal for equal sources, whoever built
 // them where; "unknown" instead of the hash where Bazel ran without the project's .bazelrc.
 //
 // A target that depends on it is linked anew after every change of a source. So only programs and
