@@ -2,7 +2,6 @@
 
 #include <lemon/list_graph.h>
 #include <lemon/preflow.h>
-#include <metis.h>
 
 #include <array>
 #include <catch2/catch.hpp>
@@ -45,24 +44,6 @@ TEST_CASE("LEMON finds a maximum flow") {
   lemon::Preflow<lemon::ListDigraph> flow(graph, capacity, source, sink);
   flow.run();
   CHECK(flow.flowValue() == 6);
-}
-
-TEST_CASE("METIS cuts a graph where it is thin") {
-  // Two triangles, {0, 1, 2} and {3, 4, 5}, joined by the edge 2-3.
-  idx_t vertices = 6;
-  idx_t constraints = 1;
-  idx_t parts = 2;
-  idx_t cut = 0;
-  std::array<idx_t, 7> offsets = {0, 2, 4, 7, 10, 12, 14};
-  std::array<idx_t, 14> neighbours = {1, 2, 0, 2, 0, 1, 3, 2, 4, 5, 3, 5, 3, 4};
-  std::array<idx_t, 6> part = {};
-  REQUIRE(METIS_PartGraphKway(&vertices, &constraints, offsets.data(), neighbours.data(), nullptr,
-                              nullptr, nullptr, &parts, nullptr, nullptr, nullptr, &cut,
-                              part.data()) == METIS_OK);
-  CHECK(cut == 1);
-  CHECK(part[0] == part[2]);
-  CHECK(part[3] == part[5]);
-  CHECK(part[0] != part[5]);
 }
 
 }  // namespace

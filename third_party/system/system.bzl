@@ -62,7 +62,6 @@ _LIBRARIES = {
     ),
     "json": _library("nlohmann-json3-dev", pkgs = ["nlohmann_json"]),
     "lemon": _library("liblemon-dev", pkgs = ["lemon"]),
-    "metis": _library("libmetis-dev", header = "metis.h", linkopts = ["-lmetis"]),
     "openssl": _library("libssl-dev", pkgs = ["openssl"]),
     "pcre2": _library("libpcre2-dev", pkgs = ["libpcre2-8"]),
     "prometheus": _library("prometheus-cpp-dev", pkgs = ["prometheus-cpp-core"]),
