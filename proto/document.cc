@@ -289,7 +289,7 @@ class Reader {
     const std::optional<Suffix> suffix = SuffixOf(field.name());
     if (bare && !short_name) {
       if (!std::isfinite(number)) return Fail(node, place, "must be a finite number");
-      // No quantity of ours has a direction; plain numbers may (bos_token_id: -1).
+      // No quantity of ours has a direction; plain numbers may.
       if (suffix && number < 0) return Fail(node, place, "must not be negative");
       if (std::abs(number) > (suffix ? Highest(suffix->dimension) : kHighestNumber))
         return Fail(node, place, StrCat("\"", text, "\" is too large"));

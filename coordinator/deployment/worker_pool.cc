@@ -71,7 +71,6 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
   }
   v1::RegisterReply reply;
   reply.set_heartbeat_interval_seconds(options_.heartbeat_interval_seconds);
-  reply.set_heartbeat_timeout_seconds(options_.heartbeat_timeout_seconds);
   return reply;
 }
 

@@ -408,9 +408,6 @@ class ConfigWriter {
   }
 
   void WriteIds() {
-    if (const auto* bos = header_.Find<int64_t>("tokenizer.ggml.bos_token_id")) {
-      config_["bos_token_id"] = *bos;
-    }
     json ends = json::array();
     const auto add = [&ends](int64_t id) {
       if (std::find(ends.begin(), ends.end(), id) == ends.end()) ends.push_back(id);

@@ -22,8 +22,6 @@ JsonReader& Holding(ConfigDraft& draft, const char* key) {
 
 void ReadTokenIds(ConfigDraft& draft) {
   v1::Model* model = draft.model;
-  model->set_bos_token_id(
-      Holding(draft, "bos_token_id").IntegerOr("bos_token_id", -1, -1, kMaxTokenId));
   JsonReader& eos = Holding(draft, "eos_token_id");
   for (int64_t id : eos.Integers("eos_token_id", 0, kMaxTokenId)) model->add_eos_token_ids(id);
   draft.config.Adopt(CheckEosIds(*model, draft.config.file()));

@@ -74,7 +74,6 @@ TEST_CASE("llama: defaults of absent keys") {
   CHECK(attention.rope().rotary_dim() == 16);
   CHECK(attention.rope().scaling() == v1::ROPE_SCALING_KIND_UNSPECIFIED);
   CHECK(attention.window() == 0);
-  CHECK(model.bos_token_id() == -1);
   CHECK(model.eos_token_ids().empty());
   CHECK(model.dtype() == v1::DATA_TYPE_UNSPECIFIED);
 }
@@ -487,7 +486,6 @@ TEST_CASE("gpt-oss: sinks, biases, a clamped gate, windows on every other layer"
 
 TEST_CASE("token ids: one or several") {
   const v1::Model model = Read("LlamaForCausalLM", R"("bos_token_id": 1, "eos_token_id": [2, 3])");
-  CHECK(model.bos_token_id() == 1);
   CHECK(model.eos_token_ids_size() == 2);
   CHECK(Read("LlamaForCausalLM", R"("eos_token_id": 7)").eos_token_ids(0) == 7);
 }

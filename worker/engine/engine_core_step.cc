@@ -168,14 +168,14 @@ void EngineCore::EndStep(const std::function<double()>& clock, Events* events) {
 void EngineCore::CountStep(const EngineStep& step, bool prefill, double now_seconds) {
   load_.set_steps(load_.steps() + 1);
   const double seconds = now_seconds - std::max(step.began_seconds, last_end_seconds_);
-  load_.set_step_seconds(lanes_.size() == 1 ? seconds : now_seconds - step.began_seconds);
   last_end_seconds_ = now_seconds;
   if (prefill) {
     load_.set_prefill_steps(load_.prefill_steps() + 1);
     load_.set_prefill_step_seconds(load_.prefill_step_seconds() + seconds);
   } else {
     load_.set_decode_step_seconds(load_.decode_step_seconds() + seconds);
-    builder_.NoteStep(step.arrays.rows(), load_.step_seconds());
+    builder_.NoteStep(step.arrays.rows(),
+                      lanes_.size() == 1 ? seconds : now_seconds - step.began_seconds);
   }
 }
 
