@@ -207,7 +207,7 @@ class Converter {
 
  private:
   absl::StatusOr<Value> ConvertString(const std::string& text) const {
-    if (!jinja::ValidUtf8(text)) {
+    if (FindInvalidUtf8(text) != std::string_view::npos) {
       return absl::InvalidArgumentError("a message holds text that is not valid UTF-8");
     }
     return runtime_.NewString(Text(text, from_template_));

@@ -27,8 +27,7 @@ Value PathPart(std::string_view part) {
 }  // namespace
 
 Filter FindFilter(std::string_view name) {
-  for (const auto table : {TextFilters(), SequenceFilters(), OrderFilters(), NumberFilters(),
-                           LayoutFilters(), WebFilters()}) {
+  for (const auto table : {TextFilters(), SequenceFilters(), OrderFilters(), NumberFilters()}) {
     for (const FilterEntry& entry : table) {
       if (entry.name == name) {
         return entry.filter;

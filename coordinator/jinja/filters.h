@@ -3,7 +3,8 @@
 // Jinja's filters: value | name(arguments).
 //
 // Fixed tables, one per file; FindFilter serves the parser, and map() while rendering. Filters
-// charge what they make to the runtime and fail as Python's do.
+// charge what they make to the runtime and fail as Python's do. Those of jinja2 that no published
+// chat template uses are missing: a template with one of them is refused by the filter's name.
 
 #include <span>
 #include <string_view>
@@ -30,8 +31,6 @@ std::span<const FilterEntry> TextFilters();      // filters_text.cc
 std::span<const FilterEntry> SequenceFilters();  // filters_sequence.cc
 std::span<const FilterEntry> OrderFilters();     // filters_order.cc
 std::span<const FilterEntry> NumberFilters();    // filters_number.cc
-std::span<const FilterEntry> LayoutFilters();    // filters_layout.cc
-std::span<const FilterEntry> WebFilters();       // filters_web.cc
 
 // "a.b.0" as the keys a, b and 0: how filters name an attribute of each item. None gives no keys;
 // any other value is the one key.

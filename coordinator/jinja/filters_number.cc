@@ -8,7 +8,6 @@
 #include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/values/format.h"
 #include "coordinator/jinja/values/operators.h"
 #include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"
@@ -163,38 +162,15 @@ Result Abs(Runtime&, const Value& value, const Arguments& arguments) {
   return value.int_value() < 0 ? Negate(value) : Plus(value);
 }
 
-// To a multiple of 10^digits, halves to even; of a magnitude whole + fraction.
-Int RoundToTens(Int whole, bool fraction, Int digits) {
-  Int unit = 1;
-  for (; digits > 0 && unit < (Int{1} << 120); --digits) {
-    unit *= 10;
-  }
-  const Int quotient = whole / unit;
-  const Int rest = whole % unit;
-  const Int half = unit / 2;
-  const bool up = rest > half || (rest == half && (fraction || quotient % 2 != 0));
-  return (quotient + (up ? 1 : 0)) * unit;
-}
-
+// printf rounds the exact binary value to even, as Python does.
 double RoundFloat(double value, Int digits) {
   if (!std::isfinite(value) || digits > 400) {
     return value;
   }
-  const double magnitude = std::fabs(value);
-  if (digits >= 0) {
-    // printf rounds the exact binary value to even, as Python does.
-    const std::string text = PrintDouble(magnitude, 'f', static_cast<int>(digits), false);
-    double rounded = 0;
-    std::from_chars(text.data(), text.data() + text.size(), rounded);
-    return std::copysign(rounded, value);
-  }
-  if (magnitude > 1e30) {
-    return value;
-  }
-  const double whole = std::trunc(magnitude);
-  const Int rounded =
-      digits < -36 ? 0 : RoundToTens(static_cast<Int>(whole), magnitude > whole, -digits);
-  return std::copysign(static_cast<double>(rounded), value);
+  const std::string text = FixedPoint(std::fabs(value), static_cast<int>(digits));
+  double rounded = 0;
+  std::from_chars(text.data(), text.data() + text.size(), rounded);
+  return std::copysign(rounded, value);
 }
 
 // Jinja's method "ceil" or "floor": func(value * 10**precision) / 10**precision.
@@ -228,16 +204,11 @@ Result Round(Runtime& runtime, const Value& value, const Arguments& arguments) {
   if (method != "common") {
     return RenderError("round: method must be common, ceil or floor");
   }
-  if (value.is_float()) {
-    return Value::Float(RoundFloat(value.float_value(), precision));
+  if (precision < 0) {
+    return RenderError("round: a precision below 0 is not supported");
   }
-  const Int number = value.int_value();
-  if (precision >= 0) {
-    return Value::Integer(number);
-  }
-  const Int rounded =
-      precision < -36 ? 0 : RoundToTens(number < 0 ? -number : number, false, -precision);
-  return Value::Integer(number < 0 ? -rounded : rounded);
+  return value.is_float() ? Value::Float(RoundFloat(value.float_value(), precision))
+                          : Value::Integer(value.int_value());
 }
 
 Result Sum(Runtime& runtime, const Value& value, const Arguments& arguments) {
@@ -263,51 +234,9 @@ Result LengthFilter(Runtime& runtime, const Value& value, const Arguments& argum
   return Value::Integer(length);
 }
 
-Result FileSize(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("filesizeformat", arguments, {"binary"}));
-  JINJA_RETURN_IF_ERROR(CheckDefined(value));
-  std::optional<double> size;
-  if (value.is_number()) {
-    size = value.float_value();
-  } else if (value.is_string()) {
-    JINJA_RETURN_IF_ERROR(runtime.Touch(value.bytes().size()));
-    size = ParseFloat(value.bytes());
-  }
-  if (!size.has_value()) {
-    return RenderError(StrCat("filesizeformat: expected a number, not ", value.TypeName()));
-  }
-  const bool binary = bound.Boolean(0, false);
-  const Int base = binary ? 1024 : 1000;
-  if (*size == 1) {
-    return Value::Literal("1 Byte");
-  }
-  const std::optional<Int> whole = Truncated(*size);
-  if (whole.has_value() && *whole < base) {
-    return Value::Literal(StrCat(IntToString(*whole), " Bytes"));
-  }
-  if (!whole.has_value() && *size < 0) {
-    return RenderError("filesizeformat: the number is too large");
-  }
-  constexpr std::string_view kPrefixes = "kMGTPEZY";
-  Int unit = base * base;
-  size_t i = 0;
-  for (; i + 1 < kPrefixes.size() && !(whole.has_value() && *whole < unit); ++i) {
-    unit *= base;
-  }
-  const std::string number =
-      PrintDouble(static_cast<double>(base) * *size / static_cast<double>(unit), 'f', 1, false);
-  const char prefix = binary && i == 0 ? 'K' : kPrefixes[i];
-  return Value::Literal(StrCat(number, " ", std::string(1, prefix), binary ? "iB" : "B"));
-}
-
 constexpr FilterEntry kFilters[] = {
-    {"abs", Abs},
-    {"count", LengthFilter},
-    {"filesizeformat", FileSize},
-    {"float", ToFloat},
-    {"int", ToInt},
-    {"length", LengthFilter},
-    {"round", Round},
+    {"abs", Abs},   {"count", LengthFilter},  {"float", ToFloat},
+    {"int", ToInt}, {"length", LengthFilter}, {"round", Round},
     {"sum", Sum},
 };
 

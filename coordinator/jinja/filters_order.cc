@@ -1,7 +1,6 @@
-// Filters that compare items: sort, dictsort, groupby, unique, min, max.
+// Filters that compare items: sort, dictsort, unique, min, max.
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 #include "coordinator/jinja/filters.h"
@@ -30,10 +29,9 @@ class KeyOf {
   KeyOf(Runtime& runtime, bool case_sensitive)
       : runtime_(runtime), case_sensitive_(case_sensitive) {}
 
-  absl::Status SetPath(const Value& attribute, const Value* fallback = nullptr) {
+  absl::Status SetPath(const Value& attribute) {
     JINJA_ASSIGN_OR_RETURN(AttributePath path, ParseAttributePath(attribute));
     paths_.push_back(std::move(path));
-    fallback_ = fallback;
     return absl::OkStatus();
   }
 
@@ -55,7 +53,7 @@ class KeyOf {
   absl::StatusOr<Value> operator()(const Value& item) const {
     std::vector<Value> keys;
     for (const AttributePath& path : paths_) {
-      JINJA_ASSIGN_OR_RETURN(Value key, FollowPath(runtime_, item, path, fallback_));
+      JINJA_ASSIGN_OR_RETURN(Value key, FollowPath(runtime_, item, path));
       JINJA_ASSIGN_OR_RETURN(key, IgnoreCase(runtime_, key, case_sensitive_));
       if (!as_list_) {
         return key;
@@ -70,7 +68,6 @@ class KeyOf {
   bool case_sensitive_;
   bool as_list_ = false;
   std::vector<AttributePath> paths_;
-  const Value* fallback_ = nullptr;
 };
 
 // A stable merge sort whose comparison may fail: the order of the keys as indices.
@@ -216,51 +213,12 @@ Result Extreme(Runtime& runtime, const Value& value, const Arguments& arguments)
   return items[best];
 }
 
-Result Group(Runtime& runtime, Value grouper, std::vector<Value> members) {
-  JINJA_ASSIGN_OR_RETURN(Value list, runtime.NewList(std::move(members)));
-  auto pair = std::make_shared<Sequence>();
-  pair->depth = std::max(grouper.depth(), list.depth()) + 1;
-  pair->items = {std::move(grouper), std::move(list)};
-  pair->grouped = true;
-  return Value::Tuple(std::move(pair));
-}
-
-Result GroupBy(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(
-      const Bound bound,
-      Bound::To("groupby", arguments, {"attribute", "default", "case_sensitive"}, 1));
-  const bool case_sensitive = bound.Boolean(2, false);
-  KeyOf key_of(runtime, case_sensitive);
-  KeyOf shown_key_of(runtime, true);
-  JINJA_RETURN_IF_ERROR(key_of.SetPath(bound[0], bound.Optional(1)));
-  JINJA_RETURN_IF_ERROR(shown_key_of.SetPath(bound[0], bound.Optional(1)));
-  JINJA_ASSIGN_OR_RETURN(const auto items, ToItems(runtime, value));
-  JINJA_ASSIGN_OR_RETURN(const auto keys, KeysOf(items, key_of));
-  JINJA_ASSIGN_OR_RETURN(const auto order, Sorter(runtime, keys).Sort(false));
-  std::vector<Value> groups;
-  for (size_t begin = 0; begin < order.size();) {
-    std::vector<Value> members;
-    size_t end = begin;
-    for (; end < order.size(); ++end) {
-      JINJA_ASSIGN_OR_RETURN(const bool same,
-                             Equals(runtime, keys[order[begin]], keys[order[end]]));
-      if (!same && end != begin) {
-        break;
-      }
-      members.push_back(items[order[end]]);
-    }
-    // The first member's own spelling stands for the group.
-    JINJA_ASSIGN_OR_RETURN(Value grouper, shown_key_of(members.front()));
-    JINJA_ASSIGN_OR_RETURN(Value group, Group(runtime, std::move(grouper), std::move(members)));
-    groups.push_back(std::move(group));
-    begin = end;
-  }
-  return runtime.NewList(std::move(groups));
-}
-
 constexpr FilterEntry kFilters[] = {
-    {"dictsort", DictSort},         {"groupby", GroupBy}, {"max", Extreme<Order::kGreater>},
-    {"min", Extreme<Order::kLess>}, {"sort", Sort},       {"unique", Unique},
+    {"dictsort", DictSort},
+    {"max", Extreme<Order::kGreater>},
+    {"min", Extreme<Order::kLess>},
+    {"sort", Sort},
+    {"unique", Unique},
 };
 
 }  // namespace

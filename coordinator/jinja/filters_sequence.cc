@@ -33,30 +33,13 @@ Result First(Runtime& runtime, const Value& value, const Arguments& arguments) {
   }
   if (value.is_string() && !value.bytes().empty()) {
     size_t end = 0;
-    NextCodePoint(value.bytes(), end);
+    NextCodePoint(value.bytes(), &end);
     Text first = value.text().Slice(0, end);
     first.set_markup(false);
     return runtime.NewString(std::move(first));
   }
   JINJA_ASSIGN_OR_RETURN(const auto items, ToItems(runtime, value));
   return items.empty() ? Value::Undefined("No first item, sequence was empty.") : items.front();
-}
-
-// One item, which the time that the rendering was given decides: the same request gives the same
-// prompt.
-Result Random(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  JINJA_RETURN_IF_ERROR(Bound::To("random", arguments, {}).status());
-  if (!HasLength(value)) {
-    return RenderError(StrCat("random: '", value.TypeName(), "' object has no length"));
-  }
-  if (value.is_dict()) {
-    return RenderError("random: a mapping has no items by number");
-  }
-  JINJA_ASSIGN_OR_RETURN(const auto items, ToItems(runtime, value));
-  if (items.empty()) {
-    return Value::Undefined("No random item, sequence was empty.");
-  }
-  return items[static_cast<uint64_t>(runtime.now_unix_seconds()) % items.size()];
 }
 
 absl::Status CheckReversible(const Value& value) {
@@ -283,7 +266,6 @@ constexpr FilterEntry kFilters[] = {
     {"last", Last},
     {"list", ToList},
     {"map", Map},
-    {"random", Random},
     {"reject", Select<false, false>},
     {"rejectattr", Select<true, false>},
     {"reverse", Reverse},

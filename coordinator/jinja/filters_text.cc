@@ -5,7 +5,6 @@
 #include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/values/format.h"
 #include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"
 #include "coordinator/jinja/values/string_ops.h"
@@ -26,7 +25,6 @@ Result Change(Runtime& runtime, const Value& value, const Arguments& arguments) 
 
 Text Lower(const Text& text) { return ChangeCase(text, Case::kLower); }
 Text Upper(const Text& text) { return ChangeCase(text, Case::kUpper); }
-Text ForceEscape(const Text& text) { return EscapeHtml(text); }
 Text Escape(const Text& text) { return text.markup() ? text : EscapeHtml(text); }
 Text Same(const Text& text) { return text; }
 
@@ -46,10 +44,10 @@ Text Title(const Text& text) {
   for (size_t at = 0; at < bytes.size();) {
     const size_t begin = at;
     size_t second = at;
-    const bool gap = breaks(NextCodePoint(bytes, second));
+    const bool gap = breaks(NextCodePoint(bytes, &second));
     for (at = second; at < bytes.size();) {
       size_t next = at;
-      if (breaks(NextCodePoint(bytes, next)) != gap) {
+      if (breaks(NextCodePoint(bytes, &next)) != gap) {
         break;
       }
       at = next;
@@ -146,62 +144,6 @@ Result Indent(Runtime& runtime, const Value& value, const Arguments& arguments) 
   return runtime.NewString(std::move(result));
 }
 
-Result FormatFilter(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Text format, ToText(runtime, value));
-  if (arguments.keyword.empty()) {
-    JINJA_ASSIGN_OR_RETURN(const Value values, runtime.NewTuple(arguments.positional));
-    return FormatPercent(runtime, format, values);
-  }
-  if (!arguments.positional.empty()) {
-    return RenderError("format: can't handle positional and keyword arguments at the same time");
-  }
-  Dict named;
-  for (const auto& [name, item] : arguments.keyword) {
-    named.Set(Value::Literal(name), item);
-  }
-  JINJA_ASSIGN_OR_RETURN(const Value values, runtime.NewDict(std::move(named)));
-  return FormatPercent(runtime, format, values);
-}
-
-Result CenterFilter(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("center", arguments, {"width"}));
-  JINJA_ASSIGN_OR_RETURN(const Int width, bound.Integer(0, 80));
-  JINJA_ASSIGN_OR_RETURN(const Text text, ToText(runtime, value));
-  JINJA_ASSIGN_OR_RETURN(Text result, Center(runtime, text, width, Text(" ", true)));
-  return runtime.NewString(std::move(result));
-}
-
-Result Truncate(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("truncate", arguments,
-                                                      {"length", "killwords", "end", "leeway"}));
-  JINJA_ASSIGN_OR_RETURN(const Int length, bound.Integer(0, 255));
-  JINJA_ASSIGN_OR_RETURN(const Int leeway, bound.Integer(bound.Optional(3) != nullptr ? 3 : 4, 5));
-  Text end("...", true);
-  if (bound.Has(2)) {
-    JINJA_ASSIGN_OR_RETURN(const Text* given, bound.String(2));
-    end = *given;
-  }
-  const Int kept = length - static_cast<Int>(CountCodePoints(end.bytes()));
-  if (kept < 0 || leeway < 0) {
-    return RenderError("truncate: length must hold the end text, and leeway must not be negative");
-  }
-  JINJA_ASSIGN_OR_RETURN(const Int size, Length(runtime, value));
-  if (size <= length + leeway) {
-    return value;
-  }
-  if (!value.is_string()) {
-    return RenderError(StrCat("truncate: expected a string, not ", value.TypeName()));
-  }
-  const Text& text = value.text();
-  Text head = text.Slice(0, OffsetOfCodePoint(text.bytes(), static_cast<size_t>(kept)));
-  if (!bound.Boolean(1, false)) {
-    const size_t space = head.bytes().rfind(' ');
-    head = head.Slice(0, std::min(space, head.size()));
-  }
-  head.Append(end);
-  return runtime.NewString(std::move(head));
-}
-
 absl::Status ReadSeparators(const Value& separators, JsonFormat& format) {
   if (!separators.is_sequence() || separators.items().size() != 2 ||
       !separators.items()[0].is_string() || !separators.items()[1].is_string()) {
@@ -237,28 +179,10 @@ Result ToJsonFilter(Runtime& runtime, const Value& value, const Arguments& argum
   return runtime.NewString(std::move(json));
 }
 
-Result WordCount(Runtime& runtime, const Value& value, const Arguments& arguments) {
-  JINJA_RETURN_IF_ERROR(Bound::To("wordcount", arguments, {}).status());
-  JINJA_ASSIGN_OR_RETURN(const Text text, ToText(runtime, value));
-  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
-  Int words = 0;
-  bool in_word = false;
-  for (size_t at = 0; at < text.size();) {
-    const uint32_t c = NextCodePoint(text.bytes(), at);
-    const bool word = c == '_' || IsAlpha(c) || IsNumeric(c);
-    words += word && !in_word ? 1 : 0;
-    in_word = word;
-  }
-  return Value::Integer(words);
-}
-
 constexpr FilterEntry kFilters[] = {
     {"capitalize", Change<Capitalize>},
-    {"center", CenterFilter},
     {"e", Change<Escape>},
     {"escape", Change<Escape>},
-    {"forceescape", Change<ForceEscape>},
-    {"format", FormatFilter},
     {"indent", Indent},
     {"join", JoinFilter},
     {"lower", Change<Lower>},
@@ -268,9 +192,7 @@ constexpr FilterEntry kFilters[] = {
     {"title", Change<Title>},
     {"tojson", ToJsonFilter},
     {"trim", Trim},
-    {"truncate", Truncate},
     {"upper", Change<Upper>},
-    {"wordcount", WordCount},
 };
 
 }  // namespace

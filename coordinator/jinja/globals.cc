@@ -107,66 +107,6 @@ Result MakeNamespace(Runtime& runtime, const Arguments& arguments) {
   return Value::FromObject(made);
 }
 
-class Cycler : public Object {
- public:
-  explicit Cycler(std::vector<Value> items) : items_(std::move(items)) {}
-  std::string_view TypeName() const override { return "Cycler"; }
-  absl::StatusOr<std::optional<Value>> Attribute(Runtime& runtime, std::string_view name) override {
-    if (name == "current") {
-      return std::optional<Value>(items_[position_]);
-    }
-    if (name == "next") {
-      return NewObjectMethod(runtime, this, &Cycler::Next);
-    }
-    if (name == "reset") {
-      return NewObjectMethod(runtime, this, &Cycler::Reset);
-    }
-    return std::optional<Value>();
-  }
-  Result Next(Runtime&, const Arguments&) {
-    const size_t current = position_;
-    position_ = (position_ + 1) % items_.size();
-    return items_[current];
-  }
-  Result Reset(Runtime&, const Arguments&) {
-    position_ = 0;
-    return Value::None();
-  }
-
- private:
-  std::vector<Value> items_;  // at least one
-  size_t position_ = 0;
-};
-
-Result MakeCycler(Runtime& runtime, const Arguments& arguments) {
-  if (arguments.positional.empty() || !arguments.keyword.empty()) {
-    return RenderError("cycler: at least one item has to be provided");
-  }
-  JINJA_ASSIGN_OR_RETURN(Cycler * made, runtime.NewObject<Cycler>(arguments.positional));
-  return Value::FromObject(made);
-}
-
-class Joiner : public Object {
- public:
-  explicit Joiner(Value separator) : separator_(std::move(separator)) {}
-  std::string_view TypeName() const override { return "Joiner"; }
-  bool Callable() const override { return true; }
-  Result Call(Runtime&, const Arguments&) override {
-    return std::exchange(used_, true) ? separator_ : Value::Literal("");
-  }
-
- private:
-  Value separator_;
-  bool used_ = false;
-};
-
-Result MakeJoiner(Runtime& runtime, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("joiner", arguments, {"sep"}));
-  JINJA_ASSIGN_OR_RETURN(Joiner * made,
-                         runtime.NewObject<Joiner>(bound.Has(0) ? bound[0] : Value::Literal(", ")));
-  return Value::FromObject(made);
-}
-
 Result RaiseException(Runtime& runtime, const Arguments& arguments) {
   JINJA_ASSIGN_OR_RETURN(const Bound bound,
                          Bound::To("raise_exception", arguments, {"message"}, 1));
@@ -214,8 +154,8 @@ Result StrftimeNow(Runtime& runtime, const Arguments& arguments) {
 }
 
 constexpr std::pair<std::string_view, Function::Body> kFunctions[] = {
-    {"range", MakeRange},          {"dict", MakeDict},     {"namespace", MakeNamespace},
-    {"cycler", MakeCycler},        {"joiner", MakeJoiner}, {"raise_exception", RaiseException},
+    {"range", MakeRange},          {"dict", MakeDict},
+    {"namespace", MakeNamespace},  {"raise_exception", RaiseException},
     {"strftime_now", StrftimeNow},
 };
 

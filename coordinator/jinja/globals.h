@@ -16,7 +16,7 @@
 
 namespace tessera::coordinator::jinja {
 
-// range, dict, namespace, cycler, joiner, raise_exception, strftime_now.
+// range, dict, namespace, raise_exception, strftime_now.
 absl::StatusOr<std::vector<std::pair<std::string_view, Value>>> MakeGlobals(Runtime& runtime);
 
 // What namespace() returns: the one thing whose attributes a template can set.
@@ -33,7 +33,7 @@ class Namespace : public Object {
   Dict attributes_;
 };
 
-// A function of the object it is an attribute of: loop.cycle, cycler.next.
+// A function of the object it is an attribute of: loop.cycle.
 template <typename Self>
 class ObjectMethod : public Object {
  public:

@@ -97,7 +97,7 @@ absl::StatusOr<std::string> Unescape(std::string_view body, int line) {
     if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF)) {
       return SyntaxError(line, StrCat("the escape \\", letter, " in a string is no character"));
     }
-    AppendUtf8(static_cast<uint32_t>(code), out);
+    AppendUtf8(static_cast<uint32_t>(code), &out);
   }
   return out;
 }
@@ -421,7 +421,7 @@ class Lexer {
     const char c = source_[at_];
     if (two == std::end(kDouble) && kSingle.find(c) == std::string_view::npos) {
       size_t end = at_;
-      NextCodePoint(source_, end);
+      NextCodePoint(source_, &end);
       return SyntaxError(line_,
                          StrCat("unexpected character '", source_.substr(at_, end - at_), "'"));
     }

@@ -355,7 +355,7 @@ absl::StatusOr<std::shared_ptr<const Template>> ParseTemplate(std::string_view s
     return RenderError(StrCat("the chat template has ", source.size(),
                               " bytes, beyond the limit of ", kMaxTemplateBytes));
   }
-  if (!ValidUtf8(source)) {
+  if (FindInvalidUtf8(source) != std::string_view::npos) {
     return RenderError("the chat template is not valid UTF-8");
   }
   JINJA_ASSIGN_OR_RETURN(auto tokens, Tokenize(source));

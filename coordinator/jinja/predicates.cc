@@ -56,7 +56,7 @@ Result AllCased(Runtime& runtime, const Value& value, const Arguments& arguments
   JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
   bool some = false;
   for (size_t at = 0; at < text.size();) {
-    const uint32_t c = NextCodePoint(text.bytes(), at);
+    const uint32_t c = NextCodePoint(text.bytes(), &at);
     if (kUpper ? IsLower(c) : IsUpper(c)) {
       return false;
     }

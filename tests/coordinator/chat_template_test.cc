@@ -103,27 +103,21 @@ TEST_CASE("each segment says whether the template or the client wrote it") {
       {"c.split() | join('</s>')", "[hi]</s>[Ä</s>]"},
       {"('<s>' + c).splitlines() | last", "[Ä</s>  ]"},
       {"('a' ~ c) | indent(2)", "a[ hi]\n  [Ä</s>  ]"},
-      {"'%s|%5s|' | format(c | trim, 'x')", "[hi\nÄ</s>]|    x|"},
-      {"'{}|{:>3}'.format('a', c[1:3])", "a| [hi]"},
+      {"'{}|{:.2f}|{}'.format('a', 0.5, c[1:3])", "a|0.50|[hi]"},
       {"c | trim | tojson", "[\"hi\\nÄ</s>\"]"},
       {"{'k': c | trim} | tojson", "[{\"k\": \"hi\\nÄ</s>\"}]"},
       {"{'k': 'v'} | tojson", "{\"k\": \"v\"}"},
       {"[c | trim, 1]", "[['hi\\nÄ</s>', 1]]"},
-      {"c | trim | center(10)", " [hi\nÄ</s>] "},
       {"c | trim | e", "[hi\nÄ&lt;/s&gt;]"},
       {"c | trim * 2", "[hi\nÄ</s>hi\nÄ</s>]"},
       {"c | trim | first ~ c | trim | last", "[h>]"},
       {"c | trim | list | join('-')", "[h]-[i]-[\n]-[Ä]-[<]-[/]-[s]-[>]"},
       {"c | trim | reverse", "[>s/<Ä\nih]"},
-      {"c.partition('hi')[1] ~ 'hi'", "[hi]hi"},
-      {"c | trim | truncate(3, true, '<s>', 0)", "<s>"},
-      {"(c | trim).zfill(10)", "00[hi\nÄ</s>]"},
       {"c | trim | string | default('x')", "[hi\nÄ</s>]"},
       {"messages | map(attribute='role') | join('<s>')", "[user]"},
       {"messages | map('dictsort') | first | first | last | trim", "[hi\nÄ</s>]"},
       {"['b', messages[0].role] | sort | join", "b[user]"},
       {"[c] | min | trim", "[hi\nÄ</s>]"},
-      {"c.swapcase() | trim", "[HI\nä</S>]"},
       {"messages[0].keys() | join(',')", "[role],[content]"},
       {"strftime_now('%Y') ~ strftime_now(messages[0].role ~ '%Y')", "2026[user2026]"},
   };
@@ -182,6 +176,7 @@ TEST_CASE("a template that is not understood is refused with its line") {
       {"\n{{ x | map('urlize') }}", "line 2: no filter named 'urlize'"},
       {"\n{{ x | selectattr('a', 'prime') }}", "line 2: no test named 'prime'"},
       {"{{\n'a'.encode() }}", "line 2: the method encode() is not supported"},
+      {"{{\n'a'.center(9) }}", "line 2: the method center() is not supported"},
       {"{% if x %}\n{% for y in z %}\n{% endif %}", "line 3: {% endif %} does not fit"},
       {"a\n{% if x %}\nb", "line 2: the block is not closed"},
       {"{{ 170141183460469231731687303715884105728 }}", "line 1: an integer is beyond"},
@@ -198,6 +193,30 @@ TEST_CASE("a template that is not understood is refused with its line") {
     CHECK(parsed.status().code() == absl::StatusCode::kInvalidArgument);
     CHECK(std::string(parsed.status().message()).find(expected) != std::string::npos);
   }
+}
+
+TEST_CASE("filters of jinja2 that no published template uses are refused by name") {
+  for (const char* name :
+       {"center", "filesizeformat", "forceescape", "format", "groupby", "pprint", "random",
+        "striptags", "truncate", "urlencode", "urlize", "wordcount", "wordwrap", "xmlattr"}) {
+    const auto parsed = ChatTemplate::Parse(std::string("a\n{{ x | ") + name + " }}");
+    REQUIRE_FALSE(parsed.ok());
+    CHECK(std::string(parsed.status().message())
+              .find(std::string("line 2: no filter named '") + name + "'") != std::string::npos);
+  }
+}
+
+TEST_CASE("parts of Python's formatting that no published template uses fail by name") {
+  CHECK(ErrorOf("{{ '%s' % 1 }}").find("% operator is not supported") != std::string::npos);
+  for (const char* field : {"{:>5}", "{:d}", "{!r}", "{0.a}", "{a[b]}", "{:{}}", "{:.2}"}) {
+    INFO(field);
+    CHECK(ErrorOf(std::string("{{ '") + field + "'.format(1, a=2) }}").find("is not supported") !=
+          std::string::npos);
+  }
+  CHECK(ErrorOf("{{ '{:.2f}'.format('a') }}").find("needs a number") != std::string::npos);
+  CHECK(ErrorOf("{{ '{7}'.format(1) }}").find("{7} has no positional argument") !=
+        std::string::npos);
+  CHECK(ErrorOf("{{ 15 | round(-1) }}").find("below 0") != std::string::npos);
 }
 
 TEST_CASE("unknown names behind an if fail only where they are reached") {
@@ -237,10 +256,8 @@ TEST_CASE("rendering is bounded in steps, bytes and depth") {
       "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
       "{% set ns = namespace() %}{% for x in [1] recursive %}{% set ns.l = loop %}{% endfor %}"
       "{% for x in range(99999) %}{{ ns.l(range(999)) }}{% endfor %}",
-      "{% set x = ('a-' * 9999) %}{% for i in range(9999) %}{{ x | wordwrap(1) }}{% endfor %}",
-      "{% set x = [range(999) | list] * 99 %}{% for i in range(9999) %}{{ x | pprint }}{% endfor "
+      "{% set x = [range(999) | list] * 99 %}{% for i in range(9999) %}{{ x | tojson }}{% endfor "
       "%}",
-      "{% set x = '<!---->' * 9999 %}{% for i in range(99999) %}{{ x | striptags }}{% endfor %}",
       "{% macro m(n) %}{{ m(n) ~ m(n) }}{% endmacro %}{{ m(1) }}",
       "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% "
       "endfor %}",
@@ -265,11 +282,7 @@ TEST_CASE("rendering is bounded in steps, bytes and depth") {
       "{{ a.t == b.t }}",
       "{% set ns = namespace() %}{% set ns.self = ns %}{{ ns }}",
       "{% set ns = namespace() %}{% set ns.self = [ns] %}{{ ns.self | string }}",
-      "{{ 'a' | center(10 ** 9) }}",
-      "{{ 'a'.zfill(10 ** 9) }}",
-      "{{ '%1000000000d' % 1 }}",
-      "{{ '%.1000000000d' % 1 }}",
-      "{{ '{:1000000000}'.format(1) }}",
+      "{{ ('{0}' * 10 ** 6).format('x' * 10 ** 6) }}",
       "{{ 'a\nb' | indent(10 ** 9) }}",
       "{{ [[1]] | tojson(indent=10 ** 9) }}",
       "{{ [1] | batch(10 ** 9, 'x') | list }}",

@@ -32,9 +32,6 @@ absl::StatusOr<std::optional<Value>> BuiltinAttribute(Runtime& runtime, const Va
   if (value.is_object()) {
     return value.object()->Attribute(runtime, name);
   }
-  if (value.is_tuple() && value.sequence().grouped && (name == "grouper" || name == "list")) {
-    return value.items()[name == "list" ? 1 : 0];
-  }
   switch (FindMethod(value, name)) {
     case MethodKind::kNone: return std::optional<Value>();
     case MethodKind::kUnsafe:
@@ -63,7 +60,7 @@ absl::StatusOr<std::optional<Value>> StringItem(Runtime& runtime, const Value& v
   }
   const size_t begin = OffsetOfCodePoint(bytes, static_cast<size_t>(at));
   size_t end = begin;
-  NextCodePoint(bytes, end);
+  NextCodePoint(bytes, &end);
   return Value::String(value.text().Slice(begin, end));
 }
 
@@ -147,7 +144,7 @@ absl::StatusOr<Value> SliceString(Runtime& runtime, const Value& value, const Sl
   }
   JINJA_RETURN_IF_ERROR(runtime.Touch(bytes.size() * sizeof(size_t)));
   std::vector<size_t> offsets;
-  for (size_t at = 0; at < bytes.size(); NextCodePoint(bytes, at)) {
+  for (size_t at = 0; at < bytes.size(); NextCodePoint(bytes, &at)) {
     offsets.push_back(at);
   }
   offsets.push_back(bytes.size());
@@ -176,7 +173,7 @@ absl::StatusOr<std::vector<Value>> Characters(Runtime& runtime, const Text& text
   std::vector<Value> items;
   for (size_t at = 0; at < text.size();) {
     const size_t begin = at;
-    NextCodePoint(text.bytes(), at);
+    NextCodePoint(text.bytes(), &at);
     Text character = text.Slice(begin, at);
     character.set_markup(false);  // as iterating over a Markup gives plain strings
     items.push_back(Value::String(std::move(character)));

@@ -23,7 +23,7 @@ void AppendQuoted(std::string_view text, bool ensure_ascii, std::string& out) {
   out.push_back('"');
   for (size_t at = 0; at < text.size();) {
     const size_t start = at;
-    const uint32_t c = NextCodePoint(text, at);
+    const uint32_t c = NextCodePoint(text, &at);
     switch (c) {
       case '"': out.append("\\\""); continue;
       case '\\': out.append("\\\\"); continue;

@@ -79,8 +79,9 @@ constexpr std::string_view kUnsafeDictMethods[] = {"clear", "pop", "popitem", "s
 constexpr std::string_view kUnsafeListMethods[] = {"append", "clear",  "extend",  "insert",
                                                    "pop",    "remove", "reverse", "sort"};
 constexpr std::string_view kUnsupportedStringMethods[] = {
-    "casefold",     "encode",      "expandtabs", "format_map",
-    "isidentifier", "isprintable", "maketrans",  "translate"};
+    "casefold",  "center",      "encode",   "expandtabs", "format_map", "isidentifier",
+    "isnumeric", "isprintable", "istitle",  "ljust",      "maketrans",  "partition",
+    "rjust",     "rpartition",  "swapcase", "translate",  "zfill"};
 constexpr std::string_view kUnsupportedDictMethods[] = {"fromkeys"};
 constexpr std::string_view kUnsupportedIntAttributes[] = {
     "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator",

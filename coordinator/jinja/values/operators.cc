@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/values/format.h"
 #include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"
 #include "third_party/absl/str_cat.h"
@@ -186,7 +185,7 @@ bool Repeatable(const Value& value) { return value.is_string() || value.is_seque
 
 absl::StatusOr<Value> Apply(Runtime& runtime, Operator op, const Value& a, const Value& b) {
   if (op == Operator::kModulo && a.is_string()) {
-    return FormatPercent(runtime, a.text(), b);
+    return RenderError("a string's % operator is not supported: use ~ or format()");
   }
   JINJA_RETURN_IF_ERROR(CheckDefined(a));
   JINJA_RETURN_IF_ERROR(CheckDefined(b));

@@ -164,19 +164,26 @@ std::string FloatToString(double value) {
   return text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
-std::string QuoteString(std::string_view text, bool ascii_only) {
+std::string FixedPoint(double value, int digits) {
+  std::string out(static_cast<size_t>(std::snprintf(nullptr, 0, "%.*f", digits, value)) + 1, '\0');
+  std::snprintf(out.data(), out.size(), "%.*f", digits, value);
+  out.pop_back();
+  return out;
+}
+
+std::string QuoteString(std::string_view text) {
   const bool single = text.find('\'') != std::string_view::npos;
   const char quote = single && text.find('"') == std::string_view::npos ? '"' : '\'';
   std::string out(1, quote);
   for (size_t at = 0; at < text.size();) {
     const size_t start = at;
-    const uint32_t c = NextCodePoint(text, at);
+    const uint32_t c = NextCodePoint(text, &at);
     char escape[16] = "";
     if (c == '\n' || c == '\r' || c == '\t') {
       std::snprintf(escape, sizeof(escape), "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
     } else if (c == '\\' || c == static_cast<unsigned char>(quote)) {
       std::snprintf(escape, sizeof(escape), "\\%c", static_cast<char>(c));
-    } else if (!IsPrintable(c) || (ascii_only && c >= 0x80)) {
+    } else if (!IsPrintable(c)) {
       std::snprintf(escape, sizeof(escape),
                     c < 0x100     ? "\\x%02x"
                     : c < 0x10000 ? "\\u%04x"

@@ -17,13 +17,14 @@ namespace tessera::coordinator::jinja {
 std::string IntToString(Int value);
 // The shortest digits that read back as the same double, in Python's layout: 1.0, 1e+16, nan, inf.
 std::string FloatToString(double value);
+// With so many digits behind the point; halves of the exact binary value go to even.
+std::string FixedPoint(double value, int digits);
 
 // str(value): undefined is empty, a string is itself.
 absl::StatusOr<Text> ToText(Runtime& runtime, const Value& value);
 absl::StatusOr<Text> Repr(Runtime& runtime, const Value& value);
-// Python's repr of a string: quotes chosen, what cannot be printed escaped; all of ASCII beyond if
-// asked.
-std::string QuoteString(std::string_view text, bool ascii_only = false);
+// Python's repr of a string: quotes chosen, what cannot be printed escaped.
+std::string QuoteString(std::string_view text);
 
 struct JsonFormat {
   bool ensure_ascii = false;

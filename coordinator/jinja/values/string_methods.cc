@@ -190,29 +190,6 @@ Result JoinMethod(Runtime& runtime, const Value& self, const Arguments& argument
   return runtime.NewString(std::move(result));
 }
 
-template <bool kFromRight>
-Result Partition(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("partition", arguments, {"sep"}, 1));
-  JINJA_ASSIGN_OR_RETURN(const Text* separator, bound.String(0));
-  if (separator->empty()) {
-    return RenderError("empty separator");
-  }
-  const Text& text = self.text();
-  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
-  const size_t found = kFromRight ? FindLast(text.bytes(), separator->bytes())
-                                  : FindBytes(text.bytes(), separator->bytes());
-  if (found == std::string::npos) {
-    const Value empty = Value::String(text.Slice(0, 0));
-    return kFromRight ? runtime.NewTuple({empty, empty, self})
-                      : runtime.NewTuple({self, empty, empty});
-  }
-  const size_t end = found + separator->size();
-  JINJA_ASSIGN_OR_RETURN(Value head, runtime.NewString(text.Slice(0, found)));
-  JINJA_ASSIGN_OR_RETURN(Value middle, runtime.NewString(text.Slice(found, end)));
-  JINJA_ASSIGN_OR_RETURN(Value tail, runtime.NewString(text.Slice(end, text.size())));
-  return runtime.NewTuple({std::move(head), std::move(middle), std::move(tail)});
-}
-
 template <bool kSuffix>
 Result RemoveAffix(Runtime& runtime, const Value& self, const Arguments& arguments) {
   JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("removeprefix", arguments, {"affix"}, 1));
@@ -225,59 +202,18 @@ Result RemoveAffix(Runtime& runtime, const Value& self, const Arguments& argumen
                                    : text.Slice(cut, text.size()));
 }
 
-enum class Align { kCenter, kLeft, kRight };
-
-template <Align kAlign>
-Result Justify(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Bound bound,
-                         Bound::To("center", arguments, {"width", "fillchar"}, 1));
-  JINJA_ASSIGN_OR_RETURN(const Int width, bound.Integer(0, 0));
-  Text fill(" ", true);
-  if (bound.Has(1)) {
-    JINJA_ASSIGN_OR_RETURN(const Text* given, bound.String(1));
-    fill = *given;
-  }
-  if (CountCodePoints(fill.bytes()) != 1) {
-    return RenderError("The fill character must be exactly one character long");
-  }
-  const Text& text = self.text();
-  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
-  const Int missing = width - static_cast<Int>(CountCodePoints(text.bytes()));
-  auto padded = kAlign == Align::kCenter ? Center(runtime, text, width, fill)
-                : kAlign == Align::kLeft ? Pad(runtime, text, 0, fill, missing)
-                                         : Pad(runtime, text, missing, fill, 0);
-  JINJA_ASSIGN_OR_RETURN(Text result, std::move(padded));
-  return runtime.NewString(std::move(result));
-}
-
-Result ZeroFill(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  JINJA_ASSIGN_OR_RETURN(const Bound bound, Bound::To("zfill", arguments, {"width"}, 1));
-  JINJA_ASSIGN_OR_RETURN(const Int width, bound.Integer(0, 0));
-  const Text& text = self.text();
-  JINJA_RETURN_IF_ERROR(runtime.Touch(text.size()));
-  const Int missing = width - static_cast<Int>(CountCodePoints(text.bytes()));
-  const bool sign = !text.empty() && (text.bytes()[0] == '+' || text.bytes()[0] == '-');
-  JINJA_ASSIGN_OR_RETURN(const Text digits, Pad(runtime, text.Slice(sign ? 1 : 0, text.size()),
-                                                missing, Text("0", true), 0));
-  Text result = text.Slice(0, sign ? 1 : 0);
-  result.Append(digits);
-  return runtime.NewString(std::move(result));
-}
-
 // Whether there are characters and all are of the class.
 template <bool (*kClass)(uint32_t)>
 Result All(Runtime& runtime, const Value& self, const Arguments& arguments) {
   JINJA_RETURN_IF_ERROR(Bound::To("the str method", arguments, {}).status());
   JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
   for (size_t at = 0; at < self.bytes().size();) {
-    if (!kClass(NextCodePoint(self.bytes(), at))) {
+    if (!kClass(NextCodePoint(self.bytes(), &at))) {
       return Value::Bool(false);
     }
   }
   return Value::Bool(!self.bytes().empty());
 }
-
-bool IsAlphaNumeric(uint32_t c) { return IsAlpha(c) || IsNumeric(c); }
 
 Result IsAsciiMethod(Runtime& runtime, const Value& self, const Arguments& arguments) {
   JINJA_RETURN_IF_ERROR(Bound::To("isascii", arguments, {}).status());
@@ -292,29 +228,11 @@ Result AllCased(Runtime& runtime, const Value& self, const Arguments& arguments)
   JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
   bool some = false;
   for (size_t at = 0; at < self.bytes().size();) {
-    const uint32_t c = NextCodePoint(self.bytes(), at);
+    const uint32_t c = NextCodePoint(self.bytes(), &at);
     if (kUpper ? IsLower(c) : IsUpper(c)) {
       return Value::Bool(false);
     }
     some = some || (kUpper ? IsUpper(c) : IsLower(c));
-  }
-  return Value::Bool(some);
-}
-
-Result IsTitle(Runtime& runtime, const Value& self, const Arguments& arguments) {
-  JINJA_RETURN_IF_ERROR(Bound::To("istitle", arguments, {}).status());
-  JINJA_RETURN_IF_ERROR(runtime.Touch(self.bytes().size()));
-  bool some = false;
-  bool in_word = false;
-  for (size_t at = 0; at < self.bytes().size();) {
-    const uint32_t c = NextCodePoint(self.bytes(), at);
-    const bool upper = IsUpper(c);
-    const bool lower = IsLower(c);
-    if ((upper && in_word) || (lower && !in_word)) {
-      return Value::Bool(false);
-    }
-    in_word = upper || lower;
-    some = some || in_word;
   }
   return Value::Bool(some);
 }
@@ -325,7 +243,6 @@ Result FormatMethod(Runtime& runtime, const Value& self, const Arguments& argume
 
 constexpr MethodEntry kStringMethods[] = {
     {"capitalize", Change<Capitalize>},
-    {"center", Justify<Align::kCenter>},
     {"count", Count},
     {"endswith", Affix<true>},
     {"find", Find<false, false>},
@@ -337,32 +254,24 @@ constexpr MethodEntry kStringMethods[] = {
     {"isdecimal", All<IsDecimal>},
     {"isdigit", All<IsDigit>},
     {"islower", AllCased<false>},
-    {"isnumeric", All<IsNumeric>},
     {"isspace", All<IsSpace>},
-    {"istitle", IsTitle},
     {"isupper", AllCased<true>},
     {"join", JoinMethod},
-    {"ljust", Justify<Align::kLeft>},
     {"lower", Change<Lower>},
     {"lstrip", StripMethod<true, false>},
-    {"partition", Partition<false>},
     {"removeprefix", RemoveAffix<false>},
     {"removesuffix", RemoveAffix<true>},
     {"replace", ReplaceMethod},
     {"rfind", Find<true, false>},
     {"rindex", Find<true, true>},
-    {"rjust", Justify<Align::kRight>},
-    {"rpartition", Partition<true>},
     {"rsplit", SplitMethod<true>},
     {"rstrip", StripMethod<false, true>},
     {"split", SplitMethod<false>},
     {"splitlines", SplitLinesMethod},
     {"startswith", Affix<false>},
     {"strip", StripMethod<true, true>},
-    {"swapcase", Change<SwapCase>},
     {"title", Change<TitleCase>},
     {"upper", Change<Upper>},
-    {"zfill", ZeroFill},
 };
 
 }  // namespace

@@ -22,7 +22,7 @@ Text MapCharacters(const Text& text, Convert convert) {
   bool from_template = text.FromTemplateAt(0);
   for (size_t at = 0; at < bytes.size();) {
     const size_t begin = at;
-    const uint32_t c = NextCodePoint(bytes, at);
+    const uint32_t c = NextCodePoint(bytes, &at);
     // Marks change rarely; pieces of one mark are appended together.
     if (const bool mark = text.FromTemplateAt(begin); mark != from_template) {
       result.Append(piece, from_template);
@@ -38,7 +38,7 @@ Text MapCharacters(const Text& text, Convert convert) {
 
 void AppendLower(const Text& text, uint32_t c, size_t begin, size_t end, std::string& out) {
   if (c == kCapitalSigma && IsFinalSigma(text.bytes(), begin, end)) {
-    AppendUtf8(kFinalSigma, out);
+    AppendUtf8(kFinalSigma, &out);
   } else {
     AppendCase(c, Case::kLower, out);
   }
@@ -47,7 +47,7 @@ void AppendLower(const Text& text, uint32_t c, size_t begin, size_t end, std::st
 std::vector<uint32_t> SortedCodePoints(std::string_view text) {
   std::vector<uint32_t> code_points;
   for (size_t at = 0; at < text.size();) {
-    code_points.push_back(NextCodePoint(text, at));
+    code_points.push_back(NextCodePoint(text, &at));
   }
   std::sort(code_points.begin(), code_points.end());
   return code_points;
@@ -103,7 +103,7 @@ class Splitter {
 size_t Skip(std::string_view text, size_t at, bool space) {
   while (at < text.size()) {
     size_t next = at;
-    if (IsSpace(NextCodePoint(text, next)) != space) {
+    if (IsSpace(NextCodePoint(text, &next)) != space) {
       break;
     }
     at = next;
@@ -115,7 +115,7 @@ size_t SkipBack(std::string_view text, size_t at, bool space) {
   while (at > 0) {
     const size_t start = PreviousCharacter(text, at);
     size_t next = start;
-    if (IsSpace(NextCodePoint(text, next)) != space) {
+    if (IsSpace(NextCodePoint(text, &next)) != space) {
       break;
     }
     at = start;
@@ -204,16 +204,6 @@ Text TitleCase(const Text& text) {
   });
 }
 
-Text SwapCase(const Text& text) {
-  return MapCharacters(text, [&](uint32_t c, size_t begin, size_t end, std::string& out) {
-    if (IsUpper(c)) {
-      AppendLower(text, c, begin, end, out);
-    } else {
-      AppendCase(c, Case::kUpper, out);
-    }
-  });
-}
-
 Text Strip(const Text& text, const Text* chars, bool left, bool right) {
   const std::string& bytes = text.bytes();
   if (chars == nullptr) {
@@ -226,7 +216,7 @@ Text Strip(const Text& text, const Text* chars, bool left, bool right) {
   size_t end = bytes.size();
   while (left && begin < end) {
     size_t next = begin;
-    if (!in_set(NextCodePoint(bytes, next))) {
+    if (!in_set(NextCodePoint(bytes, &next))) {
       break;
     }
     begin = next;
@@ -234,7 +224,7 @@ Text Strip(const Text& text, const Text* chars, bool left, bool right) {
   while (right && end > begin) {
     const size_t start = PreviousCharacter(bytes, end);
     size_t next = start;
-    if (!in_set(NextCodePoint(bytes, next))) {
+    if (!in_set(NextCodePoint(bytes, &next))) {
       break;
     }
     end = start;
@@ -272,7 +262,7 @@ absl::StatusOr<Text> Replace(Runtime& runtime, const Text& text, const Text& old
       if (at >= bytes.size()) {
         break;
       }
-      NextCodePoint(bytes, at);
+      NextCodePoint(bytes, &at);
     }
   }
   result.AppendSlice(text, copied, bytes.size());
@@ -297,7 +287,7 @@ std::vector<Line> SplitLines(std::string_view text) {
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
     const size_t end = at;
-    const uint32_t c = NextCodePoint(text, at);
+    const uint32_t c = NextCodePoint(text, &at);
     if (!IsLineBreak(c)) {
       continue;
     }
@@ -329,13 +319,6 @@ absl::StatusOr<Text> Pad(Runtime& runtime, const Text& text, Int left, const Tex
     result.Append(fill);
   }
   return result;
-}
-
-absl::StatusOr<Text> Center(Runtime& runtime, const Text& text, Int width, const Text& fill) {
-  const Int missing = std::max<Int>(width - static_cast<Int>(CountCodePoints(text.bytes())), 0);
-  // CPython puts the odd one on the left when the width is odd.
-  const Int left = missing / 2 + (missing & width & 1);
-  return Pad(runtime, text, left, fill, missing - left);
 }
 
 absl::StatusOr<Text> Join(Runtime& runtime, const Text& separator,

@@ -23,7 +23,6 @@ inline constexpr size_t kCharacterWork = 4;
 Text ChangeCase(const Text& text, Case to);  // lower or upper
 Text Capitalize(const Text& text);           // first character titled, the rest lowered
 Text TitleCase(const Text& text);            // str.title: each run of letters
-Text SwapCase(const Text& text);
 
 // Without the characters in `chars` (null: white space) at its ends.
 Text Strip(const Text& text, const Text* chars, bool left, bool right);
@@ -49,8 +48,6 @@ std::vector<Line> SplitLines(std::string_view text);
 
 // `left` and `right` copies of `fill` around text.
 absl::StatusOr<Text> Pad(Runtime& runtime, const Text& text, Int left, const Text& fill, Int right);
-// str.center.
-absl::StatusOr<Text> Center(Runtime& runtime, const Text& text, Int width, const Text& fill);
 
 // Items must be strings, as str.join demands.
 absl::StatusOr<Text> Join(Runtime& runtime, const Text& separator, const std::vector<Value>& items);

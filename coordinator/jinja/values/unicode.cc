@@ -1,47 +1,36 @@
 #include "coordinator/jinja/values/unicode.h"
 
-#include <algorithm>
-#include <cstring>
+#include <utf8proc.h>
 
-#include "coordinator/jinja/values/unicode_tables.h"
+#include <algorithm>
+#include <iterator>
 
 namespace tessera::coordinator::jinja {
 namespace {
 
-template <typename Range>
-const Range* FindRange(const Range* table, size_t size, uint32_t c) {
-  const Range* range = std::upper_bound(
-      table, table + size, c, [](uint32_t value, const Range& r) { return value < r.first; });
-  if (range == table) {
-    return nullptr;
-  }
-  --range;
-  return c <= range->last && (c - range->first) % range->stride == 0 ? range : nullptr;
+utf8proc_category_t CategoryOf(uint32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
 }
 
-bool Contains(const CharacterRange* table, size_t size, uint32_t c) {
-  return FindRange(table, size, c) != nullptr;
+// Digits that are no decimal digits (Numeric_Type=Digit), as far as text has them: superscripts,
+// subscripts, circled ones.
+bool IsSpecialDigit(uint32_t c) {
+  return c == 0xB2 || c == 0xB3 || c == 0xB9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
+         (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468) || c == 0x24EA;
 }
 
-const char* FindSpecial(const CaseSpecial* table, size_t size, uint32_t c) {
-  const CaseSpecial* special =
-      std::lower_bound(table, table + size, c,
-                       [](const CaseSpecial& s, uint32_t value) { return s.code_point < value; });
-  return special != table + size && special->code_point == c ? special->text : nullptr;
-}
-
-void AppendMapped(uint32_t c, const CaseRange* table, size_t size, const CaseSpecial* specials,
-                  size_t special_size, std::string& out) {
-  if (const char* text = FindSpecial(specials, special_size, c)) {
-    out.append(text);
-  } else if (const CaseRange* range = FindRange(table, size, c)) {
-    AppendUtf8(c + static_cast<uint32_t>(range->delta), out);
-  } else {
-    AppendUtf8(c, out);
-  }
-}
-
-bool IsAsciiLetter(uint32_t c) { return (c | 0x20) >= 'a' && (c | 0x20) <= 'z'; }
+// Characters that become several, which utf8proc's maps of one to one lack.
+struct SpecialCase {
+  uint32_t code_point;
+  std::string_view upper;
+  std::string_view title;
+};
+constexpr SpecialCase kSpecialCases[] = {
+    {0xDF, "SS", "Ss"},     {0x149, "\u02BCN", "\u02BCN"}, {0xFB00, "FF", "Ff"},
+    {0xFB01, "FI", "Fi"},   {0xFB02, "FL", "Fl"},          {0xFB03, "FFI", "Ffi"},
+    {0xFB04, "FFL", "Ffl"}, {0xFB05, "ST", "St"},          {0xFB06, "ST", "St"},
+};
+constexpr uint32_t kCapitalDottedI = 0x130;
 
 // Characters that Unicode calls case-ignorable, as far as they occur inside words.
 bool IsCaseIgnorable(uint32_t c) {
@@ -54,56 +43,9 @@ bool IsCased(uint32_t c) { return IsLower(c) || IsUpper(c); }
 
 }  // namespace
 
-bool ValidUtf8(std::string_view text) {
-  size_t i = 0;
-  while (i < text.size()) {
-    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-    const unsigned char lead = byte(i);
-    if (lead < 0x80) {
-      ++i;
-      continue;
-    }
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4 || i + length > text.size()) {
-      return false;
-    }
-    uint32_t c = lead & (0x7Fu >> length);
-    for (size_t k = 1; k < length; ++k) {
-      if ((byte(i + k) & 0xC0) != 0x80) {
-        return false;
-      }
-      c = c << 6 | (byte(i + k) & 0x3F);
-    }
-    constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-    if (c < kSmallest[length] || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) {
-      return false;
-    }
-    i += length;
-  }
-  return true;
-}
-
 bool IsAscii(std::string_view text) {
   return std::all_of(text.begin(), text.end(),
                      [](char c) { return static_cast<unsigned char>(c) < 0x80; });
-}
-
-uint32_t NextCodePoint(std::string_view text, size_t& offset) {
-  const auto byte = [&](size_t at) {
-    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u;
-  };
-  const uint32_t lead = byte(offset);
-  if (lead < 0x80) {
-    ++offset;
-    return lead;
-  }
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  uint32_t c = lead & (0x7Fu >> length);
-  for (size_t k = 1; k < length; ++k) {
-    c = c << 6 | (byte(offset + k) & 0x3F);
-  }
-  offset = std::min(offset + length, text.size());
-  return c;
 }
 
 size_t PreviousCharacter(std::string_view text, size_t offset) {
@@ -111,24 +53,6 @@ size_t PreviousCharacter(std::string_view text, size_t offset) {
     --offset;
   } while (offset > 0 && (static_cast<unsigned char>(text[offset]) & 0xC0) == 0x80);
   return offset;
-}
-
-void AppendUtf8(uint32_t c, std::string& out) {
-  if (c < 0x80) {
-    out.push_back(static_cast<char>(c));
-  } else if (c < 0x800) {
-    out.push_back(static_cast<char>(0xC0 | c >> 6));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else if (c < 0x10000) {
-    out.push_back(static_cast<char>(0xE0 | c >> 12));
-    out.push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  } else {
-    out.push_back(static_cast<char>(0xF0 | c >> 18));
-    out.push_back(static_cast<char>(0x80 | (c >> 12 & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c >> 6 & 0x3F)));
-    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
-  }
 }
 
 size_t CountCodePoints(std::string_view text) {
@@ -140,7 +64,7 @@ size_t CountCodePoints(std::string_view text) {
 size_t OffsetOfCodePoint(std::string_view text, size_t index, size_t from) {
   size_t offset = from;
   for (; index > 0 && offset < text.size(); --index) {
-    NextCodePoint(text, offset);
+    NextCodePoint(text, &offset);
   }
   return offset;
 }
@@ -154,29 +78,33 @@ bool IsSpace(uint32_t c) {
 }
 
 bool IsPrintable(uint32_t c) {
-  return c < 0x80 ? c >= 0x20 && c != 0x7F : !Contains(kNotPrintable, kNotPrintableSize, c);
+  const utf8proc_category_t category = CategoryOf(c);
+  return c == ' ' || (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_SO);
 }
 
-bool IsAlpha(uint32_t c) { return c < 0x80 ? IsAsciiLetter(c) : Contains(kAlpha, kAlphaSize, c); }
-
-bool IsDecimal(uint32_t c) {
-  return c < 0x80 ? c >= '0' && c <= '9' : Contains(kDecimal, kDecimalSize, c);
+bool IsAlpha(uint32_t c) {
+  const utf8proc_category_t category = CategoryOf(c);
+  return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
 
-bool IsDigit(uint32_t c) {
-  return IsDecimal(c) || (c >= 0x80 && Contains(kDigitNotDecimal, kDigitNotDecimalSize, c));
+bool IsDecimal(uint32_t c) { return CategoryOf(c) == UTF8PROC_CATEGORY_ND; }
+
+bool IsDigit(uint32_t c) { return IsDecimal(c) || IsSpecialDigit(c); }
+
+bool IsAlphaNumeric(uint32_t c) {
+  const utf8proc_category_t category = CategoryOf(c);
+  return IsAlpha(c) || (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO);
 }
 
-bool IsNumeric(uint32_t c) {
-  return IsDigit(c) || (c >= 0x80 && Contains(kNumericNotDigit, kNumericNotDigitSize, c));
-}
-
+// Beside letters, Roman numerals, circled letters and ordinal signs have case.
 bool IsLower(uint32_t c) {
-  return c < 0x80 ? c >= 'a' && c <= 'z' : Contains(kLowerCase, kLowerCaseSize, c);
+  return CategoryOf(c) == UTF8PROC_CATEGORY_LL || c == 0xAA || c == 0xBA ||
+         (c >= 0x2170 && c <= 0x217F) || (c >= 0x24D0 && c <= 0x24E9);
 }
 
 bool IsUpper(uint32_t c) {
-  return c < 0x80 ? c >= 'A' && c <= 'Z' : Contains(kUpperCase, kUpperCaseSize, c);
+  return CategoryOf(c) == UTF8PROC_CATEGORY_LU || (c >= 0x2160 && c <= 0x216F) ||
+         (c >= 0x24B6 && c <= 0x24CF);
 }
 
 bool IsLineBreak(uint32_t c) {
@@ -185,19 +113,21 @@ bool IsLineBreak(uint32_t c) {
 }
 
 void AppendCase(uint32_t c, Case to, std::string& out) {
-  if (c < 0x80) {
-    const bool change = to == Case::kLower ? c >= 'A' && c <= 'Z' : c >= 'a' && c <= 'z';
-    out.push_back(static_cast<char>(change ? c ^ 0x20 : c));
+  if (to == Case::kLower && c == kCapitalDottedI) {
+    out.append("i\u0307");
     return;
   }
-  switch (to) {
-    case Case::kLower:
-      return AppendMapped(c, kToLower, kToLowerSize, kToLowerSpecial, kToLowerSpecialSize, out);
-    case Case::kUpper:
-      return AppendMapped(c, kToUpper, kToUpperSize, kToUpperSpecial, kToUpperSpecialSize, out);
-    case Case::kTitle:
-      return AppendMapped(c, kToTitle, kToTitleSize, kToTitleSpecial, kToTitleSpecialSize, out);
+  const auto* special = std::find_if(std::begin(kSpecialCases), std::end(kSpecialCases),
+                                     [c](const SpecialCase& s) { return s.code_point == c; });
+  if (to != Case::kLower && special != std::end(kSpecialCases)) {
+    out.append(to == Case::kUpper ? special->upper : special->title);
+    return;
   }
+  const auto code_point = static_cast<utf8proc_int32_t>(c);
+  const auto mapped = to == Case::kLower   ? utf8proc_tolower(code_point)
+                      : to == Case::kUpper ? utf8proc_toupper(code_point)
+                                           : utf8proc_totitle(code_point);
+  AppendUtf8(static_cast<char32_t>(mapped), &out);
 }
 
 bool IsFinalSigma(std::string_view text, size_t begin, size_t end) {
@@ -205,7 +135,7 @@ bool IsFinalSigma(std::string_view text, size_t begin, size_t end) {
   for (size_t at = begin; at > 0;) {
     at = PreviousCharacter(text, at);
     size_t offset = at;
-    const uint32_t c = NextCodePoint(text, offset);
+    const uint32_t c = NextCodePoint(text, &offset);
     if (!IsCaseIgnorable(c)) {
       cased_before = IsCased(c);
       break;
@@ -215,7 +145,7 @@ bool IsFinalSigma(std::string_view text, size_t begin, size_t end) {
     return false;
   }
   while (end < text.size()) {
-    const uint32_t c = NextCodePoint(text, end);
+    const uint32_t c = NextCodePoint(text, &end);
     if (!IsCaseIgnorable(c)) {
       return !IsCased(c);
     }
@@ -228,7 +158,7 @@ ByteRange TrimSpace(std::string_view text, bool left, bool right) {
   size_t end = text.size();
   while (left && begin < end) {
     size_t next = begin;
-    if (!IsSpace(NextCodePoint(text, next))) {
+    if (!IsSpace(NextCodePoint(text, &next))) {
       break;
     }
     begin = next;
@@ -236,7 +166,7 @@ ByteRange TrimSpace(std::string_view text, bool left, bool right) {
   while (right && end > begin) {
     size_t start = PreviousCharacter(text, end);
     size_t offset = start;
-    if (!IsSpace(NextCodePoint(text, offset))) {
+    if (!IsSpace(NextCodePoint(text, &offset))) {
       break;
     }
     end = start;

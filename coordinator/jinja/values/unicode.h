@@ -1,25 +1,23 @@
 #pragma once
 
-// UTF-8 and Python's idea of characters: code points, white space, case, classes.
+// Python's idea of characters: code points, white space, case, classes.
 //
-// Pure functions, thread-safe. Strings are valid UTF-8 (ValidUtf8 tells); positions are byte
-// offsets.
+// Pure functions, thread-safe. Strings are well-formed UTF-8; positions are byte offsets. Classes
+// and simple case maps are utf8proc's (Unicode 15).
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "coordinator/tokenizer/utf8.h"
+
 namespace tessera::coordinator::jinja {
 
-bool ValidUtf8(std::string_view text);
 bool IsAscii(std::string_view text);
 
-// The code point that starts at `offset`, which moves behind it. Requires offset < text.size().
-uint32_t NextCodePoint(std::string_view text, size_t& offset);
 // The start of the character before `offset`. Requires offset > 0.
 size_t PreviousCharacter(std::string_view text, size_t offset);
-void AppendUtf8(uint32_t code_point, std::string& out);
 
 // How many code points `text` has: Python's len.
 size_t CountCodePoints(std::string_view text);
@@ -32,7 +30,7 @@ bool IsPrintable(uint32_t c);
 bool IsAlpha(uint32_t c);
 bool IsDecimal(uint32_t c);
 bool IsDigit(uint32_t c);
-bool IsNumeric(uint32_t c);
+bool IsAlphaNumeric(uint32_t c);
 bool IsLower(uint32_t c);
 bool IsUpper(uint32_t c);
 bool IsLineBreak(uint32_t c);  // where splitlines() cuts

@@ -49,8 +49,7 @@ class Object;
 
 struct Sequence {
   std::vector<Value> items;
-  int depth = 1;         // 1 + the deepest item's
-  bool grouped = false;  // groupby's tuple, whose items are also .grouper and .list
+  int depth = 1;  // 1 + the deepest item's
 };
 
 struct Range {
