@@ -48,7 +48,7 @@ double CpuSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
-// Of the machine's start, since 1970; 0: unknown.
+// Seconds from 1970 to the machine's start; 0: unknown.
 double BootSeconds() {
   std::ifstream file("/proc/stat");
   std::string key;

@@ -1,5 +1,5 @@
 // What is read from the model's folder at start: the front doors' ServedModel, and what every
-// worker is told about it. Thread rule: called once, from main.
+// worker learns about it. Thread rule: called once, from main.
 #pragma once
 
 #include <memory>

@@ -39,7 +39,7 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(std::string name,
   if (pid == 0) {
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != parent) _exit(127);  // it ended before we asked to be told
+    if (getppid() != parent) _exit(127);  // it ended before we asked for the signal
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);

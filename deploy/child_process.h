@@ -15,8 +15,8 @@ namespace tessera::deploy {
 class ChildProcess {
  public:
   // Starts `arguments[0]`; its output goes to `log_file` (appended), or where ours goes if that is
-  // empty. It has a process group of its own, so a terminal's Ctrl-C reaches only us, and is told
-  // to end when we do.
+  // empty. It has a process group of its own, so a terminal's Ctrl-C reaches only us, and gets a
+  // signal to end when we do.
   static absl::StatusOr<ChildProcess> Start(std::string name,
                                             const std::vector<std::string>& arguments,
                                             std::string log_file);

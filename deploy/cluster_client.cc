@@ -143,8 +143,8 @@ std::string HandOverState(const v1::HandOverStatus& pair, const v1::GetClusterRe
     return std::any_of(cluster.replicas().begin(), cluster.replicas().end(),
                        [&](const v1::ReplicaStatus& r) { return r.name() == name && r.ready(); });
   };
-  // Of a pair of which only `left` is ready: it does both where no other replica hands over to it,
-  // or takes from it.
+  // Where only `left` of a pair is ready, it does both where no other replica hands over to it, or
+  // takes from it.
   const auto without = [&](const std::string& lost, const std::string& left) {
     const bool alone = std::all_of(
         cluster.hand_overs().begin(), cluster.hand_overs().end(), [&](const v1::HandOverStatus& p) {
@@ -188,7 +188,7 @@ void Prepare(const std::string& admin_key, double timeout_seconds, grpc::ClientC
   if (!admin_key.empty()) context->AddMetadata("authorization", absl::StrCat("Bearer ", admin_key));
 }
 
-// What a connection failed of, as a call that does not wait for one is told; "" when it says no
+// What a connection failed of, as a call that does not wait for one says it; "" when it says no
 // more than that there is none.
 std::string WhyNot(v1::Coordinator::Stub& stub) {
   grpc::ClientContext context;

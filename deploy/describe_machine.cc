@@ -30,7 +30,7 @@ std::string Trimmed(const std::string& text) {
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-// Of the first processor in /proc/cpuinfo.
+// Reads the first processor in /proc/cpuinfo.
 void ReadCpu(const std::string& root, MachineFacts* facts) {
   std::ifstream file(root + "/proc/cpuinfo");
   std::string line;
@@ -150,7 +150,7 @@ void AppendEmulatedKind(std::string* kinds) {
                    "  source: \"tessera up\"\n");
 }
 
-// Of cards of one kind what each has.
+// Lowers the facts of a kind to what each card of it has.
 void Lower(const GpuFacts& gpu, GpuFacts* kind) {
   if (kind->kind.empty()) *kind = gpu;
   kind->memory_bytes = std::min(kind->memory_bytes, gpu.memory_bytes);

@@ -15,7 +15,8 @@ namespace tessera::deploy {
 
 inline constexpr int kUsageError = 2;
 
-// Of `tessera plan`: no plan keeps the limits of latency; the nearest was printed and written.
+// Exit code of `tessera plan`: no plan keeps the limits of latency; the nearest was printed and
+// written.
 inline constexpr int kMissedLimits = 3;
 
 // Prints the message. Faults of a flag's value are InvalidArgument and begin with the flag.

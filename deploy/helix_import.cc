@@ -13,7 +13,7 @@
 namespace tessera::deploy {
 namespace {
 
-constexpr int kMostNodes = 10'000;
+constexpr int kMaxNodes = 10'000;
 
 struct Value {
   std::string text;
@@ -145,9 +145,9 @@ class Importer {
   absl::Status ReadNode(const std::string& name, const Section& section) {
     const std::optional<int> number = NodeNumber(std::string_view(name).substr(12));
     const auto type = section.find("type");
-    if (!number || *number >= kMostNodes)
+    if (!number || *number >= kMaxNodes)
       return absl::InvalidArgumentError(
-          StrCat(file_, ": [", name, "]: is no number from 0 to ", kMostNodes - 1));
+          StrCat(file_, ": [", name, "]: is no number from 0 to ", kMaxNodes - 1));
     if (type == section.end())
       return absl::InvalidArgumentError(StrCat(file_, ": [", name, "]: has no type"));
     nodes_[*number] = type->second.text;
@@ -175,7 +175,7 @@ class Importer {
     return absl::OkStatus();
   }
 
-  // Of what enters or leaves a node of this type; 0: nothing is said.
+  // The rate of what enters or leaves a node of this type; 0: nothing is said.
   absl::StatusOr<double> NicOf(const std::string& type, const Sections& cluster,
                                const Sections& profiles) const {
     double least = 0;

@@ -13,8 +13,8 @@
 namespace tessera::deploy {
 namespace {
 
-// Of the rate measured in linear ops, what a whole prefill reaches: those ops take 95 % of its time
-// (tests/bench/run cpu prints the parts), and short steps lose some.
+// The part of the rate measured in linear ops that a whole prefill reaches: those ops take 95 % of
+// its time (tests/bench/run cpu prints the parts), and short steps lose some.
 constexpr double kPrefillEfficiency = 0.9;
 
 // Devices of one machine that differ by less are one kind: a stage in tensor parallel is planned
@@ -61,8 +61,8 @@ std::string Quoted(std::string_view text) {
   return quoted + "\"";
 }
 
-// Of the group alone, because no two measure the same. Begins with the registered kind, which says
-// whether it is a CPU.
+// The kind of one group alone, because no two measure the same. Begins with the registered kind,
+// which says whether it is a CPU.
 std::string KindOf(const v1::ProfiledWorker& worker) {
   std::string name = StrCat(worker.device().kind(), "-", worker.name());
   std::replace(name.begin(), name.end(), '/', '-');

@@ -15,9 +15,9 @@ std::string ListModels();
 // The families as a table of docs/models.md.
 std::string ModelsMarkdown();
 
-// Of a checkpoint: its family, its layers by kind, the bytes of its weights as they are stored, the
-// bytes of KV per token by kind, in which types devices compute, and what its user should hear.
-// InvalidArgument naming the first key or tensor that is not understood.
+// Describes a checkpoint: its family, its layers by kind, the bytes of its weights as they are
+// stored, the bytes of KV per token by kind, in which types devices compute, and what its user
+// should hear. InvalidArgument naming the first key or tensor that is not understood.
 absl::StatusOr<std::string> DescribeModel(std::string_view name_or_path);
 
 }  // namespace tessera::deploy

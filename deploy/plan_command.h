@@ -76,7 +76,7 @@ absl::StatusOr<WhatIfAnswer> WhatIf(const PlanFlags& flags, const std::string& c
 struct SharedAsk {
   std::string changes;        // scheduler/planner/advice/what_if
   bool outlook = true;        // tell other choices too, and what changes would bring
-  bool search_again = false;  // that with deals made anew, however long it takes
+  bool search_again = false;  // that with deals made again, however long it takes
 };
 struct SharedAnswer {
   std::string text;

@@ -30,13 +30,13 @@ namespace {
 
 // Where nothing says how fast requests come.
 constexpr double kDefaultLoad = 0.85;
-// Where nothing says how many come: so often is what is in the system at once to come anew between
+// Where nothing says how many come: so often is what is in the system at once to come again between
 // first and last arrival, since the first requests meet empty devices, and what is sustained is
 // measured in the second half.
 constexpr double kStays = 12;
-constexpr double kLeastStays = 6;  // fewer tell little: who asks for so few requests is told
-constexpr int64_t kLeastRequests = 5000, kMostRequests = 60'000;
-constexpr int kMostDraws = 3;  // requests stay longer once everything has filled
+constexpr double kMinStays = 6;  // fewer tell little: who asks for so few requests gets a warning
+constexpr int64_t kMinRequests = 5000, kMaxRequests = 60'000;
+constexpr int kMaxDraws = 3;  // requests stay longer once everything has filled
 // Rates of the attainment curve, as parts of what the plan predicts.
 constexpr int kCurvePoints = 12;
 constexpr double kHighestCurveLoad = 1.2;
@@ -242,10 +242,10 @@ class SimulateCall {
 
   // With as many requests as the flags or the trace say, or as it takes.
   absl::StatusOr<scheduler::SimulationResult> SimulateEnough() {
-    requests_ = flags_.requests > 0 ? flags_.requests : kLeastRequests;
+    requests_ = flags_.requests > 0 ? flags_.requests : kMinRequests;
     absl::StatusOr<scheduler::SimulationResult> result = SimulateAt(rate_, requests_, true);
     if (flags_.requests > 0 || !input_.trace.empty()) return result;
-    for (int draw = 1; draw < kMostDraws && result.ok(); ++draw) {
+    for (int draw = 1; draw < kMaxDraws && result.ok(); ++draw) {
       stay_seconds_ = MeanStaySeconds(ReportOf(*result, samples_.classes));
       const int64_t enough = EnoughRequests(rate_);
       if (enough <= requests_) break;
@@ -259,13 +259,13 @@ class SimulateCall {
   int64_t EnoughRequests(double rate) const {
     if (flags_.requests > 0) return flags_.requests;
     const double enough = std::ceil(kStays * rate * stay_seconds_);
-    return static_cast<int64_t>(std::clamp(enough, double{kLeastRequests}, double{kMostRequests}));
+    return static_cast<int64_t>(std::clamp(enough, double{kMinRequests}, double{kMaxRequests}));
   }
 
   // Whether requests came for long enough, in words where they did not.
   std::string TooFew(const scheduler::SimulationReport& report) const {
     const double stay = MeanStaySeconds(report);
-    if (rate_ <= 0 || stay <= 0 || report.arrival_seconds >= kLeastStays * stay) return "";
+    if (rate_ <= 0 || stay <= 0 || report.arrival_seconds >= kMinStays * stay) return "";
     const double enough = std::max(2.0, kStays * rate_ * stay);
     const double unit = std::pow(10, std::floor(std::log10(enough)) - 1);
     return absl::StrFormat(

@@ -45,7 +45,8 @@ struct UpOptions {
   CertificateFiles certificates;               // of the coordinator's ports; none: plain
   std::string cluster_tls_file;                // of coordinator and workers (tls/cluster_tls.h)
   std::vector<std::string> coordinator_flags;  // passed through
-  // Of the workers, in YAML, for the coordinator to plan for; empty: none but what its flags name.
+  // Describes the workers, in YAML, for the coordinator to plan for; empty: none but what its flags
+  // name.
   std::string description;
 };
 

@@ -88,7 +88,7 @@ struct Int4Place {
   }
 };
 
-// Of the group that holds an input; `pairs`: what stands behind the codes of a row.
+// The place of the group that holds an input; `pairs`: what stands behind the codes of a row.
 inline Int4Place Int4PlaceOf(const std::byte* pairs, int64_t in_features, int64_t group_size,
                              const OffsetBlocks& blocks, int64_t input) {
   Int4Place place;

@@ -23,13 +23,13 @@ constexpr int64_t KvGroupScales(bool values, int64_t tokens, int64_t head_dim) {
   return values ? tokens * ValueChunks(head_dim) : head_dim;
 }
 
-// Of such a group, for int8 and int4: float16 scales, float16 zeros, codes.
+// Bytes of such a group, for int8 and int4: float16 scales, float16 zeros, codes.
 constexpr int64_t KvGroupBytes(bool values, int64_t tokens, int64_t head_dim, KvCoding coding) {
   return KvGroupScales(values, tokens, head_dim) * 4 +
          (tokens * head_dim * CodeBits(coding) + 7) / 8;
 }
 
-// Of a line; raw elements have `element_bytes`.
+// Bytes of a line; raw elements have `element_bytes`.
 constexpr int64_t KvLineBytes(bool values, int64_t tokens, int64_t head_dim, KvCoding coding,
                               int64_t element_bytes) {
   if (coding == KvCoding::kRaw) return tokens * head_dim * element_bytes;
@@ -38,7 +38,7 @@ constexpr int64_t KvLineBytes(bool values, int64_t tokens, int64_t head_dim, KvC
          (rest > 0 ? KvGroupBytes(values, rest, head_dim, coding) : 0);
 }
 
-// Of `planes` planes, keys and values by turns, of `kv_heads` lines each.
+// Bytes of `planes` planes, keys and values by turns, of `kv_heads` lines each.
 constexpr int64_t KvPlanesBytes(bool values_first, int64_t planes, int64_t kv_heads, int64_t tokens,
                                 int64_t head_dim, KvCoding coding, int64_t element_bytes) {
   const int64_t first = (planes + 1) / 2, second = planes / 2;

@@ -71,7 +71,7 @@ class Timer {
   double window_ends_;
 };
 
-// Of 16 bits each: numbers from 1 to 2 of either sign in bfloat16, alike in float16; in float32 two
+// Numbers of 16 bits each: from 1 to 2 of either sign in bfloat16, alike in float16; in float32 two
 // of them are one. GPUs multiply zeros at higher clocks than what a model has.
 std::vector<uint16_t> Numbers(int64_t count) {
   std::vector<uint16_t> numbers(count);

@@ -82,7 +82,7 @@ class BlockTable {
   // Gives back the blocks whose tokens all come before token `first`; of the cached ones in the
   // pool, those are evicted before others, or as they were released.
   void FreeBefore(int64_t first, BlockPool::Evicted evicted = BlockPool::Evicted::kFirst);
-  // Of an empty table: its first `blocks` blocks are not read.
+  // Marks the first `blocks` blocks of an empty table as not read.
   void Skip(int64_t blocks);
   // Appends a block of which the caller already holds one reference, which passes to the table.
   void Adopt(int32_t block) { blocks_.push_back(block); }

@@ -189,7 +189,7 @@ class Reader {
     // People call a rate what names here say is per second.
     const std::string words = StrCat("_", key == "rate" ? "per_second" : key, "_");
     std::string holding, best, known;
-    // Of short keys most letters must be right: any other is as near.
+    // Most letters of a short key must be right: any other is as near.
     size_t distance = std::min(std::max<size_t>(3, key.size() / 3 + 1), (key.size() + 1) / 2);
     for (int i = 0; i < type.field_count(); ++i) {
       const std::string name(ShownName(type.field(i)->name()));

@@ -122,7 +122,7 @@ struct StepPlan {
   bool GivesUpAny() const;     // a sequence is preempted or never fits
 };
 
-// Of one of `micro_batches` (>= 1) that share the limits of a replica.
+// The limits of one of `micro_batches` (>= 1) that share the limits of a replica.
 BatchLimits LimitsOfMicroBatch(const BatchLimits& limits, int64_t micro_batches);
 
 void PlanStep(const BatchLimits& limits, const StepSnapshot& snapshot, StepPlan* plan);

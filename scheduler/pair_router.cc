@@ -45,7 +45,7 @@ class Choice {
   }
 
  private:
-  // Of one that was never measured, as of replicas: the best that is known.
+  // The rate of a pair that was never measured, as for replicas: the best that is known.
   static double FastestKv(std::span<const PairLoad> pairs) {
     double least = 0;
     for (const PairLoad& pair : pairs) {

@@ -37,8 +37,8 @@ struct PairLoad {
   double count = 0;  // of the last requests, fading (NoteRouted)
   // KV did not arrive of late.
   bool left_out = false;
-  // That KV takes on its way where nothing hides it: measured, or as the links are described;
-  // 0: not known.
+  // Seconds that KV takes on its way where nothing hides it: measured, or as the links are
+  // described; 0: not known.
   double kv_seconds_per_token = 0;
   int layers = 1;  // that are sent one by one, as the prompt is computed
 };

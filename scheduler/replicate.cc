@@ -6,8 +6,8 @@
 namespace tessera::scheduler {
 namespace {
 
-// Of a GPU with memory for them: such steps take some hundred MB. Those of others, and of a CPU, are
-// left to whoever carries the plan out.
+// The defaults of a GPU with memory for them: such steps take some hundred MB. Those of others, and
+// of a CPU, are left to whoever carries the plan out.
 constexpr int64_t kGpuStepTokens = 2048, kGpuSequences = 256;
 constexpr int64_t kLargeGpuBytes = int64_t{12} << 30;
 

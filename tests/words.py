@@ -5,6 +5,9 @@ there is one. As a module: pure functions over (path, text) pairs, except read_t
 
 Texts for users: READMEs and docs/, comments of the example YAML files, and string literals of the programs (log
 lines, errors, --help, metric help, plans).
+
+Comments of the programs have rules of their own (openings): none begins with Of, That or Whose, in place of what it
+is about; constants are kMax and kMin, not kMost and kLeast.
 """
 
 import pathlib
@@ -19,6 +22,8 @@ BANNED = (
 
 PROGRAM_FOLDERS = ("coordinator", "deploy", "kernels", "kvcache", "proto", "scheduler", "third_party",
                    "worker")
+
+SUFFIXES = (".cc", ".h", ".cu", ".proto", ".yaml")
 
 _BANNED = re.compile(
     r"(?<![\w-])(" + "|".join(word.replace(" ", r"\s+") for word in BANNED) + r")(?![\w-])", re.IGNORECASE)
@@ -89,6 +94,25 @@ def faults(path, content):
     return found
 
 
+_OPENING = re.compile(r"\s*//\s*(Of|That|Whose)\b")
+_CONSTANT = re.compile(r"\bk(?:Most|Least)(?:[A-Z]\w*)?\b")
+
+
+def openings(path, content):
+    """One line for each comment of a program that begins without its subject, and each constant's name that has
+    another word for max or min."""
+    if not path.endswith((".cc", ".h", ".cu", ".proto")) or path.split("/")[0] not in PROGRAM_FOLDERS:
+        return []
+    found, before = [], ""
+    for number, line in enumerate(content.split("\n"), 1):
+        opening = _OPENING.match(line)
+        if opening and not before.lstrip().startswith("//"):
+            found.append(f'{path}:{number}: a comment begins with "{opening[1]}"')
+        found += [f'{path}:{number}: {name[0]}' for name in _CONSTANT.finditer(line)]
+        before = line
+    return found
+
+
 def read_tree(root):
     """(path, content) of each file that may hold texts for users; without generated folders."""
     root = pathlib.Path(root)
@@ -96,7 +120,7 @@ def read_tree(root):
     for folder in PROGRAM_FOLDERS:
         files += sorted((root / folder).rglob("*"))
     return [(str(file.relative_to(root)), file.read_text(encoding="utf-8")) for file in files
-            if file.is_file() and (file.name == "README.md" or file.parent.name == "docs" or file.suffix in (".cc", ".h", ".yaml"))]
+            if file.is_file() and (file.name == "README.md" or file.parent.name == "docs" or file.suffix in SUFFIXES)]
 
 
 def main():

@@ -11,7 +11,7 @@
 
 namespace tessera::worker {
 
-// Of a registration: all but what is measured, and the share of its memory and of the cores.
+// Facts for a registration: all but what is measured, and the share of its memory and of the cores.
 v1::DeviceInfo DescribeGpu(const kernels::cuda::Gpu& gpu, const std::string& driver_version);
 
 // `build_problem`: why this build cannot use GPUs at all; empty: it can. `root` is "/" but in

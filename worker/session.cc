@@ -196,7 +196,7 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
   Tag written_tag_{this, Step::kWritten};
   Tag finished_tag_{this, Step::kFinished};
 
-  // Of the thread that serves.
+  // Used by the thread that serves.
   const SessionMethod& method_;
   std::shared_ptr<Engine> engine_;  // null: not accepted
   std::shared_ptr<Session> self_;

@@ -23,9 +23,9 @@ inline constexpr std::string_view kGpuPrefix = "cuda:";
 struct WorkerOptions {
   std::string coordinator;  // host:port; empty: waits to be configured, registers nowhere
   std::string listen = "127.0.0.1:0";  // port 0: a free one
-  std::string advertise;               // host:port that the coordinator is told; empty: as listened
+  std::string advertise;               // host:port that the coordinator uses; empty: as listened
   int link_port = 0;           // for links of other workers, on the host of `listen`; 0: a free one
-  std::string advertise_link;  // host:port that other workers are told; empty: as listened
+  std::string advertise_link;  // host:port that other workers use; empty: as listened
   int kv_port = 0;             // for KV of other replicas' workers, likewise
   std::string advertise_kv;    // likewise
   std::string kv_transport = "auto";  // on which KV goes to other workers (transfer/kv_transport.h)

@@ -63,7 +63,7 @@ class OpenAiApi {
   // Whether a request may go on to Handle, by its header: nullopt, or the error to answer with (no
   // such endpoint, another method, no key). Counts refusals.
   virtual std::optional<HttpResponse> Admit(const HttpRequest& header) const = 0;
-  // Of a request that was admitted.
+  // Answers a request that was admitted.
   virtual void Handle(std::shared_ptr<HttpExchange> exchange) = 0;
   // Sends comments to streams that have been silent; the owner calls it about once a second.
   virtual void Tick() = 0;

@@ -35,7 +35,7 @@ class OpenAiReply final : public AnswerWriter {
   // The whole answer.
   std::string Body() const override;
 
-  // "data: {...}\n\n" for one event; what the choice has not been told yet (role, echo) goes first.
+  // "data: {...}\n\n" for one event; what the choice has not sent yet (role, echo) goes first.
   // "" where there is nothing to say yet.
   std::string Chunk(int prompt, const ChoiceEvent& event) override;
   // The role chunks of a chat, before any token.
@@ -48,7 +48,7 @@ class OpenAiReply final : public AnswerWriter {
  private:
   struct Choice {
     bool opened = false;
-    int64_t text_offset = 0;  // completions: characters told so far
+    int64_t text_offset = 0;  // completions: characters sent so far
     int64_t tokens = 0;       // of a stream, so far
     std::string text;
     std::vector<int32_t> token_ids;

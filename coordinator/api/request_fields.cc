@@ -41,7 +41,7 @@ constexpr RequestField Refused(std::string_view name, std::string_view harmless 
   return {.name = name, .kind = kRefused, .harmless = harmless, .reason = reason};
 }
 
-// Of both endpoints that generate.
+// Fields of both endpoints that generate.
 constexpr auto kGeneration = std::to_array<RequestField>({
     Plain("model", kString),
     Number("temperature", 0, 1000),

@@ -106,7 +106,7 @@ class Deployment {
   // One replica of the plan, or one that the plan had and that has not quite ended.
   struct Carried {
     std::shared_ptr<Formation> formation;  // null: not formed
-    // Of `formation`, before the workers were looked at.
+    // The state of `formation`, before the workers were looked at.
     Formation::State state = Formation::State::kOver;
     uint64_t epoch = 0;             // of the newest formation
     Formation::Ending ending;       // of the newest formation that ended

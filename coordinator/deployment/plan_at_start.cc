@@ -61,8 +61,8 @@ class WaitingPlanner {
 
  private:
   static std::string Some(const std::vector<std::string>& devices) {
-    constexpr size_t kMostNamed = 8;
-    const size_t named = std::min(devices.size(), kMostNamed);
+    constexpr size_t kMaxNamed = 8;
+    const size_t named = std::min(devices.size(), kMaxNamed);
     std::string text = absl::StrJoin(devices.begin(), devices.begin() + named, ", ");
     if (devices.size() > named) absl::StrAppend(&text, " and ", devices.size() - named, " more");
     return text;
@@ -102,7 +102,7 @@ absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
   if (absl::Status s = ReadDocumentFile(cluster_file, &start.cluster); !s.ok()) return s;
   absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
   if (!catalogue.ok()) return catalogue.status();
-  // A fault of the description is told at start, not when the last worker has come.
+  // Check the description now, so that errors appear at start.
   const auto graph = scheduler::MakeClusterGraph(start.cluster, *catalogue, cluster_file);
   if (!graph.ok()) return graph.status();
   if (workload_file.empty()) {

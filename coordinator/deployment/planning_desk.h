@@ -43,7 +43,7 @@ class PlanningDesk {
   explicit PlanningDesk(PlanningDeskOptions options);
   ~PlanningDesk();
 
-  // Of the value of an authorization header or metadatum: "Bearer KEY".
+  // Checks the value of an authorization header or metadatum: "Bearer KEY".
   absl::Status CheckAdmin(std::string_view authorization) const {
     return options_.admin.Check(authorization);
   }

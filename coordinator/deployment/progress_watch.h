@@ -22,7 +22,7 @@ namespace tessera::coordinator {
 // One ready replica at one moment.
 struct ReplicaProgress {
   std::string replica;
-  // Changes with every step: the steps that its workers told, and the messages its leader sent.
+  // Changes with every step: the steps that its workers reported, and the messages its leader sent.
   uint64_t pulse = 0;
   int64_t sequences = 0;             // open at this replica
   int64_t prefilling_sequences = 0;  // of these, without a first token yet

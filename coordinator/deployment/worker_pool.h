@@ -62,7 +62,7 @@ class WorkerPool {
                                              double now_seconds);
   // NOT_FOUND: unknown name or incarnation, or lost meanwhile: register again. The load of a
   // heartbeat of another plan epoch than the one it was configured for is not believed; when the
-  // next one is so too the worker is REGISTERED again, to be configured anew.
+  // next one is so too the worker is REGISTERED again, to be configured again.
   absl::Status Heartbeat(const v1::HeartbeatRequest& request, double now_seconds);
   // These names are never forgotten: a plan waits for them.
   void KeepNames(std::set<std::string> names);

@@ -36,11 +36,11 @@ class ChoiceText {
  public:
   ChoiceText(const Tokenizer& tokenizer, ChoiceTextOptions options);
 
-  // Adds one token; fills text, token_ids, logprobs of `event` with what may be told now, and
+  // Adds one token; fills text, token_ids, logprobs of `event` with what may be sent now, and
   // finish and stop_reason when a stop string is complete: nothing may be appended after that.
   void Append(int32_t token_id, const PositionChances* chances, ChoiceEvent& event);
   // The choice ended for another reason: everything held back is released into `event`.
-  // `is_stop_token` tells that the last token is an eos or stop id: it is told like any other, with
+  // `is_stop_token` says that the last token is an eos or stop id: it is sent like any other, with
   // its logprob, but its text is not part of the answer.
   void AppendLast(int32_t token_id, const PositionChances* chances, bool is_stop_token,
                   ChoiceEvent& event);
@@ -56,7 +56,7 @@ class ChoiceText {
     bool has_chances = false;
     PositionChances chances;
   };
-  // Of held_text_, in bytes.
+  // A part of held_text_, in bytes.
   struct Span {
     size_t begin = 0, end = 0;
   };

@@ -62,7 +62,7 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
     const int64_t expected =
         usage_.prompt_tokens + static_cast<int64_t>(choice.output_token_ids.size());
     if (event.has_token() && event.position() < expected)
-      return outcome;  // told before, by an earlier attempt
+      return outcome;  // sent before, by an earlier attempt
     if (event.has_token() && event.position() > expected) {
       outcome.broken =
           absl::DataLossError(absl::StrCat("replica ", replica, " sent the token at position ",

@@ -27,7 +27,7 @@ struct EventOutcome {
   bool first_token = false;    // of the whole generation
   bool counted_token = false;  // a new token came
   bool choice_finished = false;
-  bool stop_string = false;  // the coordinator ended the choice: the worker must be told
+  bool stop_string = false;  // the coordinator ended the choice: the worker must learn of it
   bool generation_finished = false;
   double since_last_token_seconds = -1;  // for a choice's second and later tokens
   int64_t choice_tokens = 0;             // with choice_finished: generated for it

@@ -34,7 +34,7 @@ class PlanPairs {
   PlanPairs() = default;  // no plan: requests go by load alone
   explicit PlanPairs(const v1::DeploymentPlan& plan);
 
-  // Of the same plan, whatever came of them.
+  // Whether the pairs are of the same plan, whatever came of them.
   bool SamePairs(const PlanPairs& other) const;
 
   // For the router, in the plan's order. `replicas`: names in the order of its snapshot, sorted.
@@ -55,7 +55,7 @@ class PlanPairs {
                      const v1::KvTransfer& transfer);
   // Returns how long the pair is left out.
   double NoteFailed(const std::string& prefill, const std::string& decode, double now_seconds);
-  // Of those that hand over.
+  // The records of the pairs that hand over.
   std::vector<HandOverRecord> Records(double now_seconds) const;
 
  private:

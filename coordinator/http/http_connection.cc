@@ -243,7 +243,7 @@ class Connection final : public HttpConnectionControl,
                       });
   }
 
-  // Of the header, before the body: its trailers are put among the headers by the parser.
+  // Reads the header before the body: its trailers are put among the headers by the parser.
   void TakeHeader() {
     const auto& message = parser_->get();
     request_.method = std::string(message.method_string());
@@ -572,7 +572,7 @@ class Connection final : public HttpConnectionControl,
   std::array<char, 1024> watched_;  // of an encrypted connection, while an answer is made
   void (Connection::*after_watch_)() = nullptr;
   bool half_closed_ = false;  // the client sends no more
-  // Of the answer in hand: whether its own bytes go out, and how many went ahead of them.
+  // Whether the own bytes of the answer in hand go out, and how many went ahead of them.
   bool answering_ = false;
   size_t probes_ = 0;
   Clock::time_point next_probe_;

@@ -89,7 +89,7 @@ std::string PacedWarning::Next(const std::string& text, double now_seconds) {
 }
 
 void RefuseConnection(tcp::socket socket, int64_t limit) {
-  if (refusals_under_way >= kMostRefusals) return;
+  if (refusals_under_way >= kMaxRefusals) return;
   std::make_shared<Farewell>(std::move(socket), limit)->Start();
 }
 

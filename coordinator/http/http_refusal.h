@@ -23,9 +23,9 @@ class PacedWarning {
   int64_t left_out_ = 0;
 };
 
-// Answers 503 and closes, a second later at most. `limit` is told to the client. Keeps itself
-// alive. A few at a time: where kMostRefusals are under way already the socket is closed at once.
-inline constexpr int kMostRefusals = 64;
+// Answers 503 and closes, a second later at most. `limit` is named to the client. Keeps itself
+// alive. A few at a time: where kMaxRefusals are under way already the socket is closed at once.
+inline constexpr int kMaxRefusals = 64;
 void RefuseConnection(boost::asio::ip::tcp::socket socket, int64_t limit);
 
 }  // namespace tessera::coordinator

@@ -3,7 +3,7 @@
 //
 // A handler is called on an I/O thread with an exchange, and answers it from any thread, now or
 // later: one Respond, or one BeginStream followed by Writes and an End. What a reader does not take
-// is bounded: a stream whose pending bytes pass the limit is closed and its owner told through
+// is bounded: a stream whose pending bytes pass the limit is closed and its owner notified through
 // OnGone.
 //
 // Thread rule: HttpServer from one thread, HttpExchange from any. Ownership: whoever answers later

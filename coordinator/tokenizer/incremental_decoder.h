@@ -24,7 +24,7 @@ class IncrementalDecoder {
   // add nothing.
   std::string Append(int32_t id);
 
-  // The end of the text: what was held back, as U+FFFD. The decoder then starts anew, continuing.
+  // The end of the text: what was held back, as U+FFFD. The decoder then starts again, continuing.
   std::string Flush();
 
  private:

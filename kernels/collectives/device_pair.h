@@ -21,7 +21,7 @@ class DevicePair {
   // What the peer still waits for fails, there too.
   virtual ~DevicePair() = default;
 
-  // Of the device. What is sent and what comes stands at its start.
+  // Memory of the device. What is sent and what comes stands at its start.
   virtual absl::Span<std::byte> memory() const = 0;
   // Block until `bytes` bytes, at most memory()'s, were read, or are there; what a stream did with
   // that memory before must have been waited for.

@@ -14,14 +14,14 @@ inline int64_t DenseBytes(const TensorView& view) {
   return view.Elements() * SizeInBytes(view.dtype);
 }
 
-// Of Group::AllReduceSum.
+// Checks arguments of Group::AllReduceSum.
 absl::Status CheckSum(const TensorView& values);
-// Of Group::Broadcast in a group of `size` ranks.
+// Checks arguments of Group::Broadcast in a group of `size` ranks.
 absl::Status CheckBroadcast(const TensorView& values, int root, int size);
-// Of Group::AllGather, and of Group::Gather; `receives`: this rank gets `out`.
+// Checks arguments of Group::AllGather, and of Group::Gather; `receives`: this rank gets `out`.
 absl::Status CheckGather(const char* call, const TensorView& in, const TensorView& out,
                          bool receives);
-// That `root` is a rank of the group.
+// Checks that `root` is a rank of the group.
 absl::Status CheckRoot(const char* call, int root, int size);
 
 }  // namespace tessera::kernels

@@ -20,7 +20,7 @@ class GroupMaker {
  public:
   virtual ~GroupMaker() = default;
 
-  // Of the device, the same in all processes: no two ranks of a group may have the same one.
+  // Names the device, the same in all processes: no two ranks of a group may have the same one.
   virtual std::string device_id() const = 0;
   // What makes the groups, with its version: all ranks must have the same one. "NCCL 2.28.9".
   virtual std::string library() const = 0;
@@ -47,7 +47,7 @@ class GroupMakerOwner {
   virtual GroupMaker* group_maker() = 0;
 };
 
-// Of the device; null where it has none.
+// The device's maker; null where it has none.
 inline GroupMaker* GroupMakerOf(Device& device) {
   auto* const owner = dynamic_cast<GroupMakerOwner*>(&device);
   return owner == nullptr ? nullptr : owner->group_maker();

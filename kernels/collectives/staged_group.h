@@ -39,7 +39,7 @@ class StagedGroup final : public Group {
                       Stream& stream) override;
   void Abort(const absl::Status& reason) override { host_->Abort(reason); }
   absl::Status status() const override { return host_->status(); }
-  // Of the calls of the group over host memory; copies are the rank's own work.
+  // Time of the calls of the group over host memory; copies are the rank's own work.
   std::chrono::nanoseconds call_time() const override { return host_->call_time(); }
 
  private:

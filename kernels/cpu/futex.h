@@ -39,7 +39,7 @@ bool SpinUntil(const Done& done, std::chrono::nanoseconds limit) {
 }
 
 // Spins where other programs may need the core: only while that finds what it waits for. After a
-// spin in vain the next wait does not spin, after two in a row the next three, up to 63.
+// futile spin the next wait does not spin, after two in a row the next three, up to 63.
 class ThriftySpin {
  public:
   template <typename Done>

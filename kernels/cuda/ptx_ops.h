@@ -145,7 +145,7 @@ __device__ __forceinline__ uint32_t AddPairs(uint32_t a, uint32_t b) {
   return sums;
 }
 
-// Of bf16.
+// The one for bf16.
 template <typename T>
 __device__ __forceinline__ uint32_t MultiplyPairs(uint32_t a, uint32_t b) {
   static_assert(std::is_same_v<T, BFloat16>);

@@ -141,7 +141,7 @@ class Link {
   std::string peer_;
   std::mutex send_mutex_;
   std::mutex receive_mutex_;
-  // Of the frame that is being received: whether its first byte was waited for, and when it came.
+  // Whether the first byte of the frame that is being received was waited for, and when it came.
   bool waited_for_frame_ = false;
   std::chrono::steady_clock::time_point frame_began_;
   LinkTally own_;

@@ -28,7 +28,7 @@ struct LayerShape {
   int64_t expert_width = 0;
   int64_t summed_numbers = 0;  // of a token, f32, that ranks sum before they attend
   bool borrows_kv = false;     // v1::Attention's
-  // Of a row, f32, that workers need for this layer beside what all layers need.
+  // The part of a row, f32, that workers need for this layer beside what all layers need.
   int64_t further_row_floats = 0;
   int64_t gated_heads = 0;  // heads whose output has a gate: all, or none
   // A gated delta net has no heads but key groups; a key group is a key head with its value heads.
@@ -70,7 +70,7 @@ double ExpertParameters(const LayerShape& layer);  // of one whole expert
 double RouterParameters(const LayerShape& layer);  // on every rank
 // Attention or a delta net, and ffn or experts; without the router, which is never quantised.
 double MatrixParameters(const LayerShape& layer, const LayerPart& part);
-// Of these, what one token uses.
+// The part of these that one token uses.
 double MatrixParametersUsed(const LayerShape& layer, const LayerPart& part);
 
 // Elements of keys and values that a token leaves in a layer.

@@ -61,7 +61,7 @@ struct GgufHeader {
   const GgufTensor* FindTensor(std::string_view name) const;
 };
 
-// Of the header: far above any published one.
+// The limit of the header: far above any published one.
 inline constexpr int64_t kMaxGgufHeaderBytes = int64_t{256} << 20;
 
 // `in` stands at the file's first byte, `file_bytes` is the file's size; `file` names it.

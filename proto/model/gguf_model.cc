@@ -121,7 +121,7 @@ constexpr double kDecodedBytes = 2;
 // How many elements the matrices of a file have.
 struct MatrixCounts {
   std::map<std::string, double> by_type;
-  // Of a layer, routers aside.
+  // The tensors of a layer, routers aside.
   struct Layer {
     double elements = 0, decoded = 0, code_bytes = 0;
     double bytes() const { return (code_bytes + kDecodedBytes * decoded) / elements; }

@@ -18,9 +18,9 @@ namespace tessera {
 // is not supported.
 absl::StatusOr<v1::Model> ReadGgufModel(const std::filesystem::path& path);
 
-// Of one file, which may be any part of a model. Entries have GgufType::name for a dtype. A tensor
-// of all experts of a layer is one entry an expert. Tensors that have no place in the family keep
-// their names.
+// The tensors of one file, which may be any part of a model. Entries have GgufType::name for a
+// dtype. A tensor of all experts of a layer is one entry an expert. Tensors that have no place in
+// the family keep their names.
 absl::StatusOr<std::vector<SafetensorsEntry>> ReadGgufTensors(const std::filesystem::path& path);
 
 }  // namespace tessera

@@ -185,15 +185,15 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const fs::path& folder
   absl::StatusOr<nlohmann::json> document = is_gguf ? GgufGeneration(path) : ReadOptionalJson(path);
   if (!document.ok()) return document.status();
   JsonReader reader(*document, path.string());
-  constexpr double kLeast = 1e-6;  // where 0 is not allowed
+  constexpr double kMinPositive = 1e-6;  // where 0 is not allowed
   GenerationDefaults defaults;
   const auto number = [&](const char* key, double min, double max, std::optional<double>& value) {
     if (reader.Has(key)) value = reader.Number(key, min, max);
   };
   number("temperature", 0.0, 100.0, defaults.temperature);
-  number("top_p", kLeast, 1.0, defaults.top_p);
+  number("top_p", kMinPositive, 1.0, defaults.top_p);
   number("min_p", 0.0, 1.0, defaults.min_p);
-  number("repetition_penalty", kLeast, 100.0, defaults.repetition_penalty);
+  number("repetition_penalty", kMinPositive, 100.0, defaults.repetition_penalty);
   // Some folders write "off" as -1.
   if (reader.Has("top_k")) {
     defaults.top_k = std::max<int64_t>(0, reader.Integer("top_k", -1, INT32_MAX));

@@ -53,7 +53,7 @@ class Walk {
   void Visit(const ModelTensor& tensor) {
     if (status_.ok()) status_ = visit_(tensor);
   }
-  // Of the layer that is being walked over.
+  // The name in the layer that is being walked over.
   std::string InLayer(std::string_view name) const { return StrCat(prefix_, name); }
 
   void VisitNorm(TensorRole role, std::string name, int64_t width) {
@@ -185,7 +185,7 @@ class Walk {
     return parts;
   }
 
-  // Of each head of q and k, rows that are neighbouring pairs in the checkpoint.
+  // How many rows of each head of q and k are neighbouring pairs in the checkpoint.
   static int64_t PairedRows(const v1::Attention& attention) {
     return attention.rope().neighbour_pairs() ? attention.rope().rotary_dim() : 0;
   }
@@ -353,7 +353,7 @@ class Walk {
     VisitMatrix(TensorRole::kDeltaOutput, {output});
   }
 
-  // Of q or k, which has so many heads.
+  // Visits the norm of q or k, which has so many heads.
   void VisitHeadNorm(TensorRole role, std::string_view name, const v1::Attention& attention,
                      int64_t heads) {
     const int64_t d = attention.head_dim();

@@ -27,7 +27,8 @@ enum class TensorRole {
   kPerLayerTable,    // table
   kPerLayerContext,  // matrix, from the embedding; rows: of the first layer, of the second, ...
   kPerLayerNorm,     // of each layer's part of that
-  // Of a layer: norms around its blocks (v1::NormPlace), then what the blocks multiply with.
+  // Tensors of a layer: norms around its blocks (v1::NormPlace), then what the blocks multiply
+  // with.
   kAttentionBefore,
   kAttentionAfter,
   kAttentionAfterResidual,

@@ -17,17 +17,17 @@ constexpr int64_t kAlignment = 64;
 // plans leave unused (MemoryOptions::utilisation): machines with many cores have much of it.
 constexpr int64_t kThreads = 2;
 
-// Of the packed layout (kernels/cpu/linear/geometry.h).
+// Sizes of the packed layout (kernels/cpu/linear/geometry.h).
 constexpr int64_t kPanelColumns = 32, kTileInputs = 32, kBlockWords = 128, kChunkRows = 512;
 
-// Of attention's workspace (kernels/cpu/simd/attention_plan.h, attention_tiles.h).
+// Sizes of attention's workspace (kernels/cpu/simd/attention_plan.h, attention_tiles.h).
 constexpr int64_t kQueryRows = 64, kTileKeys = 64, kPartitionKeys = 2048, kItemBytes = 64;
 constexpr int64_t kSumsFloats = 65536, kItemsPerThread = 4;
 
-// Of the sampler (worker/step/sampler.h).
+// Sizes of the sampler (worker/step/sampler.h).
 constexpr int64_t kListEntries = 65536, kLogprobRows = 16, kTopLogprobs = 100, kRowBytes = 64;
 
-// Of groups that share memory (kernels/collectives): two slots a rank.
+// Sizes of groups that share memory (kernels/collectives): two slots a rank.
 constexpr int64_t kSlotBytes = (256 << 10) + 4096;
 
 // Tokens of a block, where a step's tables are largest; a context where the model has no limit.
@@ -38,7 +38,7 @@ int64_t RoundUp(int64_t value, int64_t multiple) { return CeilDiv(value, multipl
 
 enum class Weights { kF32, kHalf, kInt8, kInt4 };
 
-// Of tables and the head.
+// Weights of tables and the head.
 Weights WeightsOf(const ModelShape& model) {
   if (model.weight_bytes_per_element >= 4) return Weights::kF32;
   return model.weight_bytes_per_element >= 2 ? Weights::kHalf : Weights::kInt8;

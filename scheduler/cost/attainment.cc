@@ -16,7 +16,7 @@ constexpr double kRateTolerance = 1e-6;
 constexpr double kBetter = 1 + 1e-3;
 constexpr int kPoints = 12;                     // of a curve
 constexpr double kLoads[] = {0, 0.35, 0.7, 1};  // of the sequences, beside which prompts are timed
-constexpr double kMostDecoding = 0.95;          // of the rows of a step
+constexpr double kMaxDecoding = 0.95;           // of the rows of a step
 constexpr double kFewestStepTokens = 64;        // rows of a step that are tried
 constexpr double kLikelyStepTokens = 256;       // of these, tried first
 constexpr int kPaceRounds = 50;
@@ -295,7 +295,7 @@ std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const R
   ReplicaCurve curve;
   const double context = std::max(1.0, lengths_.mean_decode_context());
   curve.kv_tokens = std::max(0.0, kv_capacity_tokens - lengths_.prompt_tokens / 2);
-  curve.most_at_once = std::min(most_sequences, micro_batches * kMostDecoding * step_tokens);
+  curve.most_at_once = std::min(most_sequences, micro_batches * kMaxDecoding * step_tokens);
   const double most = std::max(1.0, std::min(curve.most_at_once, curve.kv_tokens / context));
   curve.stages = static_cast<double>(replica.stages.size());
   curve.micro_batches = micro_batches;

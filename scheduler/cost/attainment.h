@@ -100,7 +100,7 @@ struct KvPath {
   KvCodecRates codec_rates;
 };
 
-// Of a replica that prefills while so many rows decode.
+// The speed of a replica that prefills while so many rows decode.
 struct PrefillSpeed {
   ServiceMoments service;                            // of all classes, in front of prefill
   std::vector<std::vector<double>> latency_seconds;  // L, by class and sample
@@ -166,14 +166,14 @@ class AttainmentModel {
   double MostDecoding(const ReplicaCurve& curve, double rate) const;
   // With `sequences` decoding and prompts of `rate` requests per second between them.
   ReplicaPace PaceAt(const ReplicaCurve& curve, double sequences, double rate) const;
-  // Of a replica of role both.
+  // What a replica of role both attains at `rate`.
   Attained At(const ReplicaCurve& curve, double rate) const;
   // At `rate` into a replica that prefills at `speed`, decoding under `decode` wherever `path`
   // leads; null: the KV has no way to go.
   Attained At(const PrefillSpeed& speed, double rate, const DecodeLoad& decode,
               const KvPath* path = nullptr) const;
 
-  // Of a replica that only decodes.
+  // The curve of a replica that only decodes.
   ReplicaCurve DecodeCurveOf(const ReplicaSpec& replica, int micro_batches,
                              double kv_capacity_tokens, double most_sequences) const;
   // At `rate`, with so many tokens of its KV kept for prompts that have not come yet.
@@ -193,7 +193,7 @@ class AttainmentModel {
   double LargestWithinLimits(double capacity, const std::function<Attained(double)>& at) const;
 
  private:
-  // Of what prompts or sequences saturate; above, waits have no end.
+  // The highest part of what prompts or sequences saturate; above, waits have no end.
   static constexpr double kBusiest = 0.98;
 
   // One of the things that may happen to a request.
@@ -238,21 +238,21 @@ class AttainmentModel {
               const SentSeconds& sent, Attained* sum) const;
   SentSeconds SentOf(const PrefillSpeed& speed, const KvPath& path) const;
   Wait WaitForStep(const PrefillSpeed& speed, const PrefillSpeed& behind, double rate) const;
-  // Of prompts at `rate`, each behind those before it.
+  // The speed of prompts at `rate`, each behind those before it.
   PrefillSpeed BehindOthers(const PrefillSpeed& speed, double rate) const;
   Company CompanyAt(const ReplicaCurve& curve, double rate) const;
   // The same without speeds; of the curve's, only the one beside the most sequences is looked at.
   Company DecodingAt(const ReplicaCurve& curve, double rate) const;
   // Whether enough would be in time if prompts took none: the least that a rate takes to attain.
   bool MayDecodeInTime(const ReplicaCurve& curve, double rate) const;
-  // Of who comes into it, waits and all.
+  // What those attain who come into it, waits and all.
   Attained In(const ReplicaCurve& curve, double rate, Company company) const;
   static StepTimes TimesWith(const ReplicaCurve& curve, double sequences);
   // Part of the prompts with more rows.
   double LongerThan(double rows) const;
-  // Of a replica of role both, with room for so many sequences: for rows and for room.
+  // Waits of a replica of role both, with room for so many sequences: for rows and for room.
   PromptWaits WaitsOf(const ReplicaCurve& curve, double rate, double most) const;
-  // Of one that prefills.
+  // The queue of a replica that prefills.
   Wait PromptQueue(double rate, const ServiceMoments& service) const;
   LoadAsked AskedOf(double rate, double most) const;
   double CompletionsAt(const ReplicaCurve& curve, double sequences, double rate) const;

@@ -40,8 +40,8 @@ double HierarchicalSeconds(int ranks, double bytes, const LinkSpec& link, const 
   return best;
 }
 
-// Of rings among a and then among b ranks and back, a * b = ranks; infinite for primes. The sides
-// of the squarest grid add up to least.
+// Rounds of rings among a and then among b ranks and back, a * b = ranks; infinite for primes. The
+// sides of the squarest grid add up to least.
 double GridRounds(int ranks) {
   for (int a = static_cast<int>(std::sqrt(ranks)); a >= 2; --a) {
     if (ranks % a == 0) return 2 * (a - 1) + 2 * (ranks / a - 1);

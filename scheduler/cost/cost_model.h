@@ -113,7 +113,7 @@ struct MemoryOptions {
   int64_t block_tokens = kDefaultBlockTokens;   // of KV
 };
 
-// Of one rank. Ranks of a stage that is cut evenly are all charged the fullest share.
+// The memory of one rank. Ranks of a stage that is cut evenly are all charged the fullest share.
 struct RankMemory {
   double weight_bytes = 0;
   double activation_bytes = 0;     // A

@@ -27,7 +27,8 @@ struct LengthMoments {
   double decode_context_sum = 0;   // E[in*o + o^2/2]: KV tokens read over a request's decode steps
   double max_sequence_tokens = 0;  // longest in + out
 
-  // Of a decode row in steady state. Long outputs are seen more often than short ones.
+  // The mean context of a decode row in steady state. Long outputs are seen more often than short
+  // ones.
   double mean_decode_context() const {
     return decode_steps > 0 ? decode_context_sum / decode_steps : prompt_tokens;
   }
@@ -36,7 +37,7 @@ struct LengthMoments {
 // All zero for no samples or no weight.
 LengthMoments MomentsOf(std::span<const RequestLengths> samples);
 
-// Of a mixture of two populations with these weights (rates).
+// Moments of a mixture of two populations with these weights (rates).
 LengthMoments Mix(const LengthMoments& a, double weight_a, const LengthMoments& b, double weight_b);
 
 }  // namespace tessera::scheduler

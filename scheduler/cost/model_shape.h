@@ -118,7 +118,7 @@ double ExpertsRead(int64_t experts, int64_t per_token, double tokens);
 
 // Bytes of an element of the layers' matrices: B, or of int4 with its scales.
 double MatrixElementBytes(const ModelShape& model);
-// Of a layer on a rank with `share`.
+// Bytes of a layer on a rank with `share`.
 double LayerWeightBytes(const ModelShape& model, const RankShare& share, int layer);
 
 // Elements of the embedding or head on a rank.
@@ -139,7 +139,7 @@ double KvBytesPerToken(const ModelShape& model);
 // Bytes that a sequence of so many tokens keeps at least, all layers and heads once.
 double SequenceBytes(const ModelShape& model, double tokens);
 
-// Of the whole model, once.
+// Parameters of the whole model, once.
 double TotalParameters(const ModelShape& model);
 double TotalWeightBytes(const ModelShape& model);
 

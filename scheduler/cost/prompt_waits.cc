@@ -134,7 +134,7 @@ class Chain {
 
   int top() const { return most_ + (last_place_ > 0 ? 1 : 0); }
 
-  // Of the time with n, in which nobody may join them.
+  // The part of the time with n in which none may join them.
   double HeldPart(int n) const {
     if (n < most_) return 0;
     return n > most_ || last_place_ <= 0 ? 1 : 1 - last_place_;
@@ -198,7 +198,7 @@ class Chain {
     return state;
   }
 
-  // Of those who decode, where chunks take such a part of what they take at most.
+  // Ends of those who decode, where chunks take such a part of what they take at most.
   double EndsPerSecond(int n, double slowed) const {
     const auto at = static_cast<size_t>(n);
     return ends_[at] * (1 - slowed * lost_[at]);

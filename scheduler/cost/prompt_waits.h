@@ -46,7 +46,7 @@
 
 namespace tessera::scheduler {
 
-// Of a replica in which so many sequences decode.
+// Times of a replica in which so many sequences decode.
 struct StepTimes {
   double lanes = 1;          // m, as far as there is somebody in them
   double plain_seconds = 0;  // P without chunks

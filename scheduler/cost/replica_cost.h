@@ -55,7 +55,7 @@ struct Period {
   double slowest_stage_seconds = 0, slowest_hop_seconds = 0;
   bool hop_bound = false;  // a hop takes longer than every stage
 };
-// Of steps of `work` each, with m micro-batches in flight (>= 1).
+// The period of steps of `work` each, with m micro-batches in flight (>= 1).
 Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
                 int micro_batches);
 
@@ -109,7 +109,7 @@ ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
                            const LengthMoments& lengths, const ReplicaOptions& options,
                            double kv_capacity_tokens);
 
-// Of one prompt in a replica where `decode_rows` rows (of a micro-batch) decode beside it.
+// The cost of one prompt in a replica where `decode_rows` rows (of a micro-batch) decode beside it.
 // `full_chunks`: as of PrefillLatencySeconds.
 struct PrefillCost {
   double service_seconds = 0;  // what it takes from the queue in front: its part of full steps
@@ -126,7 +126,7 @@ double DecodeRowsAt(const ModelShape& model, const ReplicaSpec& replica,
                     const LengthMoments& lengths, const ReplicaOptions& options, int micro_batches,
                     double requests_per_second);
 
-// Of one prompt in an otherwise empty replica: the chunks pipelined through the stages.
+// Seconds of one prompt in an otherwise empty replica: the chunks pipelined through the stages.
 // `full_chunks`, of prompts that differ in nothing but their uncached tokens: seconds of the chunks
 // that fill a step, which these share; more are added where they are missing.
 double PrefillLatencySeconds(const ModelShape& model, const ReplicaSpec& replica,

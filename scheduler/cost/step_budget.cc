@@ -8,7 +8,7 @@ namespace {
 
 // What longer chunks may add to the period.
 constexpr double kTolerance = 0.01;
-// Of the sequences that decode, for the unevenness of their coming and going.
+// Further sequences as a part of those that decode, for the unevenness of their coming and going.
 constexpr double kMoreSequences = 0.25;
 
 double Running(const ReplicaOptions& options, const ReplicaRate& rate) {

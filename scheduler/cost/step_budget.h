@@ -1,4 +1,4 @@
-// What a replica's batcher should be told: how many rows its largest step has (its chunk budget),
+// What a replica's batcher should get: how many rows its largest step has (its chunk budget),
 // and how many sequences run at once.
 //
 // A prompt is computed in chunks beside the rows that decode. The cost model takes every step to
@@ -17,8 +17,8 @@
 
 namespace tessera::scheduler {
 
-// Of a replica whose capacity is `rate`; between 1 and options.memory.max_step_tokens, which sizes
-// its buffers. A replica that only prefills fills its steps: the whole of it.
+// The budget of a replica whose capacity is `rate`; between 1 and options.memory.max_step_tokens,
+// which sizes its buffers. A replica that only prefills fills its steps: the whole of it.
 int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
                    const LengthMoments& lengths, const ReplicaOptions& options,
                    const ReplicaRate& rate);

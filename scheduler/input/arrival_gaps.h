@@ -16,8 +16,8 @@
 
 namespace tessera::scheduler {
 
-// Of a trace sorted by arrival; nothing where it has fewer than kFewestArrivals requests, or all of
-// them came at once.
+// Gaps of a trace sorted by arrival; nothing where it has fewer than kFewestArrivals requests, or
+// all of them came at once.
 inline constexpr size_t kFewestArrivals = 100;
 std::optional<double> MeasuredVariation(const std::vector<TraceRequest>& trace);
 

@@ -179,7 +179,7 @@ class ClusterGraphBuilder {
     return absl::OkStatus();
   }
 
-  // Of a machine with several devices.
+  // Checks a machine with several devices.
   absl::Status CheckInside(const v1::Machine& machine, const v1::Link& inside,
                            const std::string& key) const {
     const bool written = machine.has_inside() || cluster_.tiers().has_machine();

@@ -26,7 +26,7 @@ uint64_t HashOf(const LinkSpec& link) {
 class Alike {
  public:
   explicit Alike(const PlaceLinks& places) : p_(places), n_(places.places()) {
-    // Of the links to all other machines, in any order.
+    // Compares the links to all other machines, in any order.
     for (int a = 0; a < n_; ++a) {
       uint64_t sum = 0;
       for (int b = 0; b < n_; ++b) {

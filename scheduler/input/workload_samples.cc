@@ -28,8 +28,8 @@ double MergeKey(double tokens) {
 // Longer is no request but a fault in the file; sums over a trace stay exact.
 constexpr double kMaxTokens = 1e9;
 
-constexpr double kMostRequestsPerSecond = 1e9;
-constexpr double kMostArrivalVariation = 1000;  // that of bursty traces is about 10
+constexpr double kMaxRequestsPerSecond = 1e9;
+constexpr double kMaxArrivalVariation = 1000;  // that of bursty traces is about 10
 
 // Written so that NaN is outside.
 bool IsTokenCount(double tokens) { return tokens >= 0 && tokens <= kMaxTokens; }
@@ -138,7 +138,7 @@ class SampleMerger {
   std::map<std::pair<double, double>, RequestLengths> merged_;
 };
 
-// Of a class by its lengths alone.
+// Samples a class by its lengths alone.
 absl::StatusOr<std::vector<RequestLengths>> LengthsOf(const v1::WorkloadClass& c, int64_t context,
                                                       std::string_view where, double* cut_share) {
   const auto error = [&](std::string_view key, std::string_view reason) {
@@ -194,7 +194,7 @@ absl::Status ReadObjectives(const v1::ServiceObjectives& objectives, std::string
 // What classes without a share, or with parts of something else than the whole, would get is not
 // guessed. One class has all requests.
 absl::Status CheckShares(const v1::Workload& workload, std::string_view file) {
-  constexpr double kMostOff = 0.01 * (1 + 1e-9);  // three times 0.33
+  constexpr double kMaxOff = 0.01 * (1 + 1e-9);  // three times 0.33
   double sum = 0;
   for (const v1::WorkloadClass& c : workload.classes()) sum += std::max(0.0, c.share());
   if (workload.classes_size() == 1 && sum == 0) return absl::OkStatus();
@@ -202,7 +202,7 @@ absl::Status CheckShares(const v1::Workload& workload, std::string_view file) {
     return absl::InvalidArgumentError(
         StrCat(file, ": classes: no class has a share of the requests"));
   }
-  if (std::abs(sum - 1) <= kMostOff) return absl::OkStatus();
+  if (std::abs(sum - 1) <= kMaxOff) return absl::OkStatus();
   std::string shares;
   for (const v1::WorkloadClass& c : workload.classes())
     shares += absl::StrFormat("%s%.3g", shares.empty() ? "" : ", ", std::max(0.0, c.share()) / sum);
@@ -330,11 +330,11 @@ absl::StatusOr<WorkloadSamples> SamplesOf(const v1::Workload& workload,
   }
   if (!(workload.requests_per_second() >= 0 && std::isfinite(workload.requests_per_second())))
     return error("requests_per_second", "must be finite and not negative");
-  if (workload.requests_per_second() > kMostRequestsPerSecond)
+  if (workload.requests_per_second() > kMaxRequestsPerSecond)
     return error("requests_per_second", "must be at most 1e9");
   if (!(workload.arrival_variation() >= 0 && std::isfinite(workload.arrival_variation())))
     return error("arrival_variation", "must be finite and not negative");
-  if (workload.arrival_variation() > kMostArrivalVariation)
+  if (workload.arrival_variation() > kMaxArrivalVariation)
     return error("arrival_variation", "must be at most 1000");
   double prompt = 0, cached = 0;
   for (const RequestClass& c : out.classes) {

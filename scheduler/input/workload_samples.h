@@ -22,7 +22,7 @@ struct TraceRequest {
 };
 
 // Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens) or Mooncake JSONL (timestamp in ms,
-// input_length, output_length), told apart by the first character. Sorted by arrival.
+// input_length, output_length), distinguished by the first character. Sorted by arrival.
 absl::StatusOr<std::vector<TraceRequest>> ParseTrace(std::string_view text, std::string_view file);
 
 struct WorkloadSamples {

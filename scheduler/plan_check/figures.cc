@@ -142,8 +142,8 @@ absl::Status CheckLoad(const std::string& where, const v1::DeploymentPlan& plan,
       absl::StrFormat("%s is sent %.3f requests/s, but serves %.3f at most", where, gets, can));
 }
 
-// Of a layer's matrices: int4 has half a byte and a word for each group. Some may be of other
-// types.
+// Bytes of an element of a layer's matrices: int4 has half a byte and a word for each group. Some
+// may be of other types.
 double MatrixElementBytes(const v1::DeploymentPlan& plan) {
   const v1::Quantization& quantization = plan.model().quantization();
   if (IsMixed(quantization)) {

@@ -13,7 +13,7 @@ namespace {
 // Sums and products of the plan's figures, written to a file and read again.
 constexpr double kRelative = 1e-4;
 constexpr double kMeanRelative = 1e-3;
-constexpr double kMostOfOffered = 1.5;
+constexpr double kMaxOfOffered = 1.5;
 constexpr double kLuck = 0.15;   // of a draw: more come in one half of the time than in the other
 constexpr double kFewStays = 4;  // in so short a time none need finish
 
@@ -141,7 +141,7 @@ absl::Status CheckSimulatedRate(const v1::DeploymentPlan& plan) {
   const double offered = f.offered_requests_per_second();
   if (!(offered > 0)) return absl::OkStatus();
   const double stays = StaysOf(plan);
-  const double most = std::min(kMostOfOffered, 1 + kLuck + 2 / stays);
+  const double most = std::min(kMaxOfOffered, 1 + kLuck + 2 / stays);
   if (!(f.requests_per_second() <= most * offered)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("simulated: %g requests/s are served, but only %g arrive",

@@ -22,7 +22,7 @@ bool Uses(const v1::Replica& replica, const std::string& machine) {
   return false;
 }
 
-// Of the replicas that do not use the machine, each fully used.
+// The rate of the replicas that do not use the machine, each fully used.
 double LeftWithout(const v1::DeploymentPlan& plan, const std::string& machine) {
   double both = 0, prefill = 0, decode = 0;
   for (const v1::Replica& replica : plan.replicas()) {

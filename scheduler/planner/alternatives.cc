@@ -14,8 +14,8 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr size_t kMostCuts = 8;  // between prefilling and decoding replicas
-constexpr size_t kMostPlainCut = 16;
+constexpr size_t kMaxCuts = 8;  // between prefilling and decoding replicas
+constexpr size_t kMaxPlainCut = 16;
 constexpr double kAbove = 1 + 1e-6;
 constexpr double kAsked = 1 - 1e-6;
 
@@ -165,7 +165,7 @@ class Alternatives {
     // The best few: each cut is a program of its own.
     std::stable_sort(plain_.begin(), plain_.end(),
                      [](const auto& a, const auto& b) { return a.first > b.first; });
-    for (size_t i = 0; i < std::min(plain_.size(), kMostPlainCut); ++i)
+    for (size_t i = 0; i < std::min(plain_.size(), kMaxPlainCut); ++i)
       Cuts(plain_[i].second, &best, 2);
     Add(v1::CHOICE_KIND_SPLIT, best);
     if (!best) return;
@@ -177,7 +177,7 @@ class Alternatives {
                                    question_.promised_requests_per_second * kAbove);
   }
 
-  void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMostCuts) {
+  void Cuts(Replicas replicas, std::optional<Placement>* best, size_t most = kMaxCuts) {
     if (replicas.size() < 2) return;
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < replicas.size(); ++i) order.push_back({-Inclination(replicas[i]), i});
@@ -237,7 +237,7 @@ class Alternatives {
   const std::vector<DevicePool>& pools_;
   ReplicaJudge judge_;  // replicas that are alike are judged once
   const PlainPlacements plain_placements_;
-  // Of equal stages with two replicas or more, with the requests/s that they serve.
+  // Plans of equal stages with two replicas or more, with the requests/s that they serve.
   std::vector<std::pair<double, Replicas>> plain_;
   std::vector<v1::OtherChoice> choices_;
 };

@@ -271,7 +271,7 @@ class Finder {
     }
   }
 
-  // Of the capacity, without TTFT.
+  // A value by capacity alone, without TTFT.
   double RoughValue(const CandidatePlacement& one) const {
     PlanFigures rough;
     rough.requests_per_second = one.placement.requests_per_second;
@@ -406,7 +406,7 @@ class Finder {
     return CandidatePlacement{*std::move(placement), limit, {}};
   }
 
-  // Of other machines, each replica with the rate that it was judged to have.
+  // Adds a placement on other machines, each replica with the rate that it was judged to have.
   static void Join(const CandidatePlacement& one, CandidatePlacement* into) {
     const int first = static_cast<int>(into->placement.replicas.size());
     for (const PlacedReplica& replica : one.placement.replicas)

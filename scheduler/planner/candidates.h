@@ -62,13 +62,14 @@ PlacementProblem UnderTpot(const PlacementProblem& problem, double max_tpot_seco
 PlanFigures PredictedFigures(const PlacementProblem& problem, const Placement& placement,
                              double workload_tpot_seconds);
 
-// Part of its rate at which latencies are told: the asked one where it serves more, else the usual.
+// Part of its rate at which latencies are stated: the asked one where it serves more, else the
+// usual.
 double ToldLoad(const PlacementProblem& problem, double requests_per_second);
 
 // Equal where stages and roles are, in any order of replicas.
 std::string LayoutKey(const Placement& placement);
 
-// Of a replica, while all decode that may.
+// The longest TPOT of a replica, while all decode that may.
 double LongestTpot(const Placement& placement);
 
 // What the worst machine leaves; 0 where that is not counted, of so many devices.

@@ -1,5 +1,5 @@
 // What is left of a placement when a machine is lost: every replica that uses it is gone, and among
-// the others requests are routed anew, split ones as far as links carry the KV (search/transport),
+// the others requests are routed again, split ones as far as links carry the KV (search/transport),
 // for goodput so that enough requests are still within their limits (search/split_shares).
 //
 // Thread rule: pure function. Units: requests per second.

@@ -20,7 +20,7 @@ using DeviceCounts = std::vector<int>;  // per pool of a graph
 // Devices that these replicas use.
 DeviceCounts DevicesOf(const PlacementProblem& problem, const std::vector<PlacedReplica>& replicas);
 DeviceCounts AllDevices(const PlacementProblem& problem);
-// Of one machine, where `wanted` has them.
+// Devices of one machine, where `wanted` has them.
 DeviceCounts OfMachine(const PlacementProblem& problem, const DeviceCounts& wanted, int machine);
 
 // Machines that a replica uses, in order, each once.

@@ -1,5 +1,5 @@
 // Everything a plan takes for granted: options with their defaults, the workload, and where the
-// figures of each device kind come from, estimates told from measurements. Thread rule: pure
+// figures of each device kind come from, estimates apart from measurements. Thread rule: pure
 // functions.
 #pragma once
 

@@ -85,7 +85,7 @@ void AddShortKv(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   if (!shortest.replica().empty()) *notes->emplace_back().mutable_short_kv() = std::move(shortest);
 }
 
-// Of such pipelines no measurement stands behind the cost model yet.
+// No measurement of such pipelines supports the cost model yet.
 void AddPipelines(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   const bool crosses = std::any_of(
       plan.placement->replicas.begin(), plan.placement->replicas.end(),

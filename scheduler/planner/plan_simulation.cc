@@ -11,11 +11,11 @@
 namespace tessera::scheduler {
 namespace {
 
-// How often what is in the system at once comes anew between first and last arrival: so often, as
+// How often what is in the system at once comes again between first and last arrival: so often, as
 // far as `enough_requests` go, but at least as often as the second figure: the served rate is
 // measured in the second half, in which the longest of the first requests finish as well.
 constexpr double kStays = 25;
-constexpr double kLeastStays = 12;
+constexpr double kMinStays = 12;
 constexpr double kTimedStays = 8;  // at least, for times, which need no second half
 
 absl::StatusOr<SimulationResult> At(const SimulatedQuestion& question, const PlanReplicas& replicas,
@@ -77,7 +77,7 @@ int64_t RequestsFor(const SimulatedQuestion& question, const v1::DeploymentPlan&
   };
   return std::max(
       std::clamp(of_stays(kStays), question.least_requests, question.enough_requests),
-      std::min(of_stays(seen == Seen::kServed ? kLeastStays : kTimedStays), question.max_requests));
+      std::min(of_stays(seen == Seen::kServed ? kMinStays : kTimedStays), question.max_requests));
 }
 
 absl::Status SeeServed(const SimulatedQuestion& question, const PlanReplicas& replicas, double rate,

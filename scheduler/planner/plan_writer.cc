@@ -252,7 +252,7 @@ class PlanWriter {
     });
   }
 
-  // Of replica i at the rate that the routing sends it.
+  // Figures of replica i at the rate that the routing sends it.
   void Predict(const Placement& placement) {
     const double asked =
         workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;

@@ -23,7 +23,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kMostBudgetRounds = 6;
+constexpr int kMaxBudgetRounds = 6;
 constexpr double kBudgetStep = 0.999;  // of the budget that would just do
 constexpr double kRounding = 1 + 1e-9;
 
@@ -132,7 +132,7 @@ class Planner {
   absl::StatusOr<Placement> Rented(const Search& search) {
     absl::StatusOr<Placement> placement = search(problem_);
     const double bound = placement.ok() ? placement->upper_bound : 0;
-    for (int round = 0; placement.ok() && round < kMostBudgetRounds; ++round) {
+    for (int round = 0; placement.ok() && round < kMaxBudgetRounds; ++round) {
       placement->upper_bound = bound;
       if (!planning_.spot() || options_.goal != Goal::kBudget || options_.given_search ||
           placement->usd_per_hour <= graph_.budget_usd_per_hour() * kRounding) {

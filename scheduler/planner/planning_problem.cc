@@ -15,7 +15,8 @@
 namespace tessera::scheduler {
 namespace {
 
-// Of max_sequences, an average: the max that a replica on CPUs runs, whose rows are charged.
+// The most sequences that a replica on CPUs runs, as a multiple of max_sequences, an average; their
+// rows are charged.
 constexpr double kMoreSequences = 1.5;
 
 // A worker has common blocks of so many tokens for each sequence that it has states or windows of;

@@ -11,7 +11,7 @@ namespace tessera::scheduler {
 namespace {
 
 // A simulation serves hardly more of what was predicted.
-constexpr double kMostOfPrediction = 1.1;
+constexpr double kMaxOfPrediction = 1.1;
 // A rate is served if this much of it is: what is left is the luck of the draw.
 constexpr double kServes = 0.98;
 
@@ -108,7 +108,7 @@ class Judge {
     return s;
   }
 
-  // Of candidate `i`, as far as `figures` do not have it.
+  // Simulates candidate `i`, as far as `figures` do not have it.
   absl::Status SeeServedOnce(size_t i, double rate, v1::SimulatedFigures* figures) const {
     if (figures->offered_requests_per_second() == rate) return absl::OkStatus();
     return SeeServed(simulated_, replicas_[i], rate, Requests(Seen::kServed), figures);
@@ -128,7 +128,7 @@ class Judge {
   // Whether it promises enough to be clearly above the first, which was simulated.
   bool CouldBeat(const v1::DeploymentPlan& plan, const v1::SimulatedFigures& first) const {
     return HasObjectives(*question_.workload) || question_.goal == Goal::kPrice ||
-           kMostOfPrediction * plan.prediction().requests_per_second() >
+           kMaxOfPrediction * plan.prediction().requests_per_second() >
                (1 + question_.clearly) * first.requests_per_second();
   }
 

@@ -9,7 +9,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kRounding = 1e-9;
-constexpr int kMostExtra = 1000;
+constexpr int kMaxExtra = 1000;
 
 // Spot machines: whole ones, so that the share is never exceeded.
 int HopedFor(double share, int machines) {
@@ -48,9 +48,9 @@ absl::Status CheckSpot(const v1::Cluster& cluster, const SpotOptions& options,
                        std::string_view file) {
   if (!(options.share >= 0) || options.share > 1)
     return absl::InvalidArgumentError("--spot-share: must lie between 0 and 1");
-  if (options.extra < 0 || options.extra > kMostExtra)
+  if (options.extra < 0 || options.extra > kMaxExtra)
     return absl::InvalidArgumentError(
-        StrCat("--spot-extra: must be a number of machines from 0 to ", kMostExtra));
+        StrCat("--spot-extra: must be a number of machines from 0 to ", kMaxExtra));
   bool offered = false;
   for (int i = 0; i < cluster.machines_size(); ++i) {
     const v1::Machine& machine = cluster.machines(i);

@@ -40,8 +40,8 @@ v1::Cluster WithSpotPrices(const v1::Cluster& cluster, const SpotOptions& option
 // What so many of each machine cost together, in a graph of the cluster with those prices.
 void PriceSpot(const v1::Cluster& cluster, const SpotOptions& options, ClusterGraph* graph);
 
-// Of the machines that are used (by their names in the graph: "h100x2.3"); only those with a spot
-// price, and none where the share is 0.
+// Mixes of the machines that are used (by their names in the graph: "h100x2.3"); only those with a
+// spot price, and none where the share is 0.
 std::vector<v1::SpotMix> SpotMixes(const v1::Cluster& cluster, const SpotOptions& options,
                                    const std::set<std::string>& used);
 

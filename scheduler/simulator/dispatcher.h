@@ -40,7 +40,7 @@ struct SharesSince {
 // scheduler/router among all that are ready.
 std::unique_ptr<Dispatcher> MakeRouterDispatcher();
 // As in the daemon that carries a plan out: scheduler/pair_router over the plan's pairs. Counts
-// begin anew with other shares and when a replica becomes ready.
+// begin again with other shares and when a replica becomes ready.
 std::unique_ptr<Dispatcher> MakePlanDispatcher(std::vector<SharesSince> shares);
 // Ready replicas in turn; those with a role: prefill ones in turn, decode ones in turn.
 std::unique_ptr<Dispatcher> MakeRoundRobinDispatcher();

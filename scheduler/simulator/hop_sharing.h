@@ -29,8 +29,8 @@ class HopSharing {
   struct Sharing {
     int replica = 0;
     std::vector<std::vector<int>> hops;  // of its links, those that others use
-    double bytes_per_second = 0;         // as last told
-    std::vector<double> delays;          // as last told
+    double bytes_per_second = 0;         // as last reported
+    std::vector<double> delays;          // as last reported
   };
   std::vector<Sharing> sharing_;
   std::vector<KvNetwork::Background> background_;

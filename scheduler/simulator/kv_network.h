@@ -7,7 +7,7 @@
 // links) per change.
 //
 // Activations of pipelines pass the same links. Their steps are too many to be flows: what they
-// take on average (SetBackground) is not there for flows, but for a least part (kLeastLeft), and a
+// take on average (SetBackground) is not there for flows, but for a least part (kMinLeft), and a
 // hop gets what one flow more would get beside the flows that there are. Thread rule: one thread.
 // Units: bytes, seconds.
 #pragma once

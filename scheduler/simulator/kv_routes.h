@@ -30,8 +30,8 @@ struct PlanLinks {
 PlanLinks LinksOfPlan(const v1::DeploymentPlan& plan, const ClusterGraph& graph,
                       const ModelShape& model);
 
-// That the KV of one token takes from one replica to another when nothing else is on the links; 0:
-// no time, or no way is described.
+// Seconds that the KV of one token takes from one replica to another when nothing else is on the
+// links; 0: no time, or no way is described.
 double KvSecondsPerToken(const TransferSetup& transfers, size_t replicas, int prefill, int decode);
 
 }  // namespace tessera::scheduler

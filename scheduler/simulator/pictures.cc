@@ -81,11 +81,11 @@ constexpr double kFootLine = 16;
 // The text in lines that the picture is wide enough for.
 std::vector<std::string> FootLines(std::string_view text) {
   constexpr double kLetterWidth = 6.6;  // on average
-  constexpr auto kMost = static_cast<size_t>((kWidth - kLeft - kRight) / kLetterWidth);
+  constexpr auto kMaxLetters = static_cast<size_t>((kWidth - kLeft - kRight) / kLetterWidth);
   std::vector<std::string> lines;
   while (!text.empty()) {
-    size_t end = text.size() <= kMost ? text.size() : text.rfind(' ', kMost);
-    if (end == std::string_view::npos) end = kMost;  // one word
+    size_t end = text.size() <= kMaxLetters ? text.size() : text.rfind(' ', kMaxLetters);
+    if (end == std::string_view::npos) end = kMaxLetters;  // one word
     lines.emplace_back(text.substr(0, end));
     text.remove_prefix(end);
     if (text.starts_with(' ')) text.remove_prefix(1);

@@ -1,7 +1,7 @@
 // Plans that follow each other in one simulation: re-planning, seen from the replicas.
 //
 // When a plan takes over, replicas that the new one does not keep go at once, as workers that are
-// configured anew do: their requests go on elsewhere with what they have. Those of the new plan
+// configured again do: their requests go on elsewhere with what they have. Those of the new plan
 // come when their weights are there. From then on requests are routed by the new plan's shares
 // among those that are ready. What a move takes is the caller's to say
 // (scheduler/planner/report/move_cost).

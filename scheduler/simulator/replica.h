@@ -46,7 +46,7 @@ struct ReplicaSetup {
   // may be on their way here, from before their prompt is computed. 0: it keeps none.
   int64_t seats = 0;
   int64_t exchanges = 0;
-  // What the router is told before anything was measured; 0: nothing, as in the daemon.
+  // What the router knows before anything was measured; 0: nothing, as in the daemon.
   double prefill_tokens_per_second = 0;
   double decode_tokens_per_second = 0;
   bool ready = true;                       // from the start; else from when a change recovers it
@@ -165,7 +165,7 @@ class SimulatedReplica {
   double activation_bytes_per_second() const;
 
   int64_t free_blocks() const { return free_blocks_; }
-  // Of the blocks and the queue, for pictures.
+  // State of the blocks and the queue, for pictures.
   int64_t used_blocks(double now);
   int64_t running_sequences() const;
   int64_t waiting_sequences() const { return static_cast<int64_t>(waiting_.size()); }
@@ -189,7 +189,7 @@ class SimulatedReplica {
     size_t noted = 0;                  // of these steps, counted in load_
     std::vector<Scheduled> scheduled;  // of a planned step
     std::vector<double> hop_delays;    // that the leap was computed with
-    // Of the steps of its kind (as many decoding rows, as many prompt tokens): what the first sent.
+    // What the first step of its kind (as many decoding rows, as many prompt tokens) sent.
     double sent_decode_rows = 0, sent_prefill_tokens = 0;
     double bytes_per_second = 0;
     // For leaps.

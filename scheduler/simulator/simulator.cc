@@ -552,7 +552,7 @@ class Simulation : public ReplicaListener {
     for (size_t r = 0; r < replicas_.size(); ++r) {
       SimulatedReplica& replica = *replicas_[r];
       const double blocks = static_cast<double>(replica.setup().limits.total_blocks);
-      // One that is lost has no KV, whatever stood in it: it begins anew when it is back.
+      // One that is lost has no KV, whatever stood in it: it begins again when it is back.
       const double used = replica.ready() ? static_cast<double>(replica.used_blocks(now_)) : 0;
       result_.samples.push_back({now_, static_cast<int>(r), replica.running_sequences(),
                                  replica.waiting_sequences(), used / blocks});

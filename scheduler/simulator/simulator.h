@@ -110,7 +110,7 @@ struct SimulationResult {
   std::vector<SharedLink> links;   // of the transfers
   std::vector<double> link_bytes;  // that each carried, activations included
   double end_seconds = 0;          // of the last event
-  // Of the last arrival; the end where that was not known before, or all came at once.
+  // Time of the last arrival; the end where that was not known before, or all came at once.
   double coming_until_seconds = 0;
 };
 

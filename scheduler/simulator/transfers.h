@@ -31,7 +31,7 @@ class Transfers {
   double next_event_seconds() const;
   // Requests whose KV is there by now, each once.
   std::vector<int32_t> Arrived(double now);
-  // Whose prefill has ended and whose KV has not arrived.
+  // Requests whose prefill has ended and whose KV has not arrived.
   std::vector<int32_t> Underway() const;
 
   KvNetwork& network() { return network_; }

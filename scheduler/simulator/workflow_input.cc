@@ -9,9 +9,9 @@ namespace tessera::scheduler {
 namespace {
 
 // A call of more tokens than any model takes is a slip of the pen.
-constexpr int64_t kMostTokens = 100'000'000;
+constexpr int64_t kMaxTokens = 100'000'000;
 
-bool Sane(int64_t tokens) { return tokens >= 1 && tokens <= kMostTokens; }
+bool Sane(int64_t tokens) { return tokens >= 1 && tokens <= kMaxTokens; }
 
 absl::Status ReadWorkflow(const v1::AgentWorkflow& described, Workflow* workflow) {
   workflow->arrival_seconds = described.arrival_seconds();

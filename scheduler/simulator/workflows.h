@@ -70,9 +70,9 @@ struct WorkflowPolicy {
 
 struct TuningOptions {
   bool tuned = false;  // else the policy stays
-  // That a replay tries, each with queues by urgency and by arrival; round-robin is tried always.
-  // The paper tunes alpha within 0..1 and names no values: even steps, ours, without the ends (0
-  // knows no replica's speed, 1 no load).
+  // Values of alpha that a replay tries, each with queues by urgency and by arrival; round-robin is
+  // tried always. The paper tunes alpha within 0..1 and names no values: even steps, ours, without
+  // the ends (0 knows no replica's speed, 1 no load).
   std::vector<double> alphas = {0.1, 0.3, 0.5, 0.7, 0.9};
   // Workflows that a replay takes: the last that arrived, each as far as it is known then. What
   // runs beyond capacity is seen only if those that have not ended are there too.

@@ -43,9 +43,9 @@ namespace tessera::scheduler {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr double kMostLoss = 0.001;
+constexpr double kMaxLoss = 0.001;
 constexpr double kRoundingOfTable = 5e-4;    // of values that an earlier run printed
-constexpr double kMostSimulatedLoss = 0.02;  // what the planner calls clearly better
+constexpr double kMaxSimulatedLoss = 0.02;   // what the planner calls clearly better
 constexpr int64_t kSimulatedRequests = 30000;
 constexpr double kReached = 0.01;       // off the value of `best`: as good
 constexpr double kClockSeconds = 0.02;  // what the clock and the system add to either
@@ -276,7 +276,7 @@ class Comparison {
   // seconds.
   std::string Cell(const std::string& search, const Reached& result, double most) const {
     if (!result.why_not.empty()) return "-";
-    const char* bold = result.value >= most * (1 - kMostLoss) ? "**" : "";
+    const char* bold = result.value >= most * (1 - kMaxLoss) ? "**" : "";
     std::string cell = absl::StrFormat("%s%.3f%s", bold, Shown(result.value), bold);
     if (search == "best" && result.upper_bound > 0) {
       const double gap = std::max(0.0, 1 - result.value / result.upper_bound);
@@ -323,7 +323,7 @@ class Comparison {
       examples_.emplace_back(file.stem().string() + ", " + model, reached);
     NoteIfSlower(instance, reached);
     NoteIfSimulatedBelow(instance, reached);
-    if (best.why_not.empty() && best.value >= others * (1 - kMostLoss)) return;
+    if (best.why_not.empty() && best.value >= others * (1 - kMaxLoss)) return;
     lost_.push_back(absl::StrFormat("%s: %.3f, another search %.3f (%.2f %% better)", instance.name,
                                     Shown(best.value), Shown(others),
                                     100 * (others / std::max(best.value, 1e-9) - 1)));
@@ -355,7 +355,7 @@ class Comparison {
                             const std::map<std::string, Reached>& reached) {
     const double served = reached.at("best").simulated;
     for (const auto& [name, result] : reached) {
-      if (result.simulated * (1 - kMostSimulatedLoss) <= served) continue;
+      if (result.simulated * (1 - kMaxSimulatedLoss) <= served) continue;
       lost_simulated_.push_back(absl::StrFormat("%s: %.3f, %s %.3f (%.2f %% better)", instance.name,
                                                 served, name, result.simulated,
                                                 100 * (result.simulated / served - 1)));

@@ -26,7 +26,7 @@ constexpr double kBar = 0.8;
 constexpr double kUsualLoad = 0.85;
 constexpr double kTightness = 0.6;
 constexpr double kSeconds = 900;  // between first and last arrival
-constexpr int64_t kLeastRequests = 4000, kMostRequests = 16000;
+constexpr int64_t kMinRequests = 4000, kMaxRequests = 16000;
 
 // Compute beside memory bandwidth, and two like machines.
 constexpr struct {
@@ -62,7 +62,7 @@ constexpr Limits kLimits[] = {{"TTFT", true, false, false},
                               {"all three", true, true, true}};
 
 int64_t RequestsAt(double rate) {
-  return std::clamp(static_cast<int64_t>(kSeconds * rate), kLeastRequests, kMostRequests);
+  return std::clamp(static_cast<int64_t>(kSeconds * rate), kMinRequests, kMaxRequests);
 }
 
 std::string RolesOf(const v1::DeploymentPlan& plan) {

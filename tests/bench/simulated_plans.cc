@@ -24,14 +24,14 @@ constexpr double kTpotBar = 0.1;
 constexpr double kTtftBar = 1.3;
 constexpr double kSeconds = 1200;  // between first and last arrival
 // Where few come these take longer: near capacity waits have a long memory.
-constexpr double kLeastRequests = 60000;
+constexpr double kMinRequests = 60000;
 constexpr double kLatencyLoad = 0.85;
 constexpr double kLoadError = 0.03;
 
 absl::StatusOr<SimulationReport> Simulated(const PlanReplicas& replicas, double rate,
                                            const WorkloadSamples& workload) {
   return SimulatePlan(replicas, workload, rate,
-                      static_cast<int64_t>(std::max(kSeconds * rate, kLeastRequests)));
+                      static_cast<int64_t>(std::max(kSeconds * rate, kMinRequests)));
 }
 
 // Whether the bars are met.

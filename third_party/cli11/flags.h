@@ -52,7 +52,8 @@ class Flag {
   // A number of bytes, or a size such as 8GiB.
   Flag Size() const;
 
-  // Of a flag with several values. By default it takes all words up to the next flag.
+  // For a flag with several values: each use takes one. By default it takes all words up to the
+  // next flag.
   Flag OneValuePerUse() const;
   // May be given more than once, with one value each.
   Flag Repeatable() const;

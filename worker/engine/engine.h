@@ -81,8 +81,8 @@ class Engine final : public KvMoverListener {
   // The sink may deliver again.
   void Wake();
 
-  // From now on submissions are refused with `reason`; what runs goes on. The session is told at
-  // once, by a reply whose load says `draining`.
+  // From now on submissions are refused with `reason`; what runs goes on. The session learns of it
+  // at once, by a reply whose load says `draining`.
   void RefuseNew(const absl::Status& reason);
   // Waits until no sequence is left, timeout_seconds at most; returns how many are left.
   int64_t WaitIdle(double timeout_seconds);
@@ -120,7 +120,7 @@ class Engine final : public KvMoverListener {
   const double max_stall_seconds_;
   const std::function<void(const absl::Status& reason)> on_broken_;
 
-  // Of the engine's thread.
+  // Used by the engine's thread alone.
   EngineParts parts_;
   std::shared_ptr<ReplySink> session_;
   EngineCore::Events events_;

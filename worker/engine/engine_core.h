@@ -117,7 +117,7 @@ class EngineCore {
   void SetWake(std::function<void()> wake) { executor_->SetWake(std::move(wake)); }
 
   // Not OK: the replica's workers cannot run steps any more, and why. What was running is for
-  // another replica: the engine ends its session, and nobody is told of a failure.
+  // another replica: the engine ends its session, and no failure is reported.
   absl::Status Broken() { return executor_->Broken(); }
   bool Busy() const;
   int64_t sequences() const { return table_.open_choices(); }  // held ones included

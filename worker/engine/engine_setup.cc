@@ -69,7 +69,7 @@ absl::Status CheckFingerprint(const std::string& folder, const std::string& want
              ": put the same checkpoint on every machine, or name its folder (--model-folder)"));
 }
 
-// Of what a worker without peers is to hold.
+// Checks what a worker without peers is to hold.
 absl::Status CheckAlone(const v1::ConfigureRequest& request) {
   const v1::WorkerShare& share = request.share();
   const v1::Model& model = request.model();

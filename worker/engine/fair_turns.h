@@ -1,6 +1,6 @@
 // The order of the prompts of one request among those of others, so that a request of many prompts
 // does not hold up the rest: round robin. A request has one prompt in each turn; one that comes
-// anew gets the turn that is next; within a turn the earlier arrival goes first. Requests of one
+// again gets the turn that is next; within a turn the earlier arrival goes first. Requests of one
 // prompt among themselves go by arrival. Nothing starves: a turn takes no more prompts once one of
 // it was started. Time is logarithmic in the requests that wait; what it knows of a request goes
 // with the last of its prompts that wait.

@@ -110,9 +110,9 @@ class KvPort {
   virtual ~KvPort() = default;
   // What the worker's steps push to; lives as long as the port.
   virtual KvSender* sender() = 0;
-  // Of a leader.
+  // The mover of a leader.
   virtual std::unique_ptr<KvMover> Lead(Replica replica) = 0;
-  // Of another worker of a replica, whose leader hears `answer`.
+  // The part of another worker of a replica, whose leader hears `answer`.
   virtual std::unique_ptr<KvMemberPart> Follow(Answer answer) = 0;
 };
 

@@ -144,8 +144,8 @@ struct Sequence {
   std::vector<int32_t> tokens;                 // prompt, then output
   int64_t computed_tokens = 0;                 // whose keys and values are in `blocks`
   kvcache::BlockTable blocks;
-  // Of layers with a window: as many entries as `blocks`, of which those are freed that no later
-  // token sees. Empty where windows are not kept apart.
+  // Blocks of layers with a window: as many entries as `blocks`, of which those are freed that no
+  // later token sees. Empty where windows are not kept apart.
   kvcache::BlockTable window_blocks;
   // Where its states are, which stand behind computed_tokens. None while it waits, or without
   // states.

@@ -76,7 +76,7 @@ class StepBuilder {
   scheduler::AnswerLengths answers_;  // that ended by themselves
   DraftLengths lengths_;
 
-  // Of the plan in hand; members so that their memory is reused.
+  // Parts of the plan in hand; members so that their memory is reused.
   std::vector<scheduler::RunningSequence> running_;
   std::vector<std::vector<int32_t>> drafts_;  // of running_
   std::vector<scheduler::GrowingSequence> beside_;

@@ -30,7 +30,7 @@ class TokenBans {
   bool follow_output() const { return !words_.empty() || thinking_.has_value(); }
 
  private:
-  // Of the end of thinking.
+  // The token of the end of thinking.
   std::optional<int32_t> ForcedAfter(std::span<const int32_t> output) const;
 
   int64_t vocabulary_ = 0;

@@ -1,4 +1,4 @@
-// What a choice is told: the events of an engine, one per token and one end per choice.
+// What a choice sends: the events of an engine, one per token and one end per choice.
 //
 // Thread rule: pure functions on the engine's thread; each appends to `events`.
 #pragma once

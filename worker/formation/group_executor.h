@@ -47,7 +47,7 @@ struct GroupOptions {
   double step_seconds = 600;         // longest wait for the result of a step
 };
 
-// Of the leader that `formation` belongs to.
+// Options of the leader that `formation` belongs to.
 GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation& formation);
 
 class GroupExecutor final : public StepExecutor, public KvNotes {
@@ -81,7 +81,7 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
 
   void RunStage();     // of the stage's thread
   void ReadMembers();  // of the reader's thread
-  // What the reader's thread need not be told by a link: this worker's part failed, a step is late.
+  // What the reader's thread need not learn from a link: this worker's part failed, a step is late.
   absl::Status OwnFailure();
   // Reads what a member's control link has: the result of the oldest step in flight, or an error.
   absl::Status ReadFrom(size_t member);

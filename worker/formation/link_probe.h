@@ -15,7 +15,7 @@
 
 namespace tessera::worker {
 
-// Of one pair of workers, from connecting to the last frame.
+// The time for one pair of workers, from connecting to the last frame.
 inline constexpr double kProbeSeconds = 2;
 
 struct LinkRates {

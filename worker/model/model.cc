@@ -276,7 +276,7 @@ class Transformer : public Model {
   }
 
   int64_t Layers() const { return static_cast<int64_t>(weights_->layers.size()); }
-  // Of this share's layers, counted from its first one.
+  // The window of this share's layers, counted from its first one.
   int64_t WindowOfLayer(int64_t index) const {
     return KindOf(options_.model, options_.share.layers().begin() + index).attention().window();
   }

@@ -138,7 +138,7 @@ class Model {
   // the same results. Once, and soon: files that are cut short meanwhile end the process.
   virtual void PackWeights() {}
   virtual int64_t weight_bytes() const = 0;  // of packed weights
-  // Of these, what is not in use yet.
+  // The part of these that is not in use yet.
   virtual int64_t waiting_weight_bytes() const { return 0; }
   virtual int64_t activation_bytes() const = 0;  // activations and workspaces
 };

@@ -446,7 +446,7 @@ absl::Status ForwardPass::ExpertFfn(int64_t index, const ExpertRows& rows,
     status = ScaleExpertInput(routing, &in, stream);
     routing.weights = Matrix(buffers_.ones, in.rows(), 1);
   }
-  // Of the experts that this rank has; ranks add up theirs.
+  // Computes the experts that this rank has; ranks add up theirs.
   const v1::Range& experts = Held(index).experts();
   TensorView held = routing.offsets.Rows(experts.end() - experts.begin() + 1);
   held.data += experts.begin() * SizeInBytes(held.dtype);

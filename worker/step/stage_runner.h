@@ -123,7 +123,7 @@ class StageRunner {
   absl::Status Sample(const StepWork& work, StepOutcome* outcome);
   // Final rows of the samples that want theirs, after the stream is done.
   absl::Status ReadFinalRows(const StepWork& work, StepOutcome* outcome);
-  // Of the scores that are part of sums.
+  // Reads the row sums of the scores that are part of sums.
   absl::Status ReadRowSums(const StepWork& work, StepOutcome* outcome);
 
   absl::Status MakeStaging(kernels::Device& device);

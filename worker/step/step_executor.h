@@ -62,13 +62,13 @@ class StepExecutor {
   virtual void SetWake(std::function<void()> /*wake*/) {}
   // Starts a step and does not wait for its results. An error: it did not start, Take is not due.
   virtual absl::Status Begin(const StepWork& work) = 0;
-  // Of the oldest step in flight: whether Take waits for no other worker.
+  // Whether Take, for the oldest step in flight, waits for no other worker.
   virtual bool Ready() { return true; }
   // Waits for the oldest step that began. An error: the step gave nothing.
   virtual absl::Status Take(StepOutcome* outcome) = 0;
   // Not OK: no step can be run any more, and why. Asked between steps, also of an idle replica.
   virtual absl::Status Broken() { return absl::OkStatus(); }
-  // Of staging and sampling on this worker's device.
+  // Bytes of staging and sampling on this worker's device.
   virtual int64_t device_bytes() const = 0;
 };
 

@@ -17,7 +17,8 @@ namespace tessera::worker {
 
 struct StepMemory {
   int64_t staging_bytes = 0;
-  // Of as many as the stream may keep, or as there are kinds of steps, by the mean of those tried.
+  // Bytes of as many as the stream may keep, or as there are kinds of steps, by the mean of those
+  // tried.
   int64_t kept_bytes = 0;
 };
 

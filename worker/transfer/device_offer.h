@@ -3,7 +3,7 @@
 //
 // The sender offers a pair: one that it kept from an earlier connection, or a new one by its id.
 // The receiver answers that it has that one too, that it joins, or why it does not; a pair that it
-// does not have any more is made anew. Who joins says how that went, the receiver first; where one
+// does not have any more is made again. Who joins says how that went, the receiver first; where one
 // of them could not, KV goes through the hosts.
 //
 // Thread rule: one thread, that of the connection's end. Blocks, in bounded time.

@@ -2,9 +2,9 @@
 // to device (kernels/collectives/device_pair.h).
 //
 // A pair goes one way: two workers that send to each other have two, so that neither way waits for
-// the other. Each is made when it is first needed and kept; one that failed is made anew, and where
-// devices did not join, they are left alone for a while. Connections that use one pair take turns,
-// so that both ends make their calls in one order.
+// the other. Each is made when it is first needed and kept; one that failed is made again, and
+// where devices did not join, they are left alone for a while. Connections that use one pair take
+// turns, so that both ends make their calls in one order.
 //
 // Thread rule: any thread. Ownership: borrows the device's GroupMaker; pairs end before it does.
 // Every wait is bounded.
@@ -32,7 +32,7 @@ class PairedDevice {
       : id_(std::move(id)), devices_(std::move(devices)) {}
 
   const std::string& id() const { return id_; }
-  // Of whoever has the turn.
+  // Only for whoever has the turn.
   kernels::DevicePair& devices() { return *devices_; }
   bool usable() const { return devices_->usable(); }
   int64_t memory_bytes() const { return static_cast<int64_t>(devices_->memory().size()); }

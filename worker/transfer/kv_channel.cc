@@ -23,7 +23,7 @@ absl::Status Misplaced(uint16_t type) {
   return absl::InvalidArgumentError(StrCat("a frame of type ", type, " among KV"));
 }
 
-// Whether a wait for the peer's device is in vain.
+// Whether a wait for the peer's device is futile.
 std::function<bool()> Ended(const kernels::Link& link) {
   return [&link] { return !link.status().ok() || link.PeerClosed(); };
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kBlockTokens = 64, kMaxBlocks = 16, kHeadDim = 128;
 constexpr kvcache::KvShare kShare = {{0, 1}, {0, 8}};
 
-// Of the best run; what fails ends the runs.
+// Seconds of the best run; what fails ends the runs.
 template <typename What>
 absl::StatusOr<double> Seconds(int runs, const What& what) {
   double least = 0;

@@ -43,7 +43,8 @@ struct KvInboxOptions {
   uint64_t incarnation = 0;         // of this worker
   // Writes the pools; borrowed.
   KvCoder* coder = &HostKvCoder();
-  // Of the pools' device, with devices that KV comes from; null: it comes through the hosts.
+  // The pairs of the pools' device, with devices that KV comes from; null: it comes through the
+  // hosts.
   DevicePairs* pairs = nullptr;
   // TLS of connections over TCP; null: plain.
   std::shared_ptr<const kernels::LinkTlsSource> tls = nullptr;
@@ -102,11 +103,11 @@ class KvInbox {
   // Whether somebody waits for what the peer is to send.
   bool Expects(const std::string& identity) const;
   void EndLeases();
-  // Of a connection's thread.
+  // Runs in a connection's thread.
   void Receive(kernels::Link* link, const std::string& ticket, uint64_t sender);
   absl::Status TakePiece(const std::string& ticket, const KvFramedPiece& framed,
                          KvReceiveChannel& channel, bool* complete);
-  // Of a piece on a device: lets its elements come, if the ticket expects it. Nothing is written.
+  // For a piece on a device: lets its elements come, if the ticket expects it. Nothing is written.
   absl::Status AwaitElements(const std::string& ticket, const KvFramedPiece& framed,
                              KvReceiveChannel& channel);
   // Where devices could exchange it.

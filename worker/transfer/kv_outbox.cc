@@ -50,7 +50,7 @@ absl::Status Stopped() { return absl::CancelledError("the KV is not wanted any m
 struct KvOutbox::Parcel {
   ParcelId id = 0;
   KvParcel order;
-  // Of the thread that ships it.
+  // Used by the thread that ships it.
   std::unique_ptr<kernels::Link> link;
   std::unique_ptr<KvSendChannel> channel;
   int64_t timed_bytes = 0;  // of large pieces

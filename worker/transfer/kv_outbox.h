@@ -88,7 +88,7 @@ class KvOutbox {
   // Waits for no peer. Not from inside `done`.
   void Stop(ParcelId id);
 
-  // Of all parcels that ended, by the peer's incarnation and transport. Pieces of
+  // Counts of all parcels that ended, by the peer's incarnation and transport. Pieces of
   // kernels::kTimedPayloadBytes or more are timed, from this side, their encoding included.
   std::vector<v1::LinkCounters> counters() const;
 

@@ -54,13 +54,13 @@ class KvPartWriter {
 
   struct Piece {
     v1::KvPiece header;
-    // Of the framed one.
+    // Elements of the framed one.
     std::string_view elements;
     bool on_device = false;
   };
   // InvalidArgument: not a piece, or not one that is expected now.
   absl::StatusOr<Piece> Read(const KvFramedPiece& framed) const;
-  // Of a piece that Read gave last. An error: the coder's; the part is lost.
+  // Writes the piece that Read gave last. An error: the coder's; the part is lost.
   absl::Status Write(const Piece& piece);
 
   bool complete() const { return missing_ == 0; }

@@ -24,7 +24,7 @@ absl::StatusOr<std::optional<KvTransport>> ParseKvTransport(std::string_view tex
 // As answers, status and logs have it: "tcp", or "tcp, staged" where a GPU's KV is copied through
 // pinned memory of its host on either side.
 std::string DescribeWay(KvTransport transport, bool staged);
-// Of two such ways that were used for one prompt; one of them may be empty.
+// The slower of two transports that carried one prompt. Either may be empty.
 std::string SlowerWay(const std::string& one, const std::string& other);
 
 }  // namespace tessera::worker

@@ -29,7 +29,7 @@ class StagedKvCoder final : public KvCoder {
   static constexpr int kLanes = 4;
   static constexpr int64_t kMaxPassBytes = int64_t{1} << 20;  // of the wire
   static constexpr int64_t kMaxPassTokens = 16384;
-  // Of the device's memory, and of pinned memory, that a coder takes as long as it lives.
+  // Bytes of the device's memory, and of pinned memory, that a coder takes as long as it lives.
   static constexpr int64_t kStagingBytes =
       kLanes * (kMaxPassBytes + kMaxPassTokens * int64_t{sizeof(int32_t)});
 

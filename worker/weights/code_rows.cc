@@ -122,7 +122,7 @@ absl::Status CodeRows::Read(const IndexRange& rows, const IndexRange& columns, c
   const int64_t row_bytes = RowBytes(form, columns.size());
   for (int64_t row = 0; row < rows.size(); ++row, out += row_bytes) {
     const uint8_t* row_codes = codes + row * columns.size();
-    // Of group 0, which may lie before the first that was read.
+    // Zeros of group 0, which may lie before the first that was read.
     const uint8_t* row_zeros = zeros + row * groups.size() - groups.begin;
     const float* row_scales = scales + row * groups.size() - groups.begin;
     if (form.dtype == DType::kI4) {

@@ -37,7 +37,7 @@ class LaterPacking {
   // Begins to pack on a thread of its own; without one, packs before it returns. A failure to read
   // is logged, and leaves what is not packed as it is. Once.
   void Start();
-  // Of the packed matrices, those whose memory is not in use yet.
+  // Bytes of the packed matrices whose memory is not in use yet.
   int64_t waiting_bytes() const { return waiting_bytes_; }
 
  private:

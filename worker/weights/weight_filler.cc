@@ -22,7 +22,7 @@ using kernels::TensorView;
 
 constexpr int64_t kPanelRows = 64;  // whole panels of packed weights, on every path
 // What all threads read into together: part of what loading takes beyond the weights themselves.
-constexpr int64_t kMostStagingBytes = int64_t{64} << 20;
+constexpr int64_t kMaxStagingBytes = int64_t{64} << 20;
 
 // `count` elements, with a number added, of one type as another, of which only widening to f32 and
 // f32 to bf16 occur.
@@ -55,7 +55,7 @@ WeightFiller::WeightFiller(absl::Span<const WeightPiece> pieces, kernels::Ops* o
 }
 
 absl::Status WeightFiller::Fill(int host_threads, const Done& done) {
-  const int64_t useful = std::max<int64_t>(1, kMostStagingBytes / largest_part_bytes_);
+  const int64_t useful = std::max<int64_t>(1, kMaxStagingBytes / largest_part_bytes_);
   const int64_t threads = std::min<int64_t>(host_threads, useful);
   std::vector<std::thread> others;
   const auto work = [&] { Work(done); };

@@ -47,8 +47,8 @@ class WeightFiller {
   // `stream` copies what is not packed; null where everything is.
   WeightFiller(absl::Span<const WeightPiece> pieces, kernels::Ops* ops, kernels::Stream* stream);
 
-  // `done` is called by one thread at a time. Of several failures the first part's is told, with
-  // file and tensor.
+  // `done` is called by one thread at a time. Of several failures the first part's is reported,
+  // with file and tensor.
   absl::Status Fill(int host_threads, const Done& done);
   // From any thread: Fill returns Cancelled soon.
   void Stop() { stopped_ = true; }

@@ -77,7 +77,7 @@ struct FfnWeights {
   kernels::TensorView router_bias;        // optional [experts] f32
   kernels::TensorView router_correction;  // optional [experts] f32
   kernels::TensorView expert_scales;      // optional [experts] f32
-  // Of v1::Ffn::normed_apart.
+  // Norms of v1::Ffn::normed_apart.
   NormWeights dense_after, experts_before, experts_after, router_norm;
   std::vector<kernels::PackedWeights> expert_up;  // gate, then up
   std::vector<kernels::PackedWeights> expert_down;
@@ -118,7 +118,7 @@ struct ModelWeights {
   kernels::TensorView embedding;
   kernels::TensorView positions;  // learned positions, else empty
   LinearWeights project_in;       // embedding width -> hidden, where they differ
-  // Of v1::Model::per_layer_width, all layers' beside each other.
+  // The table of v1::Model::per_layer_width, all layers' beside each other.
   kernels::TensorView per_layer_table;  // [vocabulary rows, layers * width]
   LinearWeights per_layer_context;      // hidden -> layers * width
   NormWeights per_layer_norm;           // [width]
@@ -141,7 +141,7 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress);
 // The same of a checkpoint that is open, and that outlives the weights; options.folder is not used.
-// Of its tensors no byte outside the share is read.
+// No byte of its tensors outside the share is read.
 absl::StatusOr<std::unique_ptr<ModelWeights>> LoadWeights(
     const ModelOptions& options, const Checkpoint& checkpoint, kernels::Device& device,
     const std::function<void(int64_t, int64_t)>& progress);

@@ -9,7 +9,7 @@ namespace tessera::coordinator {
 struct RenderLimits {
   // Expressions evaluated, statements executed and elements visited.
   int64_t max_steps = 1'000'000;
-  // Of the result and of every string made on the way; all work on strings together may touch 32
+  // Limits the result and every string made on the way; all work on strings together may touch 32
   // times as many.
   int64_t max_output_bytes = 16 << 20;
 };

@@ -12,7 +12,7 @@
 namespace tessera::coordinator::jinja {
 
 // What Python raises as TypeError, ValueError, UndefinedError and so on: the template does not fit
-// the request, so the client is told.
+// the request, so the client gets it.
 inline absl::Status RenderError(std::string message) {
   return absl::InvalidArgumentError(std::move(message));
 }

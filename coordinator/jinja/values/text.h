@@ -30,7 +30,7 @@ class Text {
   void AppendSlice(const Text& other, size_t begin, size_t end);
   Text Slice(size_t begin, size_t end) const;
 
-  // Of the byte at `offset`; for an empty string true.
+  // The mark of the byte at `offset`; for an empty string true.
   bool FromTemplateAt(size_t offset) const;
   // Whether no byte is the client's.
   bool AllFromTemplate() const;

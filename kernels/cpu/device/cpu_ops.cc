@@ -102,7 +102,7 @@ absl::Status CpuOps::PackWeightRows(const PackedWeights& weights, int64_t first_
   // Whole panels and more, so that no two threads write a cache line.
   const int64_t end = first_row + source.rows(), first_task = first_row / kPackTaskRows;
   const int64_t tasks = (end + kPackTaskRows - 1) / kPackTaskRows - first_task;
-  std::mutex mutex;  // over `check` and the row that it is about: the first one is told
+  std::mutex mutex;  // over `check` and the row that it is about: the first one is reported
   int64_t failed_row = end;
   pool_->ParallelFor(tasks, [&](int64_t task, int) {
     const int64_t begin = std::max(first_row, (first_task + task) * kPackTaskRows);

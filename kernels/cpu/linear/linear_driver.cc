@@ -61,7 +61,7 @@ void ConvertInputs(const Chunk& chunk, int64_t row, int64_t first, int64_t count
   std::memset(reinterpret_cast<std::byte*>(to) + bytes, 0, words * 4 - bytes);
 }
 
-// Of activations as the kernel meets them; its order depends on their number alone.
+// The sum of activations as the kernel meets them; its order depends on their number alone.
 float SumOfWords(const uint32_t* words, int64_t count, bool pairs) {
   constexpr int64_t kLanes = 8;
   const auto as_float = [](uint32_t bits) {

@@ -48,7 +48,7 @@ struct ColumnSegment {
   Float16& PairOffset() const { return reinterpret_cast<Float16*>(pairs)[kPanelColumns + column]; }
   int8_t& ScaleStep() const { return reinterpret_cast<int8_t*>(segment)[column]; }
   int8_t& OffsetStep() const { return reinterpret_cast<int8_t*>(segment)[kPanelColumns + column]; }
-  // Whose other half the next pair's input has, not this pair's.
+  // Whether the other half of the codes belongs to the next pair's input, not to this pair's.
   bool in_fours() const { return sign_magnitude && pairs != nullptr; }
   // The byte that has an input's code, and which half.
   uint8_t& Nibbles(int64_t input) const {

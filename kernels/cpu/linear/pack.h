@@ -24,7 +24,7 @@ bool TurnsPanels(const LinearSpec& spec, const UnpackedRows& rows);
 void TurnPanel(const Kernel& kernel, const Geometry& geometry, const UnpackedRows& rows,
                int64_t panel, std::byte* out);
 
-// Of rows that are not packed yet, these as they are.
+// Rows that are not packed yet are copied as they are.
 void UnpackPanels(const Kernel& kernel, const PackedWeights& weights, int64_t first_row,
                   const TensorView& out_f32);
 

@@ -1,5 +1,5 @@
 // Linear layers of the CPU device: weights packed once, products for any number of rows, on one of
-// the paths of isa.h. Implements the linear ops of kernels/ops.h; what is done how is told in
+// the paths of isa.h. Implements the linear ops of kernels/ops.h; what is done how stands in
 // panel_kernel.h.
 //
 // Thread rule: pure functions of their arguments; RunLinear and RunGroupedLinear are called by one
@@ -35,8 +35,8 @@ void UnpackRows(Isa isa, const PackedWeights& weights, int64_t first_row,
 // next to nothing, below up to half of the rate.
 bool ComputesUnpacked(const LinearSpec& spec, const UnpackedRows& rows);
 
-// Of a linear over `rows` rows, or of a grouped one over so many slots, on a pool of `threads`.
-// Bounded: rows beyond some hundreds are computed in pieces.
+// Bytes for a linear over `rows` rows, or of a grouped one over so many slots, on a pool of
+// `threads`. Bounded: rows beyond some hundreds are computed in pieces.
 int64_t WorkspaceBytes(Isa isa, const LinearSpec& spec, int64_t rows, int threads);
 
 void RunLinear(Isa isa, const LinearArgs& args, ThreadPool& pool);

@@ -26,7 +26,7 @@ TensorView NormInput(const NormArgs& args, int64_t row, int64_t begin, int64_t w
   return args.residual;
 }
 
-// Of the vector that begins at element `begin` of a row.
+// The weights of the vector that begins at element `begin` of a row.
 const float* WeightOf(const NormArgs& args, int64_t begin, int64_t width) {
   return args.weight.rank == 2 ? args.weight.Row<float>(begin / width) : args.weight.As<float>();
 }

@@ -111,7 +111,7 @@ struct SqrtSoftplus {
   }
 };
 
-// Of a row; the logarithm in double, as few rows have one.
+// The factor of a row; the logarithm in double, as few rows have one.
 float FactorOf(const ScaleArgs& args, int64_t row) {
   const int32_t position = args.positions.empty() ? -1 : args.positions.As<int32_t>()[row];
   if (position < 0) return args.factor;

@@ -51,7 +51,8 @@ struct Cut {
     cut.tokens_per_item = Larger(1, item_rows / cut.heads_per_item);
     return cut;
   }
-  // Of a call: the largest items, of up to max_item_rows rows, that are enough for its threads.
+  // The cut of a call: the largest items, of up to max_item_rows rows, that are enough for its
+  // threads.
   static Cut For(const AttentionArgs& args, int64_t max_item_rows, int threads) {
     const int64_t heads = args.q.shape[1], kv_heads = args.cache.keys.shape[0];
     const int32_t* starts = args.query_starts.As<int32_t>();

@@ -168,8 +168,8 @@ class TileMath {
   // Whether all scores of this tile, and those before it, are moderate numbers.
   bool Bounded(float scale) {
     const float largest = AsFloat(largest_query_) * AsFloat(largest_key_);
-    constexpr float kMostSteps = 1 << 28;
-    bounded_ &= largest * static_cast<float>(width_) * scale * kStepsOfOne < kMostSteps;
+    constexpr float kMaxSteps = 1 << 28;
+    bounded_ &= largest * static_cast<float>(width_) * scale * kStepsOfOne < kMaxSteps;
     return bounded_;
   }
 
@@ -276,7 +276,7 @@ class TileMath {
     }
   }
 
-  // Of some pairs of keys, 32 dimensions from d on.
+  // Reads some pairs of keys, 32 dimensions from d on.
   void ReadKeys(int64_t first, int64_t count, int64_t d) {
     __m512i largest = largest_key_;
     for (int64_t pair = first; pair < first + count; ++pair) {

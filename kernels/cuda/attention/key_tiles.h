@@ -107,7 +107,8 @@ class TileRing {
   static constexpr int kRows = kKeys / kRowsAtOnce;
   static_assert(kChunks % kRowThreads == 0 && kKeys % kRowsAtOnce == 0);
 
-  // Of the thread, and its first chunk: what is computed from them takes no registers in between.
+  // The row of the thread, and its first chunk: what is computed from them takes no registers in
+  // between.
   __device__ __forceinline__ static int FirstRow() {
     return ComputedHere(static_cast<int>(threadIdx.x)) % kThreads / kRowThreads;
   }

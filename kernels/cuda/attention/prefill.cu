@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams 
   warp.Begin(rows, first, p, memory + number * kQueryBytes);
   const KeysSeen seen = {rows.PositionOf(first, p) + 1, rows.PositionOf(first + kRows - 1, p) + 1,
                          WindowOf(a)};
-  // Found anew for the few tiles of which a row sees a part.
+  // Found again for the few tiles of which a row sees a part.
   const auto end_of = [&](int i) {
     return rows.PositionOf(ComputedHere(first) + lane / 4 + i * 8, p) + 1;
   };

@@ -20,7 +20,7 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class BlasProducts {
  public:
-  // Of the smallest plan; it serves fewer, too.
+  // Rows of the smallest plan; it serves fewer, too.
   static constexpr int64_t kMinRows = 8;
 
   // out[rows, columns] = in[rows, depth] * weights[columns, depth]^T + bias.
@@ -44,7 +44,7 @@ class BlasProducts {
     int64_t rows = 0, out_stride = 0, in_stride = 0, workspace_bytes = 0;
   };
 
-  // Of the device that is chosen. Internal where the library refuses; the table is copied.
+  // Products of the device that is chosen. Internal where the library refuses; the table is copied.
   static absl::StatusOr<std::unique_ptr<BlasProducts>> Create(const BlasTable& table);
   ~BlasProducts();
   BlasProducts(const BlasProducts&) = delete;

@@ -29,7 +29,7 @@ bool IsAligned(const TensorView& rows) {
          reinterpret_cast<uintptr_t>(rows.data) % 16 == 0;
 }
 
-// Of a workspace of cuBLASLt; ours begin at multiples of 64.
+// The alignment of a workspace of cuBLASLt; ours begin at multiples of 64.
 constexpr int64_t kBlasAlignment = 256;
 
 int64_t Aligned(int64_t bytes) {
@@ -41,7 +41,8 @@ std::byte* AlignedForBlas(std::byte* data) {
   return data + (Aligned(address) - address);
 }
 
-// Of the workspace, to round these rows for tensor cores; 0 where these take them as they are.
+// Bytes of the workspace, to round these rows for tensor cores; 0 where these take them as they
+// are.
 int64_t RoundedBytes(const TensorView& in) {
   return IsAligned(in) ? 0 : Aligned(in.rows() * RoundedStride(in.shape[1]) * 2);
 }

@@ -30,7 +30,7 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class CudaStream final : public Stream, public RepeatingStream, public MarkingStream {
  public:
-  // Of the device with this index; `health` is its, and must outlive the stream.
+  // A stream of the device with this index; `health` is its, and must outlive the stream.
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device_index, CudaHealth* health);
   // Runs what is enqueued, then ends.
   ~CudaStream() override;

@@ -66,7 +66,7 @@ class NcclGroup final : public HostGroup {
   std::array<int64_t, kMaxGroupSize + 1> sizes_ = {};  // by rank; then the own one
 };
 
-// Of one GPU. NCCL takes no two slices of a GPU, nor one GPU twice.
+// Makes the groups of one GPU. NCCL takes no two slices of a GPU, nor one GPU twice.
 class NcclGroupMaker final : public GroupMaker {
  public:
   // `uuid` is the GPU's. `table` is copied; `health` must outlive the groups.

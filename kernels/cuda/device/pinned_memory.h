@@ -11,8 +11,8 @@
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
-// Of the device that the calling thread has chosen (cudaSetDevice). ResourceExhausted, naming
-// `what` and the size, where the system pins no more; errors of CUDA as CudaHealth has them.
+// Pins memory for the device that the calling thread has chosen (cudaSetDevice). ResourceExhausted,
+// naming `what` and the size, where the system pins no more; errors of CUDA as CudaHealth has them.
 absl::StatusOr<HostBuffer> PinMemory(int64_t size_bytes, CudaHealth& health, const char* what);
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

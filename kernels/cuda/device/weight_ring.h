@@ -23,10 +23,10 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
 class WeightRings {
  public:
-  // Of a slot, unless one row is longer.
+  // The size of a slot, unless one row is longer.
   static constexpr int64_t kSlotBytes = int64_t{1} << 20;
 
-  // Of the device with this index; `health` is its, and must outlive this.
+  // Rings of the device with this index; `health` is its, and must outlive this.
   WeightRings(int device_index, CudaHealth* health)
       : device_index_(device_index), health_(health) {}
   ~WeightRings();

@@ -48,7 +48,7 @@ void OrderCodes(std::byte* codes, int64_t count) {
   for (int64_t first = 0; first < count; first += kBlockCodes) {
     auto* const block = reinterpret_cast<__m128i*>(codes + first);
     const __m128i front = _mm_loadu_si128(block), back = _mm_loadu_si128(block + 1);
-    // Of each t, the pairs of c = 0, 1 and of c = 2, 3.
+    // The pairs of each t: of c = 0, 1 and of c = 2, 3.
     const __m128i low = _mm_unpacklo_epi16(front, _mm_srli_si128(front, 8));
     const __m128i high = _mm_unpacklo_epi16(back, _mm_srli_si128(back, 8));
     _mm_storeu_si128(block, _mm_unpacklo_epi32(low, high));

@@ -24,9 +24,9 @@ class DeviceMemory {
   // Internal, naming the allocation by its number, where a guard or freed memory was written.
   absl::Status CheckGuards() const;
 
-  // Of all that is allocated and not freed.
+  // Bytes of all that is allocated and not freed.
   int64_t live_bytes() const { return live_bytes_; }
-  // That were ever made.
+  // Allocations that were ever made.
   int64_t allocations() const { return count_; }
 
   static constexpr int64_t kKeptBytes = int64_t{4} << 20;

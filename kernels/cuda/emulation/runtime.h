@@ -50,8 +50,8 @@ struct Injection {
   int64_t memory_bytes = int64_t{8} << 30;  // that the device has
   int64_t pinned_bytes = int64_t{8} << 30;  // of host memory that may be pinned
   int64_t graph_bytes = 0;                  // of its memory, that a graph takes
-  // Of the launches to come, on any stream and counted from 1, that which fails; 0: none does.
-  // From IllegalAddress on an error is sticky, except for LaunchOutOfResources.
+  // Which of the launches to come, on any stream and counted from 1, fails; 0: none does. From
+  // IllegalAddress on an error is sticky, except for LaunchOutOfResources.
   int64_t failing_launch = 0;
   cudaError_t launch_error = cudaErrorIllegalAddress;
   // Counted alike: that which never ends, and whose stream runs nothing any more; 0: none.
@@ -73,8 +73,8 @@ void SetCapability(int capability);
 class EmulatedStream {
  public:
   void set_schedule(const Schedule& schedule) { schedule_ = schedule; }
-  // Of the first kernel that failed: Internal, naming where it was launched, block, thread and
-  // wait.
+  // The error of the first kernel that failed: Internal, naming where it was launched, block,
+  // thread and wait.
   const absl::Status& failure() const { return failure_; }
   bool captures() const { return capture_ != nullptr; }
 
@@ -181,7 +181,7 @@ int64_t LaunchesFrom(std::string_view file);
 int64_t PinnedBytes();
 // Calls of cudaMalloc so far that gave memory.
 int64_t AllocationsMade();
-// Of all memory from cudaMalloc, see DeviceMemory::CheckGuards.
+// Checks all memory from cudaMalloc, see DeviceMemory::CheckGuards.
 absl::Status CheckMemoryGuards();
 
 }  // namespace tessera::kernels::cuda::emulated

@@ -38,7 +38,7 @@ LinearKernel ChooseLinear(const LinearProblem& problem, int capability);
 constexpr bool IsCodes(DType weights) {
   return weights == DType::kF8 || weights == DType::kI8 || weights == DType::kI4;
 }
-// Of the weights that GEMV and GEMM take.
+// Bits of the weights that GEMV and GEMM take.
 constexpr int WeightBits(DType weights) {
   return weights == DType::kI4 ? 4 : IsCodes(weights) ? 8 : 16;
 }
@@ -103,7 +103,8 @@ struct GemmSplit {
   int64_t part_stages = 0;  // of each but the last one
 };
 GemmSplit ChooseGemmSplit(int64_t columns, int64_t depth, DType weights);
-// Of the sums of all parts, f32 [parts, rows, columns rounded up to kGemmColumns]; 0 for one part.
+// Bytes of the sums of all parts, f32 [parts, rows, columns rounded up to kGemmColumns]; 0 for one
+// part.
 int64_t GemmPartBytes(const GemmSplit& split, int64_t rows, int64_t columns);
 
 // Blocks (tiles of rows, columns, parts). How many tiles the experts' rows make is known on the

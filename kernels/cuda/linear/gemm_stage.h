@@ -61,7 +61,7 @@ struct Stage {
     int rows, columns;                    // that are there, from the thread's first one on
     unsigned in_to, weights_to;           // in a stage
 
-    // Of the weights alone. `expert_weights` are those of the tile's expert.
+    // Copies of the weights alone. `expert_weights` are those of the tile's expert.
     __device__ __forceinline__ Copies(const LinearParams& p, const char* expert_weights,
                                       int64_t first_column, int thread) {
       const int chunk = thread % kChunks, column = thread / kChunks;
@@ -116,7 +116,7 @@ struct Stage {
                                                 int lane, uint32_t (&a)[4]) {
     LoadMatrices(a, stage + first_row * kInRowBytes + InOffset(lane % 16, 2 * step + lane / 16));
   }
-  // Of 16-bit weights.
+  // Loads 16-bit weights.
   static __device__ __forceinline__ void LoadWeights(const unsigned char* stage, int first_column,
                                                      int step, int lane,
                                                      uint32_t (&b)[kFragments][2]) {
@@ -133,8 +133,8 @@ struct Stage {
     }
   }
 
-  // Of codes: both products of window `window`, one column of fragments. `base`: CodePairBase, or
-  // NibblePairBase of the group of int4 weights. b: registers 0, 1 of the first product, then of
+  // Widens codes: both products of window `window`, one column of fragments. `base`: CodePairBase,
+  // or NibblePairBase of the group of int4 weights. b: registers 0, 1 of the first product, then of
   // the second.
   template <typename T>
   static __device__ __forceinline__ void LoadCodes(const unsigned char* stage, int first_column,

@@ -195,8 +195,8 @@ struct ExpertRows {
   int64_t expert, begin, end;
 };
 
-// Of the experts that have rows, number `index`; beyond the last one: no rows. Without experts: all
-// rows. By all lanes of a warp.
+// The expert that is number `index` of those with rows; beyond the last one: no rows. Without
+// experts: all rows. By all lanes of a warp.
 __device__ __forceinline__ ExpertRows FindExpert(const LinearParams& p, int index, int lane) {
   if (p.expert_offsets == nullptr) return {0, 0, p.rows};
   for (int64_t first = 0; first < p.experts; first += kWarpThreads) {
@@ -221,7 +221,7 @@ constexpr int MinBlocks(int rows, int weight_bits, bool offsets) {
   return (rows == 1 ? 5 : 4) - (weight_bits == 4 ? 1 : 0) - (offsets ? 1 : 0);
 }
 
-// Of some columns: what a lane loads at once, with the words of their groups.
+// Codes of some columns: what a lane loads at once, with the words of their groups.
 template <typename W, int kColumns>
 struct Loaded {
   Chunk<W> chunks[kColumns];

@@ -178,8 +178,8 @@ __device__ __forceinline__ T SumUpToLane(T value) {
   return value;
 }
 
-// Of the warps' sums in `scratch`: scratch.warp is the first with which the total of the warps up
-// to it is above target_of(total of all), scratch.rest what of the target is left for it.
+// Looks at the warps' sums in `scratch`: scratch.warp is the first with which the total of the
+// warps up to it is above target_of(total of all), scratch.rest what of the target is left for it.
 template <typename TargetOf>
 __device__ __forceinline__ void ChooseWarp(LogitsScratch& scratch, TargetOf target_of) {
   __syncthreads();

@@ -6,7 +6,8 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
-// Of a token whose rotation is made for `length` tokens; see RopeTableArgs::dynamic_factor.
+// The frequency of a token whose rotation is made for `length` tokens; see
+// RopeTableArgs::dynamic_factor.
 __device__ __forceinline__ float DynamicFrequency(const RopeTableParams& p, int64_t length,
                                                   int64_t i) {
   const double d = static_cast<double>(2 * p.half), factor = p.dynamic_factor;

@@ -14,7 +14,7 @@ namespace {
 // What ops.h calls kLogitsNotFinite, kNothingToPick and kLeastTemperature.
 constexpr int32_t kNotFinite = -1;
 constexpr int32_t kNothing = -2;
-constexpr float kLeastTemperatureUsed = 1e-6f;
+constexpr float kMinTemperatureUsed = 1e-6f;
 
 // Within the finite numbers; NaN becomes the least.
 __device__ __forceinline__ float Bounded(float logit) {
@@ -88,7 +88,7 @@ struct Sampler {
   Shortlist& list;
   LogitsScratch& scratch;
 
-  // Of candidates from `least` on and, also in scratch.counts, those from `low` on.
+  // The amounts of candidates from `least` on and, also in scratch.counts, those from `low` on.
   __device__ __forceinline__ Amounts AmountsOf(float least, float low) const {
     float all[kFour] = {}, listed[kFour] = {};
     int count = 0;
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxLogitsWarps) SampleKernel(Sa
   const float largest = ValueOf(order);
   const bool nothing = largest == -INFINITY;
   const float temperature = p.temperature[r];
-  if (nothing || temperature < kLeastTemperatureUsed) {
+  if (nothing || temperature < kMinTemperatureUsed) {
     if (threadIdx.x == 0) p.token_ids[r] = nothing ? kNothing : static_cast<int32_t>(likeliest);
     return;  // the whole block
   }

@@ -27,7 +27,7 @@ struct Cut {
   }
 };
 
-// Of a candidate: exp((logit - largest) / temperature).
+// The weight of a candidate: exp((logit - largest) / temperature).
 struct LogitWeight {
   float largest, scale;
 

@@ -127,13 +127,15 @@ void ReadCohereLayer(ConfigDraft& draft, v1::LayerKind* layer) {
 }
 
 void ReadGraniteMultipliers(ConfigDraft& draft, v1::Attention* attention) {
-  constexpr double kLeast = 1e-9, kMost = 1e9;
+  constexpr double kMinMultiplier = 1e-9, kMaxMultiplier = 1e9;
   JsonReader& config = draft.config;
   v1::Model& model = *draft.model;
-  attention->set_scale(config.NumberOr("attention_multiplier", 1, kLeast, kMost));
-  model.set_embedding_scale(config.NumberOr("embedding_multiplier", 1, kLeast, kMost));
-  model.set_residual_scale(config.NumberOr("residual_multiplier", 1, kLeast, kMost));
-  model.set_logits_scale(1 / config.NumberOr("logits_scaling", 1, kLeast, kMost));
+  attention->set_scale(config.NumberOr("attention_multiplier", 1, kMinMultiplier, kMaxMultiplier));
+  model.set_embedding_scale(
+      config.NumberOr("embedding_multiplier", 1, kMinMultiplier, kMaxMultiplier));
+  model.set_residual_scale(
+      config.NumberOr("residual_multiplier", 1, kMinMultiplier, kMaxMultiplier));
+  model.set_logits_scale(1 / config.NumberOr("logits_scaling", 1, kMinMultiplier, kMaxMultiplier));
 }
 
 double GemmaScale(const v1::Model& model, int64_t width) {

@@ -91,9 +91,10 @@ struct TensorNames {
   bool correction_is_row = false;           // of the shape [1, experts], else [experts]
   std::string_view shared = {};  // beside experts, "<shared>." is a prefix of the same three
   std::string_view shared_gate = {};
-  // Of v1::Ffn::normed_apart: norms of the dense ffn's output, and before and behind the experts.
+  // Names for v1::Ffn::normed_apart: norms of the dense ffn's output, and before and behind the
+  // experts.
   std::string_view dense_after_norm = {}, experts_norm = {}, experts_after_norm = {};
-  // Of v1::Model::per_layer_width: from the root, of all layers; then of each layer.
+  // Names for v1::Model::per_layer_width: from the root, of all layers; then of each layer.
   std::string_view per_layer_table = {}, per_layer_context = {}, per_layer_norm = {};
   std::string_view per_layer_gate = {}, per_layer_output = {}, per_layer_after_norm = {};
   // Whole names: of its router's norm, of v1::Experts::expert_scales, v1::LayerKind::output_scale.

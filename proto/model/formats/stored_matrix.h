@@ -61,7 +61,7 @@ struct StoredMatrix {
   // Names of tensors; "" where there is none. `order`: the group of each input; `state`: text that
   // says the rest.
   std::string codes, scales, zeros, order, state;
-  // Of the same matrix: what its reader finds by itself, and what changes nothing.
+  // Further tensors of the same matrix: what its reader finds by itself, and what changes nothing.
   std::vector<std::string> further;
 };
 

@@ -48,7 +48,7 @@ class Study {
     if (!search_again) plan_.add_sensitivity()->set_not_searched(true);
   }
 
-  // Of each change: whether another layout would then be chosen.
+  // Finds for each change whether another layout would then be chosen.
   void Choices() {
     const std::vector<AssumptionChange> changes = AssumptionChanges();
     for (size_t i = 0; i < changes.size(); ++i) {

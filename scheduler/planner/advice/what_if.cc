@@ -41,7 +41,7 @@ bool IsCount(const std::string& word, int* count) {
   return error == std::errc() && end == word.data() + word.size() && *count > 0;
 }
 
-constexpr int kMostChanged = 1'000'000;  // devices; more are looked at by nobody
+constexpr int kMaxChanged = 1'000'000;  // devices; more are looked at by nobody
 
 // Devices of a change: "2 L40S on a", "L40S at oregon".
 struct ChangedDevices {
@@ -146,8 +146,8 @@ class Editor {
     out.counted = IsCount(words[0], &out.count);
     const bool number =
         words.size() > 1 && words[0].find_first_not_of("0123456789.eE+-") == std::string::npos;
-    if (number && (!out.counted || out.count > kMostChanged)) {
-      return Error(StrCat("needs a whole number of devices from 1 to ", kMostChanged, ", not \"",
+    if (number && (!out.counted || out.count > kMaxChanged)) {
+      return Error(StrCat("needs a whole number of devices from 1 to ", kMaxChanged, ", not \"",
                           words[0], "\""));
     }
     size_t at = out.counted ? 1 : 0;
@@ -164,7 +164,7 @@ class Editor {
     return out;
   }
 
-  // Of which there is one alone, so that its devices can be changed.
+  // A machine of which there is one alone, so that its devices can be changed.
   absl::StatusOr<v1::Machine*> SingleMachine(const std::string& name) {
     OneByOne(name);
     v1::Machine* machine = MachineNamed(name);
@@ -354,7 +354,7 @@ class Editor {
     return Error(StrCat("\"", both, "\" is no pair of machines or sites; write for example a-b"));
   }
 
-  // Of the tier of the two; nothing where the tier gives none.
+  // The latency of the tier of the two; nothing where the tier gives none.
   std::optional<double> TierLatency(const std::string& from, const std::string& to) {
     const v1::Machine* a = MachineNamed(from);
     const v1::Machine* b = MachineNamed(to);

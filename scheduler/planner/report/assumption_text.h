@@ -1,4 +1,4 @@
-// What a plan takes for granted, one line each, "name = value (origin)", estimates told from
+// What a plan takes for granted, one line each, "name = value (origin)", estimates apart from
 // measurements. Thread rule: pure functions.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tessera::scheduler {
 
-// Of those that are set. A class, or the workload, that is left out has no line.
+// Lines of the assumptions that are set. A class, or the workload, that is left out has no line.
 std::vector<std::string> AssumptionLines(const v1::Assumptions& assumptions);
 
 std::string SpotAssumption(const v1::SpotTerms& spot);

@@ -11,7 +11,8 @@ namespace tessera::scheduler {
 // cluster that models share "at most ...".
 std::string BoundLine(const v1::DeploymentPlan& plan);
 
-// Of a deal of devices to several models: "at most 1.200 times the asked rates, whatever the deal".
+// The bound of a deal of devices to several models: "at most 1.200 times the asked rates, whatever
+// the deal".
 std::string SharedBoundText(const v1::SharedBound& bound);
 
 }  // namespace tessera::scheduler

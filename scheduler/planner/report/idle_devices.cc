@@ -5,7 +5,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kMostNamed = 6;  // machines of a kind
+constexpr int kMaxNamed = 6;  // machines of a kind
 
 // By pool of the graph.
 std::vector<int> IdleOf(const ClusterGraph& graph, const Placement& placement) {
@@ -43,7 +43,7 @@ v1::IdleDevices IdleDevicesOf(const ClusterGraph& graph, const Placement& placem
     if (k == out.kinds_size()) out.add_kinds()->set_kind(kind);
     v1::IdleKind& one = *out.mutable_kinds(k);
     one.set_devices(one.devices() + idle[p]);
-    if (one.machines_size() < kMostNamed) {
+    if (one.machines_size() < kMaxNamed) {
       one.add_machines(graph.machines()[static_cast<size_t>(pools[p].machine)].name);
     } else {
       one.set_more_machines(one.more_machines() + 1);

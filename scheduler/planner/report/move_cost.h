@@ -36,8 +36,8 @@ void AddMove(const v1::Cluster& cluster, const MoveOptions& options,
 
 // How a replica of a plan comes about where another plan runs.
 struct ReplicaMove {
-  int stays_as = -1;         // replica of the running plan that it is; -1: it comes anew
-  double ready_seconds = 0;  // after the move has begun, where it comes anew
+  int stays_as = -1;         // replica of the running plan that it is; -1: it is new
+  double ready_seconds = 0;  // after the move has begun, where it is new
 };
 // One per replica of `plan`, by the same figures.
 std::vector<ReplicaMove> MovesOf(const v1::Cluster& cluster, const MoveOptions& options,

@@ -228,7 +228,7 @@ std::string WaitsText(const v1::WaitsAtPromise& waits) {
           : std::string("unbounded length"));
 }
 
-// Of how the plan was found.
+// Notes of how the plan was found.
 std::string SearchNoteText(const v1::Note& note) {
   switch (note.fact_case()) {
     case v1::Note::kInterruptedSearch:
@@ -279,7 +279,7 @@ std::string SearchNoteText(const v1::Note& note) {
   }
 }
 
-// Of rates and latencies.
+// Notes of rates and latencies.
 std::string RateNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
   switch (note.fact_case()) {
     case v1::Note::kLinksShort:
@@ -350,7 +350,7 @@ std::string WithoutWorkerText(const v1::WithoutWorker& without) {
   return text + "--include-unsupported plans for them";
 }
 
-// Of devices and machines.
+// Notes of devices and machines.
 std::string DeviceNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
   switch (note.fact_case()) {
     case v1::Note::kRent: return RentText(note.rent(), plan);

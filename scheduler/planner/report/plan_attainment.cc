@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kWorthTelling = 1e-3;  // of all requests: more of them would be within
 
-constexpr size_t kMostLengths = 128;  // of a class that the plan lists
+constexpr size_t kMaxLengths = 128;  // of a class that the plan lists
 
 double FiniteOrZero(double value) { return std::isfinite(value) ? value : 0; }
 
@@ -157,20 +157,20 @@ class Served {
   std::vector<At> at_;
 };
 
-// At most kMostLengths: of long lists, neighbours by end-to-end work are put together.
+// At most kMaxLengths: of long lists, neighbours by end-to-end work are put together.
 void AddLengths(const RequestClass& one, v1::ClassPrediction* out) {
   std::vector<RequestLengths> samples = one.samples;
   std::sort(samples.begin(), samples.end(), [](const auto& a, const auto& b) {
     return std::pair(a.output_tokens, a.prompt_tokens) <
            std::pair(b.output_tokens, b.prompt_tokens);
   });
-  const double each = 1.0 / static_cast<double>(std::min(samples.size(), kMostLengths));
+  const double each = 1.0 / static_cast<double>(std::min(samples.size(), kMaxLengths));
   RequestLengths sum = {0, 0, 0};
   for (size_t i = 0; i < samples.size(); ++i) {
     sum.prompt_tokens += samples[i].weight * samples[i].prompt_tokens;
     sum.output_tokens += samples[i].weight * samples[i].output_tokens;
     sum.weight += samples[i].weight;
-    if (samples.size() > kMostLengths && sum.weight < each && i + 1 < samples.size()) continue;
+    if (samples.size() > kMaxLengths && sum.weight < each && i + 1 < samples.size()) continue;
     v1::LengthSample& length = *out->add_lengths();
     length.set_prompt_tokens(std::llround(sum.prompt_tokens / sum.weight));
     length.set_output_tokens(std::llround(sum.output_tokens / sum.weight));

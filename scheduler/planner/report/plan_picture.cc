@@ -22,7 +22,7 @@ constexpr double kSiteGap = 56;       // lines between sites are seen in it
 constexpr double kLetterWidth = 7.2;  // on average, of the widest text
 constexpr double kLegendWidth = 1040;
 // A screen: what is wider is shown smaller, until nobody can read it.
-constexpr double kMostWidth = 1880, kRowGap = 24;
+constexpr double kMaxWidth = 1880, kRowGap = 24;
 constexpr int kPerRow = 8, kPerColumn = 4;
 
 std::string Escaped(const std::string& text) {
@@ -140,7 +140,7 @@ class Picture {
     std::string name, kind;
   };
 
-  // Of a stage, wherever one of them is first.
+  // Moves the devices of a stage to wherever one of them is first.
   void BringTogether(std::vector<Device>* devices) const {
     std::vector<Device> sorted;
     std::vector<bool> taken(devices->size(), false);
@@ -189,7 +189,7 @@ class Picture {
     bottom_ = kTitle;
     for (const std::string& site : sites) {
       Box around = PlaceSite(machines[site], x, top);
-      if (x > kMargin && around.right() > kMostWidth - kMargin) {
+      if (x > kMargin && around.right() > kMaxWidth - kMargin) {
         top = bottom_ + kRowGap;
         around = PlaceSite(machines[site], kMargin, top);
       }
@@ -205,7 +205,7 @@ class Picture {
     double widest = 0;
     for (const size_t m : machines) widest = std::max(widest, WidthOf(m));
     const auto columns = static_cast<size_t>(
-        std::max(1.0, std::floor((kMostWidth - 2 * kMargin - kPad) / (widest + kGutter))));
+        std::max(1.0, std::floor((kMaxWidth - 2 * kMargin - kPad) / (widest + kGutter))));
     const size_t per_column =
         std::max<size_t>(kPerColumn, (machines.size() + columns - 1) / columns);
     Box around = {left, top, 0, 0};
@@ -352,7 +352,7 @@ class Picture {
         x + 3, y + kCellHeight - 6, kCell - 6, x + 3, y + kCellHeight - 6, (kCell - 6) * full);
   }
 
-  // Of a machine, or of a site; null: there is none.
+  // The box of a machine, or of a site; null: there is none.
   const Box* BoxOf(const std::string& name, bool site) const {
     if (site) return &sites_.at(name);
     for (size_t m = 0; m < graph_.machines().size(); ++m) {
@@ -366,7 +366,7 @@ class Picture {
     if (bundle.to.empty()) return;  // an uplink: in the table alone
     const Box &a = *BoxOf(bundle.from, bundle.sites), &b = *BoxOf(bundle.to, bundle.sites);
     const double load = bundle.load();
-    // Of machines of which each sends to many the lines do not begin at one point.
+    // Where each of several machines sends to many, the lines do not begin at one point.
     const double shift = 5.0 * (static_cast<double>(number % 5) - 2);
     const double y1 = a.middle() + shift, y2 = b.middle() + shift;
     double x1 = 0, x2 = 0, bend1 = 0, bend2 = 0;

@@ -15,7 +15,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr size_t kMostReplicas = 40;  // that are shown: of clusters of thousands nobody reads more
+constexpr size_t kMaxReplicas = 40;  // that are shown: of clusters of thousands nobody reads more
 constexpr double kAlike = 5e-4;
 constexpr char kSure[] = "how sure:";
 constexpr double kWidePercent = 10;  // of a bound: it says little about the plan
@@ -119,14 +119,14 @@ std::string AlikeText(const v1::DeploymentPlan& plan, int begin, int end) {
 void AddReplicas(const v1::DeploymentPlan& plan, Lines* lines) {
   constexpr size_t kIndent = 2;
   size_t shown = 0;
-  for (int i = 0; i < plan.replicas_size() && shown < kMostReplicas; ++shown) {
+  for (int i = 0; i < plan.replicas_size() && shown < kMaxReplicas; ++shown) {
     int end = i + 1;
     while (end < plan.replicas_size() && Alike(plan.replicas(i), plan.replicas(end)) &&
            AlikeText(plan, i, end + 1).size() + kIndent <= kSummaryColumns)
       ++end;
     Wrap(AlikeText(plan, i, end), "  ", lines);
     i = end;
-    if (shown + 1 == kMostReplicas && i < plan.replicas_size())
+    if (shown + 1 == kMaxReplicas && i < plan.replicas_size())
       lines->back() += StrCat(" and ", plan.replicas_size() - i, " more");
   }
 }
@@ -165,7 +165,7 @@ std::string BoundText(const v1::DeploymentPlan& plan) {
                          higher);
 }
 
-// Of the first note of such a fact, its first half; empty: there is none.
+// The first half of the first note of such a fact; empty: there is none.
 std::string Noted(const v1::DeploymentPlan& plan, v1::Note::FactCase fact) {
   for (const v1::Note& note : plan.notes()) {
     if (note.fact_case() != fact) continue;

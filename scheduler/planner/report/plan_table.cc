@@ -21,13 +21,13 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr size_t kMostNames = 6;  // of what has a line in common
+constexpr size_t kMaxNames = 6;  // of what has a line in common
 
 std::string NamesText(const std::vector<std::string>& names) {
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kMostNames); ++i)
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i)
     text += StrCat(i == 0 ? "" : ", ", names[i]);
-  if (names.size() > kMostNames) text += StrCat(" and ", names.size() - kMostNames, " more");
+  if (names.size() > kMaxNames) text += StrCat(" and ", names.size() - kMaxNames, " more");
   return text;
 }
 
@@ -132,7 +132,7 @@ void AppendReplica(const v1::Model& model, const v1::Replica& replica, bool rout
 void AppendAlike(const std::vector<std::string>& names,
                  const std::map<std::string, const v1::Replica*>& replicas, size_t* lines,
                  std::string* out) {
-  const size_t shown = std::min({names.size(), kMostNames, *lines + 1});
+  const size_t shown = std::min({names.size(), kMaxNames, *lines + 1});
   for (size_t i = 1; i < shown; ++i)
     *out += StrCat("  ", names[i], ": ", ReplicaDevicesText(*replicas.at(names[i])), "\n");
   *lines -= shown - 1;
@@ -230,7 +230,7 @@ bool IsLuck(double simulated, double predicted, double standard_error) {
   return std::abs(simulated - predicted) <= 2 * standard_error;
 }
 
-// Of a figure that is far from what was predicted.
+// The mark of a figure that is far from what was predicted.
 std::string TimesText(double simulated, double predicted, double error = 0) {
   constexpr double kFar = 1.25;
   const double times = predicted > 0 ? simulated / predicted : 1;

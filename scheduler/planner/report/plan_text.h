@@ -45,7 +45,7 @@ std::string CutText(const v1::DeploymentPlan& plan);
 // promised ones that are to be counted on; empty where these are all.
 std::string CountedOnText(const v1::DeploymentPlan& plan);
 
-// Of a ratio to what is: "+4.8 %", or `same` where that rounds to nothing.
+// The change of a ratio to what is: "+4.8 %", or `same` where that rounds to nothing.
 std::string ChangeText(double ratio, const char* same = "unchanged");
 
 // "a/0..3 A6000"; "a/0,a/2..3 A6000" where numbers are missing; machines apart by commas.
@@ -56,10 +56,10 @@ bool IsMixed(const v1::Stage& stage);
 // "a/0 (RTX4090) 62 % + a/1 (A6000) 38 %": the part of its layers that each holds.
 std::string MixedStageText(const v1::Stage& stage);
 
-// Of all stages in their order, without kinds: "a/0..3, b/0..1".
+// Devices of all stages in their order, without kinds: "a/0..3, b/0..1".
 std::string ReplicaDevicesText(const v1::Replica& replica);
 
-// Of a message.
+// The first line of a message.
 std::string FirstLine(std::string_view text);
 
 // What a reader must not miss: stands at the head.

@@ -124,8 +124,8 @@ absl::Status CheckPrefer(const v1::PlanRequest& request) {
                                            ", which says what is planned for: leave out one"));
 }
 
-// That nothing fits, or no such search is there, is the request's fault: asking again later does
-// not help.
+// A search that does not exist, or that nothing fits, is the request's fault: asking again later
+// does not help.
 absl::Status AsFault(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsNotFound(status)
              ? absl::InvalidArgumentError(status.message())

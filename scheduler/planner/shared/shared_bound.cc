@@ -18,15 +18,15 @@ constexpr int kOneSiteAbove = 100;  // devices, whose sites count as one
 constexpr int kFirstRounds = 6;     // of columns of each model by itself
 constexpr int kFirstBoxes = 800;
 constexpr double kGap = 0.02;  // between bound and relaxation, at which it is enough
-constexpr int kMostRounds = 16;
-constexpr int kMostInVain = 3;  // rounds that gain less than kLeastGain
-constexpr double kLeastGain = 1e-3;
+constexpr int kMaxRounds = 16;
+constexpr int kMaxFutile = 3;  // rounds that gain less than kMinGain
+constexpr double kMinGain = 1e-3;
 constexpr int kBoxes = 20000;           // of a pricing
-constexpr int64_t kMostBoxes = 200000;  // in all
+constexpr int64_t kMaxBoxes = 200000;   // in all
 constexpr double kFirstTolerance = 0.05;
 constexpr double kLastTolerance = 0.002;
 constexpr double kSmoothing = 0.5;    // of the duals, towards those of the best bound
-constexpr double kLeastPrice = 1e-4;  // of an even share: free devices would make ratios infinite
+constexpr double kMinPrice = 1e-4;    // of an even share: free devices would make ratios infinite
 
 // Prices of devices by class, and what a request that is prefilled is worth, by model.
 struct Duals {
@@ -122,8 +122,7 @@ class Bounder {
     double tolerance = kFirstTolerance;
     int64_t boxes = 0;
     int in_vain = 0;
-    for (int round = 0; round < kMostRounds && in_vain < kMostInVain && boxes < kMostBoxes;
-         ++round) {
+    for (int round = 0; round < kMaxRounds && in_vain < kMaxFutile && boxes < kMaxBoxes; ++round) {
       if (first_.watch.Stopped()) break;
       const std::optional<Duals> duals = Relax();
       if (!duals) break;
@@ -137,7 +136,7 @@ class Bounder {
         bound_.theta = bound;
         best = at;
       }
-      const bool gained = before <= 0 || bound < before * (1 - kLeastGain);
+      const bool gained = before <= 0 || bound < before * (1 - kMinGain);
       in_vain = gained ? 0 : in_vain + 1;
       const double wanted = (bound_.theta / value_ - 1) / 4;
       tolerance = Columns() > columns ? std::clamp(wanted, kLastTolerance, kFirstTolerance)
@@ -189,7 +188,7 @@ class Bounder {
     for (int c = 0; c < classes().size(); ++c) {
       const double even = value_ / (classes()[c].devices() * classes().size());
       duals.devices.push_back(
-          std::max(dual(device_rows[static_cast<size_t>(c)]), kLeastPrice * even));
+          std::max(dual(device_rows[static_cast<size_t>(c)]), kMinPrice * even));
     }
     for (size_t i = 0; i < models_.size(); ++i) {
       const double rate = -dual(rate_rows[i]);  // that more has to be served costs theta

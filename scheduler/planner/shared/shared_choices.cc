@@ -12,12 +12,12 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kMostDevices = 128;  // searches of half of more take long
-constexpr int kMostSearches = 60;  // of parts, by model
-constexpr int64_t kMostSearchedDevices = 1500;
+constexpr int kMaxDevices = 128;  // searches of half of more take long
+constexpr int kMaxSearches = 60;  // of parts, by model
+constexpr int64_t kMaxSearchedDevices = 1500;
 constexpr int kEveryWayUpTo = 12;  // devices whose groups are dealt in every way
-constexpr size_t kMostWays = 64;
-constexpr int kMostRounds = 4;  // of the program that deals groups
+constexpr size_t kMaxWays = 64;
+constexpr int kMaxRounds = 4;  // of the program that deals groups
 constexpr double kGroupGap = 1e-3;
 constexpr int kGroupNodes = 500;
 constexpr double kSumWeight = 1e-4;  // of all models' parts beside theta
@@ -41,8 +41,8 @@ class GroupDealer {
       return std::move(found_);
     }
     size_t ways = 1;
-    for (size_t g = 0; g < groups_.size() && ways <= kMostWays; ++g) ways *= models();
-    if (ways <= kMostWays && GraphOf(question_).devices() <= kEveryWayUpTo) {
+    for (size_t g = 0; g < groups_.size() && ways <= kMaxWays; ++g) ways *= models();
+    if (ways <= kMaxWays && GraphOf(question_).devices() <= kEveryWayUpTo) {
       EveryWay();
     } else {
       ByProgram();
@@ -158,7 +158,7 @@ class GroupDealer {
     for (size_t i = 0; i < models(); ++i) worths.push_back(Worths(i));
     std::vector<Cut> cuts;
     std::set<Ways> tried;
-    for (int round = 0; round < kMostRounds; ++round) {
+    for (int round = 0; round < kMaxRounds; ++round) {
       const std::optional<Ways> ways = Solve(worths, cuts);
       if (!ways || !tried.insert(*ways).second) return;
       const Dealer::Parts parts = PartsOf(*ways);
@@ -309,8 +309,8 @@ v1::OtherChoice ChoiceOf(const SharingQuestion& question, const Deal& deal,
 
 std::vector<OtherDeal> OtherDeals(const SharingQuestion& question, const Deal& deal) {
   const ClusterGraph& graph = GraphOf(question);
-  if (graph.devices() > kMostDevices) return {};
-  question.dealer.AllowMore(kMostSearches, kMostSearchedDevices);
+  if (graph.devices() > kMaxDevices) return {};
+  question.dealer.AllowMore(kMaxSearches, kMaxSearchedDevices);
   DeviceCounts idle;
   const Dealer::Parts parts = question.dealer.PartsOf(deal, &idle);
   std::vector<OtherDeal> others;
@@ -337,9 +337,9 @@ std::vector<v1::OtherChoice> OtherChoices(const SharingQuestion& question, const
   for (const OtherDeal& other : others) choices.push_back(ChoiceOf(question, deal, other));
   if (question.problems.front()->watch.Stopped()) {
     choices.emplace_back();  // interrupted
-  } else if (GraphOf(question).devices() > kMostDevices) {
+  } else if (GraphOf(question).devices() > kMaxDevices) {
     choices.emplace_back().set_choice(v1::CHOICE_KIND_OTHER_DEALS);
-    choices.back().set_above_devices(kMostDevices);
+    choices.back().set_above_devices(kMaxDevices);
   }
   choices.push_back(InTurn(question, deal));
   return choices;

@@ -105,7 +105,7 @@ class Sharer {
   }
 
   absl::Status MakeDeal() {
-    // Of a part nobody asks what is above its placement.
+    // The bound above the placement of a part is not computed.
     std::vector<PlacementProblem> unbounded;
     std::vector<const PlacementProblem*> problems;
     for (const PlacementProblem* problem : problems_) unbounded.push_back(*problem);

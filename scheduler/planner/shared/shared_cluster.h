@@ -35,7 +35,7 @@ struct SharingOptions {
   std::vector<double> weights;
 };
 
-// What is told of the deal (other choices, ...) stands in every plan: it is about all of them.
+// What is said of the deal (other choices, ...) is in every plan: it is about all of them.
 struct SharedPlans {
   std::vector<v1::DeploymentPlan> plans;  // as the inputs
   double theta = 0;                       // part of its rate that every model serves

@@ -17,7 +17,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kWorthSaying = 1e-4;  // of theta
-constexpr int kMostDeals = 24;         // with one more device
+constexpr int kMaxDeals = 24;          // with one more device
 
 // A change that every model sees the same.
 template <typename Apply>
@@ -57,7 +57,7 @@ class Outlook {
     }
     size_t untried = kinds.size();
     for (const std::string& kind : kinds) {
-      if (deals_ >= kMostDeals || Stopped()) break;
+      if (deals_ >= kMaxDeals || Stopped()) break;
       if (Device(kind)) --untried;
     }
     if (untried == 0) return;
@@ -188,7 +188,7 @@ class Outlook {
     v1::DeviceGain& gain = *price.mutable_gain();
     const std::vector<DevicePlace> places = PlacesFor(kind, inputs_.front().cluster);
     for (const DevicePlace& place : places) {
-      if (deals_ >= kMostDeals || Stopped()) break;
+      if (deals_ >= kMaxDeals || Stopped()) break;
       v1::Cluster more = inputs_.front().cluster;
       if (!ApplyChanges(place.change, &more).ok()) continue;
       ++deals_;

@@ -28,7 +28,7 @@ std::string SharedText(const SharedPlans& shared) {
 v1::DeploymentPlan PlanForPicture(const SharedPlans& shared) {
   v1::DeploymentPlan all;
   std::map<std::pair<std::string, std::string>, v1::LinkLoad*> links;
-  // Of the cluster, which is the same for all; each model has its own workload.
+  // The assumptions about the cluster, which are the same for all; each model has its own workload.
   if (!shared.plans.empty()) *all.mutable_assumptions() = shared.plans.front().assumptions();
   all.mutable_assumptions()->clear_classes();
   all.mutable_assumptions()->clear_workload();

@@ -10,7 +10,7 @@
 
 namespace tessera::scheduler {
 
-// The deal with what is told of it, then a table of every plan.
+// The deal with what is said of it, then a table of every plan.
 std::string SharedText(const SharedPlans& plans);
 
 // All of them as one, for PlanPicture and for what links carry: replicas are called "A.r0", with

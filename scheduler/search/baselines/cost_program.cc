@@ -7,7 +7,7 @@
 namespace tessera::scheduler {
 namespace {
 
-enum class Aim { kMost, kCheapest, kFeasible };
+enum class Aim { kLargest, kCheapest, kFeasible };
 
 double PriceOf(const CostProgram& program, const std::vector<int>& copies) {
   double usd = 0;
@@ -26,12 +26,12 @@ double PriceOf(const CostProgram& program, const std::vector<int>& copies) {
   return usd;
 }
 
-// The program for a theta, or with theta free (kMost).
+// The program for a theta, or with theta free (kLargest).
 class Builder {
  public:
   Builder(const CostProgram& program, Aim aim, double theta) : program_(program), aim_(aim) {
-    theta_ = aim == Aim::kMost ? lp_.AddVariable(1, 0, kUnbounded, false)
-                               : lp_.AddVariable(0, theta, theta, false);
+    theta_ = aim == Aim::kLargest ? lp_.AddVariable(1, 0, kUnbounded, false)
+                                  : lp_.AddVariable(0, theta, theta, false);
     for (size_t w = 0; w < program.class_rates.size(); ++w) {
       class_rows_.push_back(lp_.AddRow(0, 0));
       lp_.AddTerm(class_rows_.back(), theta_, -1);
@@ -45,7 +45,7 @@ class Builder {
 
   absl::StatusOr<Rental> Solve(bool relaxed, double gap) const {
     const absl::StatusOr<LinearProgram::Solution> solution =
-        lp_.Solve(relaxed, gap, LinearProgram::kMostNodes, program_.stop);
+        lp_.Solve(relaxed, gap, LinearProgram::kMaxNodes, program_.stop);
     if (!solution.ok()) return solution.status();
     Rental rental;
     rental.served = solution->values[static_cast<size_t>(theta_)];
@@ -73,11 +73,11 @@ class Builder {
   }
 
  private:
-  // Of a class, what one unit of a share variable stands for.
+  // The part of a class that one unit of a share variable is.
   double Slice() const { return Sliced() ? 1.0 / program_.slices : 1.0; }
   bool Sliced() const { return aim_ == Aim::kCheapest && program_.slices > 0; }
 
-  // Of its types there is nothing before it is rented.
+  // A machine's types exist only once it is rented.
   void Add(const CostProgram::Machine& machine) {
     const int z = lp_.AddVariable(aim_ == Aim::kCheapest ? -machine.usd_per_hour : 0, 0, 1, true);
     lp_.AddTerm(cost_row_, z, machine.usd_per_hour);
@@ -132,15 +132,14 @@ absl::StatusOr<Rental> With(const CostProgram& program, const std::vector<int>& 
   }
   fixed.budget_usd_per_hour = kUnbounded;  // these copies are within it
   fixed.machines.clear();
-  absl::StatusOr<Rental> rental = Builder(fixed, Aim::kMost, 0).Solve(true, 0);
+  absl::StatusOr<Rental> rental = Builder(fixed, Aim::kLargest, 0).Solve(true, 0);
   if (!rental.ok()) return rental;
   rental->copies = copies;
   rental->usd_per_hour = PriceOf(program, copies);
   return rental;
 }
 
-// Of broken copies the whole ones, then those that are broken least, as far as devices and budget
-// go.
+// The whole copies, then those that are broken least, as far as devices and budget go.
 std::vector<int> WholeCopies(const CostProgram& program, const std::vector<double>& broken) {
   constexpr double kWhole = 1e-9;
   std::vector<int> copies;
@@ -195,8 +194,8 @@ absl::StatusOr<Rental> RoundedRental(const CostProgram& program, Aim aim) {
 }  // namespace
 
 absl::StatusOr<Rental> LargestRental(const CostProgram& program) {
-  absl::StatusOr<Rental> rental = Builder(program, Aim::kMost, 0).Solve(false, kExactGap);
-  if (!rental.ok() && Stopped(program)) rental = RoundedRental(program, Aim::kMost);
+  absl::StatusOr<Rental> rental = Builder(program, Aim::kLargest, 0).Solve(false, kExactGap);
+  if (!rental.ok() && Stopped(program)) rental = RoundedRental(program, Aim::kLargest);
   if (!rental.ok() || rental->served <= 0) return NothingServes();
   rental->programs = 1;
   return rental;
@@ -212,7 +211,7 @@ absl::StatusOr<Rental> CheapestRental(const CostProgram& program) {
 
 absl::StatusOr<Rental> LargestRentalByBisection(const CostProgram& program,
                                                 const BisectionOptions& options) {
-  const absl::StatusOr<Rental> relaxed = Builder(program, Aim::kMost, 0).Solve(true, 0);
+  const absl::StatusOr<Rental> relaxed = Builder(program, Aim::kLargest, 0).Solve(true, 0);
   if (!relaxed.ok() || relaxed->served <= 0) return NothingServes();
   double low = 0, high = relaxed->served;
   Rental best;
@@ -232,7 +231,7 @@ absl::StatusOr<Rental> LargestRentalByBisection(const CostProgram& program,
     best = *served;
     low = std::max(middle, served->served);
   }
-  if (best.served <= 0 && Stopped(program)) return RoundedRental(program, Aim::kMost);
+  if (best.served <= 0 && Stopped(program)) return RoundedRental(program, Aim::kLargest);
   if (best.served <= 0) return NothingServes();
   best.programs = checks;
   return best;

@@ -43,7 +43,7 @@ class ExhaustiveSearch {
     if (!proved_ && problem_.goal != Goal::kGoodput) {
       placement->notes.emplace_back().set_search_limit(v1::SEARCH_LIMIT_QUICK_LAYOUTS);
     }
-    // Of no bound to the price, nor to goodput, as not every layout was judged by it.
+    // The price has no bound, nor has goodput, as not every layout was judged by it.
     const bool of_rate = problem_.goal == Goal::kThroughput || problem_.goal == Goal::kBudget;
     if (proved_ && !placement->interrupted && of_rate) placement->upper_bound = bound_;
     return placement;
@@ -69,7 +69,7 @@ class ExhaustiveSearch {
     }
   }
 
-  // Of what is known: replicas that do both, the one that serves most first.
+  // Takes the largest of what is known: replicas that do both, the one that serves most first.
   void TakeLargest() {
     std::stable_sort(candidates_.begin(), candidates_.end(),
                      [](const Candidate& a, const Candidate& b) { return a.rate > b.rate; });

@@ -10,9 +10,9 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kUnit = 1e-6;
-constexpr double kMostUnits = 1e15;
+constexpr double kMaxUnits = 1e15;
 
-int64_t Units(double rate) { return static_cast<int64_t>(std::min(rate / kUnit, kMostUnits)); }
+int64_t Units(double rate) { return static_cast<int64_t>(std::min(rate / kUnit, kMaxUnits)); }
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kMostMoves = 8;  // of layers, in one replica
+constexpr int kMaxMoves = 8;  // of layers, in one replica
 
 }  // namespace
 
@@ -75,7 +75,7 @@ double ClassPlacement::Judge(PlacedReplica* replica) const {
 
 // From the stage that is slowest, or has least room, to any other, while that helps.
 void ClassPlacement::MoveLayers(PlacedReplica* replica) const {
-  for (int move = 0; move < kMostMoves; ++move) {
+  for (int move = 0; move < kMaxMoves; ++move) {
     const double before = replica->rate.requests_per_second;
     PlacedReplica best = *replica;
     std::vector<int> from = {replica->rate.slowest_stage, replica->rate.kv_limiting_stage};

@@ -18,10 +18,10 @@ constexpr int kWholeUpTo = 100;   // devices that are planned by branch and boun
 constexpr int kEscapeUpTo = 72;   // devices whose replicas are moved also where that loses at first
 constexpr int kMoveUpTo = 20000;  // devices whose replicas are improved by moves
 constexpr int64_t kJudgedPerDevice = 200;  // sets of stages, in moves after planning
-constexpr int64_t kMostJudged = 400000;
-constexpr int64_t kMostJudgedOfFew = 20000;
-constexpr int kMostRounds = 12;     // of planning what is left
-constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
+constexpr int64_t kMaxJudged = 400000;
+constexpr int64_t kMaxJudgedOfFew = 20000;
+constexpr int kMaxRounds = 12;      // of planning what is left
+constexpr double kMinPart = 0.5;    // of a column's rate that must be left on real links
 constexpr double kBoundGap = 0.02;  // between bound and relaxation
 constexpr double kSmallBoundGap = 0.035;
 constexpr int kBoundBoxes = 20000;
@@ -29,7 +29,7 @@ constexpr int kLastBoxes = 60000;             // where there are many devices
 constexpr int64_t kBoundBoxesInAll = 200000;  // and before the last
 constexpr size_t kColumnsOfPricing = 20;
 constexpr int kAllColumnsUpTo = 20000;  // devices whose columns are all kept
-constexpr int kMostGenerated = 24;      // rounds of columns
+constexpr int kMaxGenerated = 24;       // rounds of columns
 constexpr double kRestGap = 0.03;
 constexpr size_t kColumnsTaken = 600;  // from the program of all groups, to plan a part
 constexpr int kRestRounds = 8;
@@ -40,7 +40,7 @@ constexpr double kPackingGap = 1e-4;
 constexpr int kPackingNodes = 2000;
 constexpr int kRestNodes = 200;
 constexpr int kPartNodes = 2000;             // of a part of many devices
-constexpr int kMostCheaper = 16;             // rounds of planning within less money
+constexpr int kMaxCheaper = 16;              // rounds of planning within less money
 constexpr double kCheaper = 1 - 1e-3;        // of what the cheapest placement known costs
 constexpr double kEnough = 1.02;             // of money in proportion to the rate: likely to do
 constexpr double kWorthLeaping = 0.98;       // of the money of a small step
@@ -59,7 +59,7 @@ class ClassSearch {
     const DeviceClasses classes(*problem_.graph, all_, merge);
     ConfigurationProgram program(problem_, classes, &shapes_);
     const bool many = problem_.graph->devices() > kWholeUpTo;
-    program.Generate({RolesOf(problem_), many ? kBoundGap : kSmallBoundGap, kMostGenerated,
+    program.Generate({RolesOf(problem_), many ? kBoundGap : kSmallBoundGap, kMaxGenerated,
                       problem_.bound ? kBoundBoxes : kRestBoxes,
                       problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing,
                       problem_.bound, many ? kLastBoxes : 0, many ? kBoundBoxesInAll : 0});
@@ -157,7 +157,7 @@ class ClassSearch {
       if (problem_.graph->devices() <= kMoveUpTo) {
         PlacementMoves moves(problem_, &shapes_);
         const int64_t judged = kJudgedPerDevice * problem_.graph->devices();
-        moves.Improve(&at, Few() ? kMostJudgedOfFew : std::min(kMostJudged, judged), Few());
+        moves.Improve(&at, Few() ? kMaxJudgedOfFew : std::min(kMaxJudged, judged), Few());
       }
     }
     if (at.replicas().empty()) return std::nullopt;
@@ -179,7 +179,7 @@ class ClassSearch {
     int placed = 0;
     for (size_t i = 0; i < counts.size(); ++i) {
       for (int copy = 0; copy < counts[i]; ++copy) {
-        if (!at->Place(classes, program.columns()[i], kLeastPart)) break;
+        if (!at->Place(classes, program.columns()[i], kMinPart)) break;
         ++placed;
       }
     }
@@ -230,7 +230,7 @@ class ClassSearch {
       for (size_t p = 0; p < pools.size() && g < groups; ++p)
         wanted[p] = machines[static_cast<size_t>(pools[p].machine)].group == g;
       // Who stops the search wants what its columns give: devices that are free serve nobody.
-      for (int round = 0; round < (problem_.watch.Stopped() ? 1 : kMostRounds); ++round) {
+      for (int round = 0; round < (problem_.watch.Stopped() ? 1 : kMaxRounds); ++round) {
         problem_.watch.Report(absl::StrFormat("replicas placed: %d", at->replicas().size()));
         if (PlanFree(wanted, at) == 0) break;
       }
@@ -250,7 +250,7 @@ double PriceOfAll(const ClusterGraph& graph) {
 }
 
 // The money for the next round. What serves more than is required leaps down in proportion, halfway
-// back where less was in vain, and takes small steps in the end; what misses it leaps up, then
+// back where less was futile, and takes small steps in the end; what misses it leaps up, then
 // takes all there is. `best`: the cheapest known, or what misses, or null. `in_vain_usd`: most with
 // which too little was served.
 double NextBudget(const Placement* best, double need, double all_usd, double in_vain_usd) {
@@ -275,7 +275,7 @@ void Cheapen(const PlacementProblem& problem, std::optional<Placement>* best) {
   double in_vain_usd = 0;
   PlacementProblem within = problem;
   within.goal = Goal::kBudget;
-  for (int round = 0; round < kMostCheaper && !problem.watch.Stopped(); ++round) {
+  for (int round = 0; round < kMaxCheaper && !problem.watch.Stopped(); ++round) {
     const double usd = NextBudget(*best ? &**best : nullptr, need, all_usd, in_vain_usd);
     within.budget_usd_per_hour = usd;
     std::optional<Placement> found = ClassSearch(within).Run().placement;
@@ -305,13 +305,13 @@ ClassBound BoundByClass(const PlacementProblem& problem, double gap) {
   const DeviceClasses classes(*problem.graph, all);
   StageShapes shapes(*problem.model, MomentsOf(problem.samples), problem.options);
   ConfigurationProgram program(problem, classes, &shapes);
-  program.Generate({RolesOf(problem), gap, kMostGenerated,
-                    problem.bound ? kBoundBoxes : kQuickBoxes, 0, problem.bound});
+  program.Generate({RolesOf(problem), gap, kMaxGenerated, problem.bound ? kBoundBoxes : kQuickBoxes,
+                    0, problem.bound});
   ClassBound result;
   if (problem.bound && std::isfinite(program.bound())) result.upper_bound = program.bound();
   for (size_t i = 0; i < program.shares().size(); ++i) {
     ClassPlacement at(problem);
-    if (program.shares()[i] > 0 && at.Place(classes, program.columns()[i], kLeastPart))
+    if (program.shares()[i] > 0 && at.Place(classes, program.columns()[i], kMinPart))
       result.replicas.push_back(at.replicas().front());
   }
   return result;

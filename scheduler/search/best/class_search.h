@@ -21,8 +21,8 @@ struct ClassSearchResult {
 
 ClassSearchResult SearchByClass(const PlacementProblem& problem);
 
-// Of the throughput. The relaxation serves at least 1 - `gap` of the bound, unless the program's
-// budget of rounds ends first.
+// A bound of the throughput. The relaxation serves at least 1 - `gap` of the bound, unless the
+// program's budget of rounds ends first.
 struct ClassBound {
   double upper_bound = 0;               // requests per second; 0: none
   std::vector<PlacedReplica> replicas;  // of the relaxation, each as if it stood there alone

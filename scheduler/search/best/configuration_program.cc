@@ -14,7 +14,7 @@ namespace {
 
 // A class that the relaxation has to spare still costs this part of an even share of everything:
 // free devices would make any column worth infinitely more than it costs.
-constexpr double kLeastPrice = 1e-4;
+constexpr double kMinPrice = 1e-4;
 constexpr double kSmoothing = 0.5;    // of the duals, towards those of the best bound
 constexpr double kSmoothBelow = 0.2;  // gap
 constexpr int kGuessBoxes = 300;
@@ -22,12 +22,12 @@ constexpr double kFirstTolerance = 0.05;  // of pricing; falls with the gap
 constexpr double kLastTolerance = 0.002;
 constexpr int kQuickBoxes = 800;      // of a pricing in rounds that only look for columns
 constexpr double kQuickGain = 1.002;  // of the program, that makes another such round worth it
-constexpr double kLeastGain = 1e-3;   // of the bound, below which a round was in vain
-constexpr int kMostInVain = 3;
-constexpr size_t kMostWhole = 250;  // columns of a whole-number program
+constexpr double kMinGain = 1e-3;     // of the bound, below which a round was futile
+constexpr int kMaxFutile = 3;
+constexpr size_t kMaxWhole = 250;  // columns of a whole-number program
 constexpr double kWorthAdding = 1 + 1e-6;
 constexpr int kRentalNodes = 20000;
-constexpr size_t kMostEstimating = 250;  // columns of an estimate
+constexpr size_t kMaxEstimating = 250;  // columns of an estimate
 
 bool Wanted(Role role, RolesWanted roles) {
   if (roles == RolesWanted::kAll) return true;
@@ -300,7 +300,7 @@ double ConfigurationProgram::Relax(RolesWanted roles) {
   duals_.prefill = std::clamp(prefill, 0.0, 1.0);
   for (int c = 0; c < classes_.size(); ++c) {
     double& price = duals_.devices[static_cast<size_t>(c)];
-    price = std::max(price, kLeastPrice * value_ / (classes_[c].devices() * classes_.size()));
+    price = std::max(price, kMinPrice * value_ / (classes_[c].devices() * classes_.size()));
   }
   return value_;
 }
@@ -352,7 +352,7 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
 
 ConfigurationProgram::Duals ConfigurationProgram::Smoothed(const Duals& best) const {
   Duals at = duals_;
-  // Of equal worth, or the mean would lean to the larger.
+  // Both have equal worth, or the mean would lean to the larger.
   const double scale = WorthOf(duals_) / WorthOf(best);
   for (size_t c = 0; c < at.devices.size(); ++c)
     at.devices[c] += kSmoothing * (best.devices[c] * scale - at.devices[c]);
@@ -394,7 +394,7 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
   double tolerance = kFirstTolerance;
   bool smooth = false;
   int in_vain = 0;
-  for (; rounds_ < options.max_rounds && in_vain < kMostInVain; ++rounds_) {
+  for (; rounds_ < options.max_rounds && in_vain < kMaxFutile; ++rounds_) {
     if (problem_.watch.Stopped()) return std::nullopt;
     const Duals at = smooth ? Smoothed(best) : duals_;
     const double before = bound_;
@@ -406,7 +406,7 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
     if (options.boxes_before > 0 && bound_boxes_ >= options.boxes_before) return best;
     const double gap = bound_ / value_ - 1;
     if (!better && !smooth && tolerance <= kLastTolerance) return std::nullopt;
-    in_vain = options.certify && bound_ > before * (1 - kLeastGain) ? in_vain + 1 : 0;
+    in_vain = options.certify && bound_ > before * (1 - kMinGain) ? in_vain + 1 : 0;
     smooth = better && gap < kSmoothBelow;
     tolerance = better ? std::clamp(gap / 4, kLastTolerance, kFirstTolerance)
                        : std::max(kLastTolerance, tolerance / 4);
@@ -435,7 +435,7 @@ std::vector<size_t> ConfigurationProgram::Promising(RolesWanted roles, size_t mo
 }
 
 double ConfigurationProgram::ServedBy(const std::vector<int>& devices, RolesWanted roles) const {
-  const std::vector<size_t> chosen = Promising(roles, kMostEstimating);
+  const std::vector<size_t> chosen = Promising(roles, kMaxEstimating);
   if (chosen.empty()) return 0;
   const Master master =
       MakeMaster(problem_, classes_, columns_, chosen, devices, kUnbounded, roles, false);
@@ -444,7 +444,7 @@ double ConfigurationProgram::ServedBy(const std::vector<int>& devices, RolesWant
 }
 
 std::vector<int> ConfigurationProgram::Whole(RolesWanted roles, double gap, int max_nodes) const {
-  const std::vector<size_t> chosen = Promising(roles, kMostWhole);
+  const std::vector<size_t> chosen = Promising(roles, kMaxWhole);
   if (chosen.empty()) return {};
   const Master master =
       MakeMaster(problem_, classes_, columns_, chosen, AllDevices(classes_), budget(), roles, true);

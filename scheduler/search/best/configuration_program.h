@@ -28,14 +28,15 @@
 
 namespace tessera::scheduler {
 
-// Of the columns that a placement may be made of.
+// Roles of the columns that a placement may be made of.
 enum class RolesWanted {
   kAll,
   kWhole,  // that prefill and decode
   kSplit,  // that only prefill or only decode
 };
 RolesWanted RolesOf(const PlacementProblem& problem);  // kAll or kWhole, as it allows
-// Of a request that a replica of this role serves, where prefilling one is worth `prefill` of it.
+// The worth of a request that a replica of this role serves, where prefilling one is worth
+// `prefill` of it.
 double WorthOfRole(Role role, double prefill);
 
 struct ConfigurationOptions {

@@ -29,12 +29,12 @@ constexpr int64_t kExactWork = 600;    // device sets * unlike layers that take 
 constexpr int64_t kProvenWork = 2000;  // the same where a proof is asked for
 constexpr int kFirstTests = 20;        // of a column's layouts, before any grouping is looked at
 constexpr int kStepTests = 2000;       // of a column's layouts at a time
-constexpr int64_t kMostTests = 400'000, kMostProofTests = 20'000'000;
+constexpr int64_t kMaxTests = 400'000, kMaxProofTests = 20'000'000;
 constexpr double kProved = 1 + 9e-6;            // what a bound may be above the value
 constexpr double kLess = 1 - 5e-6;              // of a bound, what is worth bounding further
-constexpr int64_t kMostLayouts = 200'000;       // of a set whose links bind, and parts of them
-constexpr int64_t kMostCombinations = 100'000;  // of such sets' layouts
-constexpr size_t kMostGroupings = 3000;  // that links hold below what their replicas could serve
+constexpr int64_t kMaxLayouts = 200'000;        // of a set whose links bind, and parts of them
+constexpr int64_t kMaxCombinations = 100'000;   // of such sets' layouts
+constexpr size_t kMaxGroupings = 3000;  // that links hold below what their replicas could serve
 
 // What is known of the layouts of a set of devices in a role; sets that are alike share it.
 struct SetLayouts {
@@ -51,9 +51,9 @@ struct SetLayouts {
   double rate() const { return best().stages.empty() ? 0 : best().rate.requests_per_second; }
   double upper() const { return bound ? bound->bound() : rate(); }
 
-  // Of those that serve more than the floor, and maybe others.
+  // Layouts of those that serve more than the floor, and maybe others.
   const std::optional<std::vector<Layout>>& ByMachines(double floor) {
-    if (floor < listed_floor) by_machines = LayoutsByMachines(problem, kMostLayouts, floor);
+    if (floor < listed_floor) by_machines = LayoutsByMachines(problem, kMaxLayouts, floor);
     listed_floor = std::min(listed_floor, floor);
     return by_machines;
   }
@@ -107,7 +107,7 @@ class FewDevicesSearch {
   bool step() const { return known_ != nullptr; }  // of another search
 
   bool Stopped() const {
-    const int64_t most = problem_.prove ? kMostProofTests : kMostTests;
+    const int64_t most = problem_.prove ? kMaxProofTests : kMaxTests;
     return tests_ >= most || problem_.watch.Stopped();
   }
 
@@ -363,7 +363,7 @@ class FewDevicesSearch {
         if (loosest == nullptr) {
           Offer(Place(*grouping));
           if (!OfferOverLinks(*grouping)) left_open_ = std::max(left_open_, over.carried);
-          if (Value() > upper_ * kProved) return false;  // it is no bound: whoever asked is told
+          if (Value() > upper_ * kProved) return false;  // it is no bound: the caller learns of it
           judged_.insert(grouping->columns);
           continue;
         }
@@ -435,7 +435,7 @@ class FewDevicesSearch {
     double carried = 0;  // what it serves at most
     double unseen = 0;   // so do the groupings that were too many to look at
   };
-  // Of the groupings that may be better than the placement, the one whose links carry most.
+  // The grouping, of those that may be better than the placement, whose links carry most.
   OverLinks BestOverLinks(const std::vector<GroupingColumn>& upper) const {
     OverLinks best;
     if (problem_.goal == Goal::kPrice) {
@@ -446,7 +446,7 @@ class FewDevicesSearch {
     for (const double part : {0.0, 0.25, 0.5, 0.75, 0.9}) {
       const double floor = Value() * kProved + part * (upper_ - Value());
       best.unseen = part > 0 ? floor : 0;
-      groupings = GroupingsAbove(problem_, sets_, upper, floor, kMostGroupings);
+      groupings = GroupingsAbove(problem_, sets_, upper, floor, kMaxGroupings);
       if (groupings) break;
       best.unseen = upper_;
     }
@@ -493,7 +493,7 @@ class FewDevicesSearch {
       split.push_back({column.role, column.pools, &*layouts});
     }
     std::optional<SplitOverLinks> best =
-        BestSplitOverLinks(problem_, split, Value() - whole_rate, kMostCombinations);
+        BestSplitOverLinks(problem_, split, Value() - whole_rate, kMaxCombinations);
     if (!best) return false;
     if (best->replicas.empty()) return true;
     whole.insert(whole.end(), best->replicas.begin(), best->replicas.end());

@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kNearPrice = 0.97;   // of their price: columns that whole numbers may still need
 constexpr double kNearEnough = 0.65;  // of it: sets whose layouts may be worth a better one
-constexpr int kMostRounds = 20;
-constexpr size_t kMostFine = 60;
+constexpr int kMaxRounds = 20;
+constexpr size_t kMaxFine = 60;
 
 }  // namespace
 
@@ -83,7 +83,7 @@ void GoodputColumns::OfferJoined(const Counts& set, const std::vector<Counts>& p
 
 void GoodputColumns::OfferFinely(const Counts& set) {
   const auto offer = [&](const Counts& some) {
-    if (fine_.size() >= kMostFine || problem_.watch.Stopped() || !fine_.insert(some).second) return;
+    if (fine_.size() >= kMaxFine || problem_.watch.Stopped() || !fine_.insert(some).second) return;
     program_.Add(groups_.ReplicaOf({Role::kBoth, some}));
   };
   offer(set);
@@ -220,7 +220,7 @@ void GoodputColumns::Generate(bool split, int64_t most_laid_out) {
   split_ = split;
   limit_ = laid_out_ + most_laid_out;
   double before = -1;
-  for (int round = 0; round < kMostRounds; ++round) {
+  for (int round = 0; round < kMaxRounds; ++round) {
     if (!program_.Relax(split) || program_.value() <= before || Exhausted()) return;
     before = program_.value() * (1 + 1e-6);
     const Grouping used = program_.used();

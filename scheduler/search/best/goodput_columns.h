@@ -22,7 +22,7 @@
 
 namespace tessera::scheduler {
 
-// Of so many devices those that are moved together: one, half and all.
+// How many of so many devices are moved together: one, half and all.
 std::vector<int> PartsTried(int devices);
 
 class GoodputColumns {
@@ -36,7 +36,8 @@ class GoodputColumns {
   // For role both also by the program of stage_layout, which takes longer; so the set's part of
   // each pool, and half of it. Only the first so many sets are.
   void OfferFinely(const Counts& set);
-  // Of role both, with its stages; where they are in one pool, also in every pool of such devices.
+  // Offers a replica of role both, with its stages; where they are in one pool, also in every pool
+  // of such devices.
   void OfferAsItIs(PlacedReplica replica);
   void OfferAlone();  // parts of each pool, and pools of one kind in a group
   // Whole pools together: two, three and so on, at most so many sets.

@@ -8,9 +8,9 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kTighter = 0.75;         // a limit of TPOT, to the one before
-constexpr size_t kMostLevels = 8;         // limits that are tried
+constexpr size_t kMaxLevels = 8;          // limits that are tried
 constexpr double kLongestSeconds = 0.25;  // the first limit, where the problem has none below
-constexpr int kMostInVain = 2;            // limits one after the other that bring nothing
+constexpr int kMaxFutile = 2;             // limits one after the other that bring nothing
 
 // Widths of stages that may serve less, but answer sooner.
 std::vector<int> WiderThanOne(const ReplicaShaping::Devices& devices) {
@@ -58,7 +58,7 @@ PlacedReplica GoodputLayouts::Shape(const ReplicaShaping::Devices& devices, doub
   };
   double tpot = 0;  // of the layout before
   int in_vain = 0;
-  for (size_t level = 0; level < kMostLevels && in_vain < kMostInVain; ++level) {
+  for (size_t level = 0; level < kMaxLevels && in_vain < kMaxFutile; ++level) {
     Limited& limited = At(level);
     if (level > 0 && tpot <= limited.problem.options.max_tpot_seconds) continue;
     const PlacedReplica& shaped = limited.shaping->Shape(devices);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kWorthMoving = 1 + 1e-3;
 constexpr size_t kJudgedTogether = 6;
-constexpr size_t kMostJudgedPerStep = 48;
+constexpr size_t kMaxJudgedPerStep = 48;
 constexpr Role kRoles[] = {Role::kBoth, Role::kPrefill, Role::kDecode};
 
 bool Any(const std::vector<int>& set) {
@@ -67,13 +67,13 @@ void GoodputMoves::Offer(const std::vector<size_t>& gone, const Grouping& come) 
   std::sort(key.begin(), key.end());
   if (!seen_.insert(std::move(key)).second) return;
   neighbours_.push_back(std::move(neighbour));
-  if (neighbours_.size() > 4 * kMostJudgedPerStep) KeepMostPromising();
+  if (neighbours_.size() > 4 * kMaxJudgedPerStep) KeepMostPromising();
 }
 
 void GoodputMoves::KeepMostPromising() {
   std::stable_sort(neighbours_.begin(), neighbours_.end(),
                    [](const Neighbour& a, const Neighbour& b) { return a.estimate > b.estimate; });
-  if (neighbours_.size() > kMostJudgedPerStep) neighbours_.resize(kMostJudgedPerStep);
+  if (neighbours_.size() > kMaxJudgedPerStep) neighbours_.resize(kMaxJudgedPerStep);
 }
 
 void GoodputMoves::OfferTransfers() {

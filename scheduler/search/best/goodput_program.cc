@@ -14,13 +14,13 @@ namespace {
 
 constexpr double kPackingGap = 5e-4;
 constexpr int kPackingNodes = 1000;
-constexpr size_t kMostPacked = 180;   // columns of a whole-number program
+constexpr size_t kMaxPacked = 180;    // columns of a whole-number program
 constexpr double kPackedFrom = 0.85;  // of their price
 constexpr double kUsed = 1e-6;
-constexpr size_t kMostPlaces = 40;
+constexpr size_t kMaxPlaces = 40;
 constexpr double kOfLinks = 0.5;    // that KV may take
 constexpr double kAsGood = 0.99;    // of a column's rate
-constexpr double kLeastKept = 0.8;  // of it, where it served less
+constexpr double kMinKept = 0.8;    // of it, where it served less
 
 }  // namespace
 
@@ -36,7 +36,7 @@ void GoodputProgram::MakePlaces() {
     const std::vector<size_t>& twins = twins_.groups()[twins_.GroupOf(p)];
     names.push_back(machines[static_cast<size_t>(pools_[twins.front()].machine)].name);
   }
-  if (std::set<std::string>(names.begin(), names.end()).size() > kMostPlaces) {
+  if (std::set<std::string>(names.begin(), names.end()).size() > kMaxPlaces) {
     for (size_t p = 0; p < pools_.size(); ++p)
       names[p] = std::to_string(machines[static_cast<size_t>(pools_[p].machine)].group);
   }
@@ -265,7 +265,7 @@ std::vector<size_t> GoodputProgram::Promising(bool split) const {
   std::set<size_t> chosen(packed_[false].columns.begin(), packed_[false].columns.end());
   if (split) chosen.insert(packed_[true].columns.begin(), packed_[true].columns.end());
   for (const auto& [rank, c] : ranked) {
-    if (taken[columns_[c].replica.role]++ < kMostPacked / (split ? 3 : 1)) chosen.insert(c);
+    if (taken[columns_[c].replica.role]++ < kMaxPacked / (split ? 3 : 1)) chosen.insert(c);
   }
   return {chosen.begin(), chosen.end()};
 }
@@ -319,7 +319,8 @@ bool GoodputProgram::Learn(const std::vector<PlacedReplica>& dealt, const Placem
     served[static_cast<size_t>(share.prefill)] += share.requests_per_second;
     served[static_cast<size_t>(share.decode)] += share.requests_per_second;
   }
-  // Of replicas in place of one column the one that served most, so that it is not underrated.
+  // A column that several replicas use counts as the one that served most, so that it is not
+  // underrated.
   std::map<size_t, double> most;
   for (size_t i = 0; i < dealt.size(); ++i) {
     if (dealt[i].role == Role::kBoth) continue;
@@ -330,7 +331,7 @@ bool GoodputProgram::Learn(const std::vector<PlacedReplica>& dealt, const Placem
   for (const auto& [c, rate] : most) {
     double& column = columns_[c].rate;
     if (rate >= column * kAsGood) continue;
-    column = std::max(rate, kLeastKept * column);
+    column = std::max(rate, kMinKept * column);
     ++version_;
     learnt = true;
   }

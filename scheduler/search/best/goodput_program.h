@@ -32,7 +32,7 @@ class GoodputProgram {
 
   GoodputProgram(const PlacementProblem& problem, const TwinPools& twins);
 
-  // Of replicas of one role on copies of one set the best stays.
+  // The best replica of one role on copies of one set stays.
   void Add(const PlacedReplica& replica);
   bool empty() const { return columns_.empty(); }
   // The replica of that role on the first copy of the set; null: there is none. Until the next Add.

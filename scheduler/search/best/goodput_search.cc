@@ -23,14 +23,14 @@ namespace {
 constexpr double kParts[] = {0.7, 0.5, 0.35};
 constexpr int kMovesUpTo = 100;     // devices: with more there are too many neighbours
 constexpr double kBoundGap = 0.15;  // of the bound over its relaxation: limits leave more
-constexpr int64_t kMostLaidOut = 6000;
-constexpr int64_t kMostLaidOutAgain = 2000;
-constexpr int kMostTogether = 100;  // sets of whole pools
-constexpr int64_t kMostJudged = 400;
-constexpr int64_t kMostPolished = 2000;
-constexpr size_t kMostStarts = 3;
-constexpr int kMostRounds = 4;
-constexpr int kMostDeals = 8;
+constexpr int64_t kMaxLaidOut = 6000;
+constexpr int64_t kMaxLaidOutAgain = 2000;
+constexpr int kMaxTogether = 100;  // sets of whole pools
+constexpr int64_t kMaxJudged = 400;
+constexpr int64_t kMaxPolished = 2000;
+constexpr size_t kMaxStarts = 3;
+constexpr int kMaxRounds = 4;
+constexpr int kMaxDeals = 8;
 constexpr double kWorthDealing = 1 + 1e-3;
 
 class GoodputSearch {
@@ -50,10 +50,10 @@ class GoodputSearch {
       if (absl::Status s = OfferCandidates(); !s.ok()) return s;
     }
     columns_.OfferAlone();
-    if (moves_) columns_.OfferTogether(kMostTogether);
+    if (moves_) columns_.OfferTogether(kMaxTogether);
     Generate();
     if (moves_) Move();
-    best_ = PolishLayouts(problem_, std::move(best_), groups_.judge(), kMostPolished);
+    best_ = PolishLayouts(problem_, std::move(best_), groups_.judge(), kMaxPolished);
     // Layouts made within tighter limits were judged with the steps that these leave; afresh some
     // serve more, which is what anybody finds who judges the plan again.
     if (best_.requests_per_second > 0) Consider(Assemble(problem_, best_.replicas));
@@ -99,12 +99,12 @@ class GoodputSearch {
 
   // What a deal teaches of split replicas changes what is worth looking for.
   void Generate() {
-    for (int round = 0; round < kMostRounds; ++round) {
+    for (int round = 0; round < kMaxRounds; ++round) {
       if (round > 0 && problem_.watch.Stopped()) return;
       const double before = best_.requests_per_second;
-      const int64_t most = round == 0 ? kMostLaidOut : kMostLaidOutAgain;
+      const int64_t most = round == 0 ? kMaxLaidOut : kMaxLaidOutAgain;
       columns_.Generate(false, most);
-      if (few_) columns_.Polish(kMostPolished);
+      if (few_) columns_.Polish(kMaxPolished);
       Consider(Assemble(problem_, columns_.program().Pack(false), groups_.judge()));
       columns_.Generate(true, most);
       Deal();
@@ -114,11 +114,11 @@ class GoodputSearch {
     }
   }
 
-  // Of all columns those that serve most together. What links and partners leave of replicas that
+  // Chooses the columns that serve most together. What links and partners leave of replicas that
   // only prefill or decode is known when shares are: then it is dealt again with what they served.
   void Deal() {
     GoodputProgram& program = columns_.program();
-    for (int round = 0; round < kMostDeals && !problem_.watch.Stopped(); ++round) {
+    for (int round = 0; round < kMaxDeals && !problem_.watch.Stopped(); ++round) {
       const std::vector<PlacedReplica> dealt = program.Pack(true);
       if (program.packed_value() <= best_.requests_per_second * kWorthDealing) return;
       const absl::StatusOr<Placement> placement = Assemble(problem_, dealt, groups_.judge());
@@ -147,7 +147,7 @@ class GoodputSearch {
     for (const Placement& start : starts) {
       if (problem_.watch.Stopped()) return;
       GoodputMoves moves(problem_, &groups_, &columns_);
-      Consider(moves.Improve(start, kMostJudged));
+      Consider(moves.Improve(start, kMaxJudged));
       problem_.watch.Report(
           absl::StrFormat("moves judged, %.3f requests/s", best_.requests_per_second));
     }
@@ -181,7 +181,7 @@ class GoodputSearch {
     const double goodput = placement->requests_per_second;
     const bool splits = Splits(*placement);
     std::vector<Placement>& alike = splits ? best_split_ : best_whole_;
-    const size_t most = splits ? kMostStarts : 1;
+    const size_t most = splits ? kMaxStarts : 1;
     const auto at = std::find_if(alike.begin(), alike.end(), [&](const Placement& other) {
       return other.requests_per_second <= goodput;
     });

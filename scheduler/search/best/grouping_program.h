@@ -29,7 +29,7 @@ class DeviceSets {
     return within_[static_cast<size_t>(whole) * static_cast<size_t>(size_) +
                    static_cast<size_t>(part)] != 0;
   }
-  // Of what has to be rented for it.
+  // The price of what has to be rented for it.
   double usd_per_hour(int set) const { return usd_per_hour_[static_cast<size_t>(set)]; }
   int devices(int set) const;
   int first_pool(int set) const;  // that has devices in it

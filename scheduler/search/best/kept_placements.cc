@@ -6,7 +6,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr size_t kMost = 3;
+constexpr size_t kMaxKept = 3;
 constexpr double kNear = 0.8;  // what the prediction puts below that, a simulation does not turn
 
 bool SameReplicas(const Placement& a, const Placement& b) {
@@ -42,7 +42,7 @@ void KeptPlacements::Keep(Placement placement) {
   const auto at = std::find_if(kept_.begin(), kept_.end(),
                                [&](const Placement& kept) { return Better(placement, kept); });
   kept_.insert(at, std::move(placement));
-  if (kept_.size() > kMost) kept_.pop_back();
+  if (kept_.size() > kMaxKept) kept_.pop_back();
 }
 
 std::vector<Placement> KeptPlacements::Near(const Placement& best) {

@@ -16,7 +16,8 @@ class KeptPlacements {
 
   // The best three stay, each once; those that serve nothing, or for a price too little, do not.
   void Keep(Placement placement);
-  // Of these, those within a fifth of the value of `best`, the best first; takes them out.
+  // The placements within a fifth of the value of `best`, the best first; takes
+  // them out.
   std::vector<Placement> Near(const Placement& best);
 
  private:

@@ -8,11 +8,11 @@ namespace {
 
 constexpr double kBetter = 1 + 1e-7;
 constexpr double kNearlyAsGood = 0.97;     // before stages change order and widths
-constexpr int64_t kMostInVain = 11000;     // sets of stages judged in moves that lose at first
+constexpr int64_t kMaxFutile = 11000;      // sets of stages judged in moves that lose at first
 constexpr int kRefineFurtherUpTo = 24;     // devices
 constexpr int kCoarseSteps = 20;           // that all layers are dealt in
-constexpr int64_t kMostLayoutWork = 1000;  // those times device sets
-constexpr size_t kMostKicksOfTwo = 16;     // kept of one pair of replicas
+constexpr int64_t kMaxLayoutWork = 1000;   // those times device sets
+constexpr size_t kMaxKicksOfTwo = 16;      // kept of one pair of replicas
 
 // All of them, half of them, one: what a move takes of so many devices.
 std::vector<int> Parts(int devices) {
@@ -102,14 +102,14 @@ void PlacementMoves::Replace(const std::vector<size_t>& old, std::vector<Member>
 void PlacementMoves::Remember(const std::vector<size_t>& old, std::vector<Member> fresh,
                               double change) {
   std::vector<Kick>& kicks = kicks_[IdsOf(old)];
-  if (kicks.size() == kMostKicksOfTwo && kicks.back().change >= change) return;
+  if (kicks.size() == kMaxKicksOfTwo && kicks.back().change >= change) return;
   for (const Kick& kick : kicks) {
     if (kick.change == change) return;  // the same in other words
   }
   const auto at = std::find_if(kicks.begin(), kicks.end(),
                                [&](const Kick& kick) { return kick.change < change; });
   kicks.insert(at, {change, std::move(fresh), false});
-  if (kicks.size() > kMostKicksOfTwo) kicks.pop_back();
+  if (kicks.size() > kMaxKicksOfTwo) kicks.pop_back();
 }
 
 bool PlacementMoves::Take(const std::vector<size_t>& old, std::vector<Member> fresh) {
@@ -332,7 +332,7 @@ PlacementMoves::Kick* PlacementMoves::BestKick(std::vector<size_t>* old) {
 void PlacementMoves::Escape() {
   std::vector<size_t> old;
   int64_t gained = shaping_.judged();  // when that helped last
-  while (!Exhausted() && shaping_.judged() - gained < kMostInVain) {
+  while (!Exhausted() && shaping_.judged() - gained < kMaxFutile) {
     Kick* kick = BestKick(&old);
     if (kick == nullptr) return;
     kick->tried = true;
@@ -372,7 +372,7 @@ PlacedReplica PlacementMoves::LaidOutCoarsely(PlacedReplica replica) const {
     layout.pools.push_back({pool.spec, pool.machine, counts[p]});
     work *= counts[p] + 1;
   }
-  if (work > kMostLayoutWork) return replica;
+  if (work > kMaxLayoutWork) return replica;
   Layout best = BestLayout(layout);
   if (best.stages.empty()) return replica;
   for (LayoutStage& stage : best.stages) stage.pool = pools[static_cast<size_t>(stage.pool)];

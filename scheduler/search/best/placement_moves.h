@@ -2,7 +2,7 @@
 //
 // Problem: the configuration program is about classes and fractions; whole replicas on machines
 // leave devices free, and the replicas that use them best need not be columns. Idea: one replica's
-// devices laid out anew, free devices given to a replica, exchanged for its own or made a replica
+// devices laid out again, free devices given to a replica, exchanged for its own or made a replica
 // with some of its own, a pool's devices moved or exchanged between two replicas, two replicas made
 // one, one cut in two; each is judged by
 // the cost model, and taken where the rate of all replicas rises (and money suffices); stages are
@@ -74,7 +74,7 @@ class PlacementMoves {
   Kick* BestKick(std::vector<size_t>* old);
   void Descend();
   void Escape();
-  // Of one member, or of two.
+  // Moves of one member, or of two.
   bool MoveOne(size_t i);
   bool MoveTwo(size_t i, size_t j);
 

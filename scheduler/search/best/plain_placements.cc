@@ -8,7 +8,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr int kWidths[] = {1, 2, 4, 8};
-constexpr int kMostStages = 16;
+constexpr int kMaxStages = 16;
 constexpr int kStagesTried = 3;  // from the fewest that hold the model: more waste devices, but
                                  // where they leave none out
 
@@ -42,7 +42,7 @@ void PlainPlacements::EqualStages(const std::vector<std::string>& kinds,
     int tried = 0;
     for (int stages = 1; stages <= all; ++stages) {
       const bool none_left = slots.size() % static_cast<size_t>(stages) == 0;
-      if (stages > kMostStages && static_cast<size_t>(stages) < slots.size()) continue;
+      if (stages > kMaxStages && static_cast<size_t>(stages) < slots.size()) continue;
       if ((tried >= kStagesTried && !none_left) || weights > stages * width * least) continue;
       if (fits(Packed(slots, stages, width))) ++tried;
     }

@@ -17,7 +17,7 @@ struct RentalOffer {
   int available = 0;        // units
   bool whole = false;       // a unit is a machine, else a device
   std::vector<int> pools;   // in order of the units: whole: those of a machine beside each other
-  // Of none, one, two ... units, where that is not in proportion: see ClusterGraph.
+  // Prices of none, one, two ... units, where that is not in proportion: see ClusterGraph.
   std::vector<double> prices = {};
 };
 

@@ -15,15 +15,15 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr size_t kMostSets = 200;       // whose throughput is estimated
+constexpr size_t kMaxSets = 200;        // whose throughput is estimated
 constexpr int kSetNodes = 200000;       // of looking for them
-constexpr int kMostPlans = 48;          // of one budget
-constexpr int kMostPlansOfStep = 6;     // of one on the way up to a budget that is enough
-constexpr int kMostPlansInAll = 96;     // for the least price
-constexpr int64_t kMostDevices = 1200;  // of all plans together, the first aside
+constexpr int kMaxPlans = 48;           // of one budget
+constexpr int kMaxPlansOfStep = 6;      // of one on the way up to a budget that is enough
+constexpr int kMaxPlansInAll = 96;      // for the least price
+constexpr int64_t kMaxDevices = 1200;   // of all plans together, the first aside
 constexpr double kDoubt = 1.2;    // a set may serve more than it promises: columns are missing
-constexpr int kMostDoubtful = 8;  // sets that promise too little, and are planned all the same
-// Of sets that were planned, after which what they served says how far promises can be trusted.
+constexpr int kMaxDoubtful = 8;   // sets that promise too little, and are planned all the same
+// The number of planned sets after which what they served says how far promises can be trusted.
 constexpr int kEnoughSeen = 6;
 constexpr double kMoreThanSeen = 1.02;
 constexpr double kStep = 1.03;  // from one budget to the next
@@ -32,7 +32,7 @@ constexpr double kRounding = 1e-9;
 constexpr double kAsked = 1 - 1e-6;
 constexpr double kBetter = 1 + 1e-7;
 constexpr double kBoundGap = 0.02;
-constexpr int kMostGenerated = 24;  // rounds of columns
+constexpr int kMaxGenerated = 24;  // rounds of columns
 constexpr int kBoundBoxes = 20000;
 constexpr int kQuickBoxes = 800;
 
@@ -57,9 +57,9 @@ class RentalSearch {
     program_ = &program;
     if (problem_.goal == Goal::kBudget) {
       program.Generate(
-          {RolesOf(problem_), kBoundGap, kMostGenerated, kBoundBoxes, 0, problem_.bound});
+          {RolesOf(problem_), kBoundGap, kMaxGenerated, kBoundBoxes, 0, problem_.bound});
       if (problem_.bound && std::isfinite(program.bound())) result.upper_bound = program.bound();
-      Within(within_.budget_usd_per_hour, kUnbounded, kMostPlans);
+      Within(within_.budget_usd_per_hour, kUnbounded, kMaxPlans);
     } else {
       Cheapest();
     }
@@ -85,20 +85,20 @@ class RentalSearch {
   void Cheapest() {
     const double need = problem_.required_requests_per_second;
     within_.budget_usd_per_hour = everything_;
-    program_->Generate({RolesOf(problem_), kBoundGap, kMostGenerated, kQuickBoxes, 0, false});
+    program_->Generate({RolesOf(problem_), kBoundGap, kMaxGenerated, kQuickBoxes, 0, false});
     const double most = program_->value();
     if (most <= 0) return;
     // What is served grows ever slower with the money, so that this is enough for the relaxation;
     // columns that save money are made here.
     within_.budget_usd_per_hour = everything_ * std::min(1.0, need / most);
-    program_->Generate({RolesOf(problem_), kBoundGap, 2 * kMostGenerated, kQuickBoxes, 0, false});
+    program_->Generate({RolesOf(problem_), kBoundGap, 2 * kMaxGenerated, kQuickBoxes, 0, false});
     double low = 0, high = everything_;
     for (int i = 0; i < kHalvings && high > low; ++i) {
       const double middle = (low + high) / 2;
       (Relaxed(middle) >= need ? high : low) = middle;
     }
     double budget = high;
-    while (!Within(budget, need, kMostPlansOfStep)) {
+    while (!Within(budget, need, kMaxPlansOfStep)) {
       if (budget >= everything_ || problem_.watch.Stopped()) return;
       budget = left_ > 0 ? std::min(everything_, budget * kStep) : everything_;
     }
@@ -122,7 +122,7 @@ class RentalSearch {
       items.push_back(
           {offers_.WorthOf(offer, worths), offer.usd_per_hour, offer.available, offer.prices});
     std::vector<std::pair<double, std::vector<int>>> sets;  // with what they promise, negated
-    for (const RentalSets::Set& set : MostWorth(items, budget, kMostSets, kSetNodes).best) {
+    for (const RentalSets::Set& set : MostWorth(items, budget, kMaxSets, kSetNodes).best) {
       std::vector<int> devices = offers_.Devices(set.counts);
       const double promise = Promise(devices);
       if (promise > 0) sets.emplace_back(-promise, std::move(devices));
@@ -134,7 +134,7 @@ class RentalSearch {
       const double at_most = -promise * MostOfPromise();
       const bool enough =
           asked == kUnlimited ? !best_ || at_most > best_->requests_per_second : at_most >= asked;
-      if ((!enough && (Trusts() || ++doubtful > kMostDoubtful)) || most_plans <= 0) break;
+      if ((!enough && (Trusts() || ++doubtful > kMaxDoubtful)) || most_plans <= 0) break;
       if (best_ && (problem_.watch.Stopped() || left_devices_ <= 0)) break;
       if (!planned_.contains(devices)) --most_plans;
       if (Plan(devices, -promise, budget, asked)) return true;
@@ -240,8 +240,8 @@ class RentalSearch {
   std::optional<Placement> best_;
   int seen_ = 0;                // sets that serve something
   double most_of_promise_ = 1;  // that one of them served
-  int left_ = kMostPlansInAll;
-  int64_t left_devices_ = kMostDevices;
+  int left_ = kMaxPlansInAll;
+  int64_t left_devices_ = kMaxDevices;
 };
 
 }  // namespace

@@ -17,7 +17,7 @@ struct RentalItem {
   double worth = 0;
   double usd_per_hour = 0;  // 0: always in
   int available = 0;
-  // Of none, one, two ... of it, rising, where that is more than in proportion.
+  // Prices of none, one, two ... of it, rising, where that is more than in proportion.
   std::vector<double> prices = {};
 
   double UsdOf(int count) const {

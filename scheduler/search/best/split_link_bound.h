@@ -26,11 +26,11 @@ class SplitLinkBound {
 
   explicit SplitLinkBound(const PlacementProblem& problem);
 
-  // Of one set by itself: KV of a set that has all devices of its machines has to leave or to reach
-  // these.
+  // The rate of one set by itself: KV of a set that has all devices of its machines has to leave or
+  // to reach these.
   double RateOf(Role role, const std::vector<int>& counts) const;
 
-  // Of all sets together; those that are not split count whole.
+  // The rate of all sets together; those that are not split count whole.
   double RateOf(const std::vector<Set>& sets) const;
 
  private:

@@ -32,7 +32,7 @@ class StageRoom {
 
   int widths(size_t pool) const { return static_cast<int>(shape_[pool].size()); }
 
-  // Of a pipeline of at least so many stages.
+  // The most in a pipeline of at least so many stages.
   int Most(size_t pool, int width, StagePlace place, int stages) const {
     return most_[static_cast<size_t>(stages - 1)][pool][static_cast<size_t>(width - 1)]
                 [static_cast<int>(place)];

@@ -20,15 +20,15 @@ constexpr int kRounds = 4;
 constexpr int kBoxes = 150;
 constexpr double kPackingGap = 1e-3;
 constexpr int kNodes = 500;
-constexpr double kLeastPart = 0.5;  // of a column's rate that must be left on real links
-constexpr int kMostPlannings = 4;   // of what is left
+constexpr double kMinPart = 0.5;  // of a column's rate that must be left on real links
+constexpr int kMaxPlannings = 4;  // of what is left
 constexpr double kBetter = 1 + 1e-6;
 constexpr double kFarBelow = 0.7;  // of the best: changes would not make up for that
 constexpr double kAsGood = 1 - 1e-9;
 constexpr double kFaster = 1.2;
 constexpr double kWorthSparing = 1e-3;  // of what is served
-constexpr int kMostPasses = 8;          // over all replicas
-constexpr int kMostServed = 400;        // from each start
+constexpr int kMaxPasses = 8;           // over all replicas
+constexpr int kMaxServed = 400;         // from each start
 
 class Splitter {
  public:
@@ -75,7 +75,7 @@ class Splitter {
   std::vector<PlacedReplica> Planned(const std::vector<int>& groups) {
     ClassPlacement at(problem_);
     for (const int group : groups) {
-      for (int planning = 0; planning < kMostPlannings && !problem_.watch.Stopped(); ++planning) {
+      for (int planning = 0; planning < kMaxPlannings && !problem_.watch.Stopped(); ++planning) {
         if (!PlanFree(group, &at)) break;
       }
     }
@@ -98,7 +98,7 @@ class Splitter {
     bool placed = false;
     for (size_t i = 0; i < counts.size(); ++i) {
       for (int copy = 0; copy < counts[i]; ++copy) {
-        if (!at->Place(classes, program.columns()[i], kLeastPart)) break;
+        if (!at->Place(classes, program.columns()[i], kMinPart)) break;
         placed = true;
       }
     }
@@ -164,8 +164,8 @@ class Splitter {
   void Improve(std::vector<PlacedReplica> start) {
     const double served = Served(start, kNobody);
     Put(std::move(start), served);
-    left_ = kMostServed;
-    for (int pass = 0; pass < kMostPasses && ChangeAll(); ++pass) {
+    left_ = kMaxServed;
+    for (int pass = 0; pass < kMaxPasses && ChangeAll(); ++pass) {
     }
     if (served_ <= best_served_) return;
     best_served_ = served_;

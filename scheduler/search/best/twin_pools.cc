@@ -24,7 +24,7 @@ bool AreTwins(const ClusterGraph& graph, const DevicePool& a, const DevicePool& 
 TwinPools::TwinPools(const ClusterGraph& graph) {
   const std::vector<DevicePool>& pools = graph.pools();
   for (size_t p = 0; p < pools.size(); ++p) {
-    size_t group = pools.size() <= kMostPools ? 0 : groups_.size();
+    size_t group = pools.size() <= kMaxPools ? 0 : groups_.size();
     while (group < groups_.size() && !AreTwins(graph, pools[groups_[group].front()], pools[p]))
       ++group;
     if (group == groups_.size()) groups_.emplace_back();

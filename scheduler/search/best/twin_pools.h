@@ -2,7 +2,7 @@
 // links to all others.
 //
 // A device set and its copy on twins serve the same, so that one of them need be known: the one in
-// which earlier twins have more devices. Clusters of more than kMostPools pools are taken as if
+// which earlier twins have more devices. Clusters of more than kMaxPools pools are taken as if
 // they had no twins, which takes more time and loses nothing. Thread rule: const after
 // construction.
 #pragma once
@@ -17,7 +17,7 @@ namespace tessera::scheduler {
 class TwinPools {
  public:
   using Counts = std::vector<int>;  // devices per pool of the graph
-  static constexpr size_t kMostPools = 200;
+  static constexpr size_t kMaxPools = 200;
 
   explicit TwinPools(const ClusterGraph& graph);
 

@@ -9,8 +9,9 @@
 namespace tessera::scheduler {
 namespace {
 
-// Of what is served: less is what solvers leave, or a replica that meets its limits next to never.
-constexpr double kLeastShare = 2e-6;
+// The least part of what is served: less is what solvers leave, or a replica that meets its limits
+// next to never.
+constexpr double kMinShare = 2e-6;
 
 absl::Status GiveDevices(const PlacementProblem& problem, std::vector<PlacedReplica>* replicas) {
   std::vector<int> used(problem.graph->pools().size(), 0);
@@ -69,7 +70,7 @@ void DropDust(std::vector<Share>* shares) {
   double served = 0;
   for (const Share& share : *shares) served += share.requests_per_second;
   std::erase_if(*shares,
-                [&](const Share& s) { return s.requests_per_second <= kLeastShare * served; });
+                [&](const Share& s) { return s.requests_per_second <= kMinShare * served; });
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct DeviceClass {
 
 class DeviceClasses {
  public:
-  // Of `free[p]` devices of each pool p of the graph: the others are taken. `merge_groups`:
+  // Classes of `free[p]` devices of each pool p of the graph: the others are taken. `merge_groups`:
   // all groups and places count as one, its links the best of any; fewer classes, and still good
   // for a bound.
   DeviceClasses(const ClusterGraph& graph, std::span<const int> free, bool merge_groups = false);

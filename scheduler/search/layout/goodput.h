@@ -27,7 +27,8 @@ class ReplicaJudge {
   Goal goal() const { return problem_.goal; }
   // Role both: its worth to the goal. Others: the most they serve in a pair with the best partner.
   ReplicaRate RateOf(const ReplicaSpec& replica);
-  // Of role both, for goodput: 0 requests/s, and sooner, where that is no more than `known`.
+  // The rate of role both, for goodput: 0 requests/s, and sooner, where that is no more than
+  // `known`.
   ReplicaRate GoodputAbove(double known, const ReplicaSpec& replica, const ReplicaRate& capacity);
   const AttainmentModel& attainment() const { return attainment_; }
 

@@ -116,7 +116,7 @@ Grouping ClusterByLinks(const PlacementProblem& problem, int groups) {
   const std::vector<DevicePool>& pools = problem.graph->pools();
   std::vector<std::vector<size_t>> clusters;
   for (size_t p = 0; p < pools.size(); ++p) clusters.push_back({p});
-  // Of two clusters the mean link counts (average linkage), so one fast pair joins no sites.
+  // The mean link between two clusters counts (average linkage), so one fast pair joins no sites.
   const auto affinity = [&](const std::vector<size_t>& a, const std::vector<size_t>& b) {
     double sum = 0;
     for (const size_t p : a) {

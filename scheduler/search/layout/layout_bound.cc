@@ -16,7 +16,7 @@ constexpr double kRounding = 1 + 1e-9;
 constexpr double kFewestRows = 1.0 / 64;
 constexpr double kNarrowest = 1 + 1e-8;  // range of rows that is not halved any more
 constexpr int kFirstSteps = 10, kSteps = 4, kFineSteps = 50;  // of bisecting a period
-constexpr int kMostMoves = 20;
+constexpr int kMaxMoves = 20;
 constexpr StagePlace kPlaces[] = {StagePlace::kInner, StagePlace::kFirst, StagePlace::kLast,
                                   StagePlace::kOnly};
 
@@ -263,7 +263,7 @@ class LayoutBound::Search {
   }
 
   // Takes away rows with which no layout is in time; false: none is with any. Of what is left the
-  // most rows decide, so that layouts at the limit of TPOT need not be told apart by halving.
+  // most rows decide, so that layouts at the limit of TPOT need not be distinguished by halving.
   bool CutToTime(Range* range) {
     if (prompts_only_ || range->in_time || !std::isfinite(problem_.options.max_tpot_seconds))
       return true;
@@ -418,7 +418,7 @@ class LayoutBound::Search {
 
   // Moves single layers, and swaps neighbours, while that helps.
   void Climb(std::vector<LayoutStage>* stages, ReplicaRate* rate) const {
-    for (int move = 0; move < kMostMoves; ++move) {
+    for (int move = 0; move < kMaxMoves; ++move) {
       std::vector<LayoutStage> best = *stages;
       ReplicaRate best_rate = *rate;
       const auto look = [&](const std::vector<LayoutStage>& other) {

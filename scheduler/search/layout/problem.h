@@ -109,13 +109,13 @@ bool HasMixedStage(const Placement& placement);
 
 int DevicesUsed(const Placement& placement);
 
-// The bound that is told of a placement, of which rounding may have left a little less than the
-// placement serves. 0: there is none, also where more than that is missing: something of it is
+// The bound that is reported for a placement, of which rounding may have left a little less than
+// the placement serves. 0: there is none, also where more than that is missing: something of it is
 // wrong then, and no plan is to be lost for it.
 double BoundOver(double bound, double requests_per_second);
 
-// Of the best that was found with replicas that only prefill or only decode, or without, where it
-// lost; 0 requests/s: none was found.
+// A note of the best that was found with replicas that only prefill or only decode, or without,
+// where it lost; 0 requests/s: none was found.
 v1::Note LosingSplitNote(bool splits, double requests_per_second, double usd_per_hour);
 
 // ResourceExhausted, saying how many GiB are missing, where no replica fits even on all devices.

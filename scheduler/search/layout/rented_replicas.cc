@@ -91,7 +91,7 @@ class Renting {
 
   std::vector<Option> OptionsOf(const std::vector<size_t>& bunch) const {
     std::vector<Option> options;
-    if (bunch.size() <= kMostOfBunch) {
+    if (bunch.size() <= kMaxOfBunch) {
       for (size_t mask = 1; mask < size_t{1} << bunch.size(); ++mask) {
         std::vector<size_t> members;
         for (size_t m = 0; m < bunch.size(); ++m) {

@@ -4,7 +4,7 @@
 // second one costs nothing more. Idea: replicas that share such machines, each with the next, are a
 // bunch; what may be rented of a bunch is an option, with what it serves and costs, and a program
 // takes at most one option of each. Bunches that are alike are one: without that, branching goes
-// astray. Of more than kMostOfBunch replicas only the first ones by their rates are options; links
+// astray. Of more than kMaxOfBunch replicas only the first ones by their rates are options; links
 // are left out. Deterministic. Thread rule: pure function.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tessera::scheduler {
 
-inline constexpr size_t kMostOfBunch = 6;  // replicas of which every choice is an option
+inline constexpr size_t kMaxOfBunch = 6;  // replicas of which every choice is an option
 
 // By replica, all of them by different devices: kPrice serves the required rate for least, kBudget
 // most within the budget. None where the required rate is out of reach. Replicas without a rate are

@@ -305,7 +305,7 @@ CoverProgram::Solution ReplicaPricing::Cover(const Box& box) {
   std::vector<CoverItem> inner = Items(box, StagePlace::kInner);
   std::vector<CoverItem> last = any ? std::vector<CoverItem>() : Items(box, StagePlace::kLast);
   const double interest = Interest();
-  // Of a dearer solution nobody asks for the stages.
+  // The stages of a dearer solution are not asked for.
   const double worth = output_ * kRounding * kRounding / (box.fast * interest);
   const auto solve = [&](double multiplier, double limit) {
     return any ? cover_.CheapestOfAny(inner, multiplier, limit)
@@ -375,7 +375,7 @@ void ReplicaPricing::PushRoots() {
   PushRootsOn(-1, query_->only_class >= 0 ? shapes_.model().layers : devices);
 }
 
-// Of two stages or more.
+// Pushes roots of two stages or more.
 void ReplicaPricing::PushRootsOn(int machine, int devices) {
   const int most = std::min(devices, shapes_.model().layers);
   for (int stages = 2; stages <= most; ++stages) PushRoot(machine, stages, stages);

@@ -123,7 +123,7 @@ class ReplicaPricing {
   absl::flat_hash_set<std::pair<std::pair<double, double>, std::vector<int>>> seen_with_load_;
   std::vector<std::vector<int>> shape_of_;  // by class, by width - 1
 
-  // Of the query at hand.
+  // The query at hand.
   const PricingQuery* query_ = nullptr;
   std::vector<StageType> types_;
   std::vector<int> spread_;                   // the cheapest of like types

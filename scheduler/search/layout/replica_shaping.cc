@@ -10,14 +10,14 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kFewerSequences = 0.8408964152537145;  // 2^(-1/4): steps of what is tried
-constexpr int kMostSteps = 32;
+constexpr int kMaxSteps = 32;
 constexpr int kStepsBelowBest = 4;  // that may be worse before the search for fewer ends
-constexpr int kMostDescents = 3;    // over all pools
+constexpr int kMaxDescents = 3;     // over all pools
 constexpr int kRefinements = 2;     // of the best number of sequences
 constexpr int kLeanSteps = 4;
 constexpr double kWorthJudging = 0.95;  // of the best deal
 constexpr size_t kDealsJudged = 4;      // by the cost model, where an order is looked for
-constexpr int kMostRefinings = 3;
+constexpr int kMaxRefinings = 3;
 constexpr size_t kFirstSteps = 6;  // of two: the best
 constexpr int kMoreLayers = 3;     // than a stage has
 constexpr double kBetter = 1 + 1e-9;
@@ -214,7 +214,7 @@ double ReplicaShaping::DealFor(double micro, double slowest_hop, double all_hops
   return period;
 }
 
-// Whose KV this stage has room for beside so many layers.
+// How many sequences this stage has room for beside so many layers.
 double ReplicaShaping::SequencesBeside(int layers, const LayoutStage& stage,
                                        StagePlace place) const {
   const StageShape& shape =
@@ -245,7 +245,7 @@ void ReplicaShaping::MakeDeals(Care care, std::vector<LayoutStage>* stages) {
   };
   double sequences = problem_.options.max_sequences;
   int worse = 0;
-  for (int step = 0; step < kMostSteps && worse < kStepsBelowBest; ++step) {
+  for (int step = 0; step < kMaxSteps && worse < kStepsBelowBest; ++step) {
     if (deal(sequences)) {
       worse = 0;
     } else if (best > 0) {
@@ -372,7 +372,7 @@ const PlacedReplica& ReplicaShaping::Shape(const Devices& devices) {
     widths = std::move(uniform);
   }
   const std::vector<std::vector<int>> groups = Alike(devices);
-  for (int pass = 0; pass < kMostDescents; ++pass) {
+  for (int pass = 0; pass < kMaxDescents; ++pass) {
     const double before = best.rate.requests_per_second;
     Descend(devices, groups, &widths, &best);
     if (best.rate.requests_per_second <= before * kBetter) break;
@@ -442,7 +442,7 @@ const PlacedReplica& ReplicaShaping::Refined(const PlacedReplica& replica, Care 
   if (!fresh) return best;
   best = Judge(replica.stages, care);
   if (best.rate.requests_per_second < replica.rate.requests_per_second) best = replica;
-  for (int pass = 0; pass < kMostRefinings; ++pass) {
+  for (int pass = 0; pass < kMaxRefinings; ++pass) {
     const double before = best.rate.requests_per_second;
     for (std::vector<LayoutStage>& stages : Near(best.stages, care)) {
       const PlacedReplica& tried = Judge(std::move(stages), care);

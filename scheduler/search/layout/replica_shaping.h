@@ -94,7 +94,8 @@ class ReplicaShaping {
   ByStages judged_stages_[3];                // by care
   ByStages refined_[3];                      // the same
   std::vector<DealtStage> dealt_, leanest_;  // of Deal
-  // Of MakeDeals: requests per second, and where in deal_layers_ the layers of the stages begin.
+  // Results of MakeDeals: requests per second, and where in deal_layers_ the layers of the stages
+  // begin.
   std::vector<std::pair<double, size_t>> deals_;
   std::vector<int> deal_layers_;
   int64_t judged_ = 0;

@@ -7,7 +7,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr double kLeastLeft = 1e-3;  // of a link; with less a transfer hardly ends
+constexpr double kMinLeft = 1e-3;  // of a link; with less a transfer hardly ends
 constexpr double kPartTolerance = 1e-3;
 
 }  // namespace
@@ -77,7 +77,7 @@ std::vector<KvPath> SplitAttainment::PathsAt(const std::vector<double>& pair_rat
   std::vector<KvPath> paths;
   for (size_t k = 0; k < busy.size(); ++k) {
     paths.push_back(PathOf(problem_, transport_.pairs[k]));
-    paths.back().link.bytes_per_second *= std::max(kLeastLeft, 1 - busy[k]);
+    paths.back().link.bytes_per_second *= std::max(kMinLeft, 1 - busy[k]);
   }
   return paths;
 }

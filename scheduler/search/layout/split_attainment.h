@@ -18,7 +18,7 @@ namespace tessera::scheduler {
 
 class SplitAttainment {
  public:
-  // Of `replicas`, whose rates (capacity, micro-batches, KV) are given.
+  // Looks at `replicas`, whose rates (capacity, micro-batches, KV) are given.
   SplitAttainment(const PlacementProblem& problem, const AttainmentModel& model,
                   const std::vector<PlacedReplica>& replicas);
 
@@ -32,8 +32,8 @@ class SplitAttainment {
     bool kv_fits = true;             // beside the headroom
   };
   Operation At(const std::vector<double>& pair_rates) const;
-  // Of these rates the largest part at which enough requests of all pairs together are within
-  // their limits; 0: at none.
+  // The largest part of these rates at which enough requests of all pairs together are within their
+  // limits; 0: at none.
   double PartWithinLimits(const std::vector<double>& pair_rates) const;
 
   const PrefillSpeed& speed(int replica) const { return speeds_[static_cast<size_t>(replica)]; }

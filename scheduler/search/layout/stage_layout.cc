@@ -510,7 +510,7 @@ class LayoutSearch {
   Layout best_;
   std::vector<ReplicaRate> by_depth_;  // of the best layout with that many stages
 
-  // Of the (b, K) at hand.
+  // Rows of the (b, K) at hand.
   double rows_ = 0;
   double return_bytes_ = 0;
   double worst_peak_ = kInfinity;

@@ -64,8 +64,8 @@ StageSpec MakeStage(const LayoutProblem& problem, const LayoutStage& stage, int 
 // A replica for the cost model; borrows the problem's devices.
 ReplicaSpec MakeReplica(const LayoutProblem& problem, const std::vector<LayoutStage>& stages);
 
-// Of role, devices and links: problems that differ in nothing else have equal layouts if their keys
-// are equal.
+// A key of role, devices and links: problems that differ in nothing else have equal layouts if
+// their keys are equal.
 std::string KeyOf(const LayoutProblem& layout);
 
 }  // namespace tessera::scheduler

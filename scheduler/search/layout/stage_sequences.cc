@@ -10,8 +10,8 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kMostPrices = 8;
-constexpr int kMostTries = 4000;
+constexpr int kMaxPrices = 8;
+constexpr int kMaxTries = 4000;
 
 }  // namespace
 
@@ -221,7 +221,7 @@ Verdict StageSequences::Bisect(std::vector<LayoutStage>* stages) {
   size_t low = 0, high = prices.size();
   dearest_value_ = -kInfinity;
   std::vector<int> order;
-  for (int i = 0; i < kMostPrices && low < high; ++i) {
+  for (int i = 0; i < kMaxPrices && low < high; ++i) {
     // What decided last mostly does so again.
     const size_t middle = i == 0 && decisive_ < high ? decisive_ : (low + high) / 2;
     decisive_ = middle;
@@ -262,7 +262,7 @@ bool StageSequences::Try(int stage, int used, int first, double suffix, double s
   const double budget = limits_->sum_seconds - dearest_.price * limits_->layers;
   for (size_t t = 0; t < types_.size(); ++t) {
     if (!Has(used, t)) continue;
-    if (++tried_ > kMostTries) return false;
+    if (++tried_ > kMaxTries) return false;
     double hop = 0;
     const auto machine = static_cast<size_t>(types_[t].machine);
     if (stage < limits_->stages) {
@@ -306,7 +306,7 @@ Verdict StageSequences::Test(const SequenceLimits& limits, std::vector<LayoutSta
       return Verdict::kFound;
     }
   }
-  return tried_ > kMostTries ? Verdict::kUnknown : Verdict::kNone;
+  return tried_ > kMaxTries ? Verdict::kUnknown : Verdict::kNone;
 }
 
 }  // namespace tessera::scheduler

@@ -92,7 +92,7 @@ class StageSequences {
   Table rooms_, priced_, dearest_;
   double dearest_value_ = 0;
   size_t decisive_ = SIZE_MAX;  // of the prices in order, the last one that was tried
-  // Of trying orders one by one.
+  // The order in hand while orders are tried one by one.
   std::vector<int> order_;
   std::vector<LayoutStage> found_;
   int tried_ = 0;

@@ -61,7 +61,8 @@ class StageShapes {
   const StageShape& operator[](int shape) const { return shapes_[static_cast<size_t>(shape)]; }
   int size() const { return static_cast<int>(shapes_.size()); }
 
-  // Of all shapes, in a step of `rows` decode rows in a role. The reference lives until Intern.
+  // Seconds of all shapes, in a step of `rows` decode rows in a role. The reference lives until
+  // Intern.
   const std::vector<ShapeSeconds>& SecondsAt(Role role, double rows);
   // Rows of activations in that step, and bytes of a row.
   double RowsAt(Role role, double rows) const { return WorkAt(role, rows).rows(); }

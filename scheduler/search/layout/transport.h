@@ -33,8 +33,9 @@ struct Transport {
   std::vector<SharedLink> shared;
 };
 
-// Of the split ones among `replicas` (roles, stages and rates given). Shared are the links between
-// two machines and the uplinks of machines and sites; what pipelines pass over them is not counted.
+// The transport of the split ones among `replicas` (roles, stages and rates given). Shared are the
+// links between two machines and the uplinks of machines and sites; what pipelines pass over them
+// is not counted.
 Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& lengths,
                         const std::vector<const PlacedReplica*>& replicas);
 

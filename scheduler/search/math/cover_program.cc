@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
-// Of items that cost the same whatever their layers, those that hold more than any cheaper one: the
-// others change no solution.
+// Keeps, of items that cost the same whatever their layers, those that hold more than any cheaper
+// one: the others change no solution.
 void Frontier(const std::vector<CoverItem>& items, int layers,
               std::vector<const CoverItem*>* by_layers, std::vector<CoverItem>* frontier) {
   std::vector<const CoverItem*>& cheapest = *by_layers;
@@ -116,7 +116,7 @@ CoverProgram::Stage CoverProgram::Undo(const std::vector<CoverItem>& items, doub
     best.layers = l;
     if (off == 0) break;  // as a rule: it is the sum that was kept
   }
-  // Of equal ones the one that the order of the items does not choose.
+  // Ranks equal items in a way that does not depend on their order.
   const auto rank = [](const CoverItem& item) {
     return std::tuple(-item.layers, item.price, item.fixed, item.layer);
   };

@@ -60,7 +60,7 @@ class CoverProgram {
 
   int layers_;
   std::vector<Row> rows_;  // by stages
-  // Of items where seconds have no price.
+  // The best of items where seconds have no price.
   std::vector<const CoverItem*> by_layers_;
   std::vector<CoverItem> frontiers_[3];
 };

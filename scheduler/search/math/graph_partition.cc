@@ -7,9 +7,9 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int kMostSweeps = 30;         // of Jacobi's method; it converges in fewer than ten
+constexpr int kMaxSweeps = 30;          // of Jacobi's method; it converges in fewer than ten
 constexpr double kOffDiagonal = 1e-12;  // of the diagonal: eigenvectors are settled
-constexpr double kLeastGain = 1e-9;     // of the cut: below that a series of swaps is rounding
+constexpr double kMinGain = 1e-9;       // of the cut: below that a series of swaps is rounding
 
 // Rotates rows and columns p and q so that matrix[p][q] vanishes.
 void Rotate(size_t p, size_t q, GraphWeights* matrix, GraphWeights* vectors) {
@@ -89,7 +89,7 @@ Eigenvectors EigenvectorsOf(GraphWeights matrix) {
     vectors[i][i] = 1;
     for (const double value : matrix[i]) scale = std::max(scale, std::abs(value));
   }
-  for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
+  for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
     bool settled = true;
     for (size_t p = 0; p < n; ++p) {
       for (size_t q = p + 1; q < n; ++q) {
@@ -144,7 +144,7 @@ void RefineByKernighanLin(const GraphWeights& weights, const std::vector<double>
     std::vector<int> trial = *part;
     std::vector<bool> locked(part->size(), false);
     std::vector<int> best = *part;
-    double gain = 0, best_gain = kLeastGain * CutWeight(weights, *part), size_a = 0;
+    double gain = 0, best_gain = kMinGain * CutWeight(weights, *part), size_a = 0;
     for (size_t i = 0; i < trial.size(); ++i) size_a += trial[i] == a ? sizes[i] : 0;
     while (true) {
       const std::vector<double> gains = MoveGains(weights, a, b, trial);

@@ -5,7 +5,7 @@
 // ones stand together (Fiedler, 1973); the order is cut at the wanted size; then pairs are swapped
 // as long as a series of swaps lessens the cut (Kernighan and Lin, 1970). More than two parts come
 // from repeated bisection. Complexity: O(n^3) per bisection (Jacobi's eigenvectors; at most
-// kMostSweeps sweeps). Thread rule: pure functions; deterministic. Requires: weights square,
+// kMaxSweeps sweeps). Thread rule: pure functions; deterministic. Requires: weights square,
 // symmetric, not negative; sizes above 0, one per node.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Eigenvectors {
   std::vector<double> values;  // ascending
   GraphWeights vectors;        // vectors[k] belongs to values[k], of length 1
 };
-// Of a symmetric matrix.
+// Eigenvectors of a symmetric matrix.
 Eigenvectors EigenvectorsOf(GraphWeights matrix);
 // Degrees on the diagonal, minus the weights elsewhere; the weights' own diagonal counts nothing.
 GraphWeights LaplacianOf(const GraphWeights& weights);

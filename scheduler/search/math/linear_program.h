@@ -36,8 +36,8 @@ class LinearProgram {
   // relaxed: whole numbers may be broken.
   // gap: of the optimum, at which branching may stop. max_nodes: of the tree, at most; the best
   // solution until then is the answer. stop: asked at every node (empty: never); true ends it too.
-  static constexpr int kMostNodes = 20000;
-  absl::StatusOr<Solution> Solve(bool relaxed, double gap = 1e-6, int max_nodes = kMostNodes,
+  static constexpr int kMaxNodes = 20000;
+  absl::StatusOr<Solution> Solve(bool relaxed, double gap = 1e-6, int max_nodes = kMaxNodes,
                                  const std::function<bool()>& stop = {}) const;
 
  private:

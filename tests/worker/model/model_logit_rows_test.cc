@@ -20,7 +20,7 @@ using kernels::DType;
 using kernels::Isa;
 using Logits = std::vector<std::vector<float>>;
 
-constexpr int kMost = 5;  // logit rows of a step, of many more
+constexpr int kMaxLogitRows = 5;  // logit rows of a step, of many more
 
 // The sequences' tokens from `first` on, `count` of each.
 std::vector<Chunk> Chunks(int sequences, int64_t first, int64_t count) {
@@ -53,7 +53,7 @@ void CheckRows(const Logits& got, const Logits& all, const std::vector<int32_t>&
 
 void CheckModel(const fs::path& folder, TinyOptions options, double tolerance) {
   TinyModel every(folder, options);
-  options.max_logit_rows = kMost;
+  options.max_logit_rows = kMaxLogitRows;
   TinyModel few(folder, options);
   INFO(folder << ", " << kernels::Name(options.isa) << ", " << kernels::Name(options.weight_dtype));
   // Two pieces of three prompts, then a token of each; behind the rows stands padding.
@@ -72,7 +72,7 @@ void CheckModel(const fs::path& folder, TinyOptions options, double tolerance) {
     std::vector<int32_t> rows(all.size());
     for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
     std::shuffle(rows.begin(), rows.end(), random);
-    rows.resize(1 + random() % kMost);
+    rows.resize(1 + random() % kMaxLogitRows);
     CheckRows(few.RunFor(rows, steps[1], 0), all, rows, tolerance);
   }
 }

@@ -64,12 +64,12 @@ void CheckReadable(const std::string& picture) {
   const double width = std::strtod(picture.c_str() + box + 13, &end);
   const double height = std::strtod(end, nullptr);
   // On a screen it is shown no wider than that.
-  constexpr double kScreen = 1900, kLeastLetters = 10;
+  constexpr double kScreen = 1900, kMinLetters = 10;
   double letters = 12;
   for (size_t at = picture.find("font-size=\""); at != std::string::npos;
        at = picture.find("font-size=\"", at + 1))
     letters = std::min(letters, std::stod(picture.substr(at + 11)));
-  CHECK(letters * std::min(1.0, kScreen / width) >= kLeastLetters);
+  CHECK(letters * std::min(1.0, kScreen / width) >= kMinLetters);
   // Links pass behind machines and their devices, their numbers before them.
   const size_t last_link = picture.rfind("marker-end"), first_number = picture.find("<circle");
   if (last_link != std::string::npos) {

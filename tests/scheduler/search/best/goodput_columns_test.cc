@@ -29,10 +29,10 @@ TEST_CASE("sets near those that a linear program uses serve more than parts of p
   columns.OfferAlone();
   const double alone = Serves(cloud, columns.program().Pack(false), groups.judge());
   const int64_t offered = columns.laid_out();
-  constexpr int64_t kMost = 2000;
-  columns.Generate(false, kMost);
+  constexpr int64_t kMaxLayouts = 2000;
+  columns.Generate(false, kMaxLayouts);
   CHECK(columns.laid_out() > offered);
-  CHECK(columns.laid_out() <= offered + kMost);
+  CHECK(columns.laid_out() <= offered + kMaxLayouts);
   const double near = Serves(cloud, columns.program().Pack(false), groups.judge());
   CHECK(near == Approx(columns.program().packed_value()).epsilon(1e-6));
   CHECK(near > 1.1 * alone);

@@ -48,11 +48,10 @@ TEST_CASE("pools are twins where devices, their machines and all links are alike
 
 TEST_CASE("of very many pools nobody is taken for a twin") {
   std::string many;
-  for (size_t p = 0; p < TwinPools::kMostPools; ++p)
-    many += Machine("m" + std::to_string(p), kFour);
+  for (size_t p = 0; p < TwinPools::kMaxPools; ++p) many += Machine("m" + std::to_string(p), kFour);
   CHECK(TwinPools(GraphOf(many)).groups().size() == 1);
   const TwinPools twins(GraphOf(many + Machine("z", kFour)));
-  REQUIRE(twins.groups().size() == TwinPools::kMostPools + 1);
+  REQUIRE(twins.groups().size() == TwinPools::kMaxPools + 1);
   TwinPools::Counts set(twins.groups().size(), 0);
   set.back() = 3;
   CHECK(twins.FirstCopy(set) == set);
