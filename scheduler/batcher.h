@@ -47,6 +47,8 @@
 
 namespace tessera::scheduler {
 
+// The defaults are what a worker takes where its plan says nothing, and what planner and simulator
+// count on; CPUs and small GPUs get less from the coordinator (deployment/plan_terms.h).
 struct BatchLimits {
   int64_t max_batched_tokens = 2048;  // rows of one step, >= 1
   int64_t max_sequences = 256;        // running at once, >= 1; never more than rows or logit rows

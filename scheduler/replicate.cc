@@ -2,13 +2,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/layers/layers.h"
+#include "scheduler/batcher.h"
 
 namespace tessera::scheduler {
 namespace {
 
-// The defaults of a GPU with memory for them: such steps take some hundred MB. Those of others, and
-// of a CPU, are left to whoever carries the plan out.
-constexpr int64_t kGpuStepTokens = 2048, kGpuSequences = 256;
+// A GPU with memory for them gets the limits that are usual: such steps take some hundred MB. Those
+// of others, and of a CPU, are left to whoever carries the plan out.
+constexpr BatchLimits kGpuLimits = {};
 constexpr int64_t kLargeGpuBytes = int64_t{12} << 30;
 
 }  // namespace
@@ -24,8 +25,8 @@ v1::DeploymentPlan OneReplicaPerDevice(const v1::Model& model,
     replica->set_name(absl::StrCat("r-", device.name));
     replica->set_role(v1::REPLICA_ROLE_BOTH);
     if (device.gpu && device.memory_bytes >= kLargeGpuBytes) {
-      replica->set_max_batched_tokens(kGpuStepTokens);
-      replica->set_max_sequences(kGpuSequences);
+      replica->set_max_batched_tokens(kGpuLimits.max_batched_tokens);
+      replica->set_max_sequences(kGpuLimits.max_sequences);
     }
     v1::PlannedWorker* worker = replica->add_stages()->add_workers();
     worker->set_device(device.name);

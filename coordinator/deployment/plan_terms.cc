@@ -10,9 +10,6 @@
 namespace tessera::coordinator {
 namespace {
 
-// Where neither a flag nor the plan says them.
-constexpr int32_t kDefaultBatchedTokens = 512;
-constexpr int32_t kDefaultSequences = 64;
 // Ranks of one stage.
 constexpr int kMaxStageWidth = 8;
 

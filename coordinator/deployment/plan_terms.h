@@ -8,6 +8,10 @@
 
 namespace tessera::coordinator {
 
+// Rows of a step, and sequences that run at once, where neither a flag nor the plan says them.
+inline constexpr int32_t kDefaultBatchedTokens = 512;
+inline constexpr int32_t kDefaultSequences = 64;
+
 // UNIMPLEMENTED naming the replica that this build has no way to carry out: a stage of more than
 // eight ranks. INVALID_ARGUMENT where a rank holds none of the heads, columns, experts or vocabulary
 // rows.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/deployment/plan_terms.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "proto/cluster.pb.h"
 #include "proto/kv_blocks.h"
@@ -30,7 +31,7 @@ struct PlanAtStart {
   v1::DataType weight_dtype = v1::DATA_TYPE_UNSPECIFIED;  // that flags ask for; or as stored
   v1::DataType kv_dtype = v1::DATA_TYPE_UNSPECIFIED;      // that flags ask for
   // Rows of a step that flags ask for, or that are usual; buffers are charged for so many.
-  int64_t max_step_tokens = 512;
+  int64_t max_step_tokens = kDefaultBatchedTokens;
   int64_t max_sequences = 0;   // that flags ask for; 0: the planner's
   int64_t context_tokens = 0;  // of the longest request that is served; 0: the model's
   int64_t block_tokens = kDefaultBlockTokens;  // of KV

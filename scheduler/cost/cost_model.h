@@ -24,6 +24,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "proto/kv_blocks.h"
+#include "scheduler/batcher.h"
 #include "scheduler/cost/collectives.h"
 #include "scheduler/cost/hardware.h"
 #include "scheduler/cost/model_shape.h"
@@ -107,8 +108,9 @@ double HopSeconds(const ModelShape& model, const LinkSpec& link, const Communica
 struct MemoryOptions {
   double utilisation = 0.9;                     // of what a device offers
   double runtime_reserve_bytes = 1073741824.0;  // context, libraries, fragmentation
-  int64_t max_step_tokens = 2048;               // rows of the largest step; sizes activations
-  int64_t max_logit_rows = 256;                 // rows whose logits exist at once
+  // Rows of the largest step; sizes activations.
+  int64_t max_step_tokens = BatchLimits().max_batched_tokens;
+  int64_t max_logit_rows = BatchLimits().max_logit_rows;  // rows whose logits exist at once
   int64_t context_tokens = 0;                   // of the longest sequence; 0: the model's
   int64_t block_tokens = kDefaultBlockTokens;   // of KV
 };

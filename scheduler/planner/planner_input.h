@@ -11,6 +11,8 @@
 #include "proto/model.pb.h"
 #include "proto/plan.pb.h"
 #include "proto/workload.pb.h"
+#include "scheduler/batcher.h"
+#include "scheduler/cost/cost_model.h"
 #include "scheduler/input/workload_samples.h"
 #include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/move_cost.h"
@@ -50,8 +52,8 @@ struct PlannerOptions {
   double kv_codec_bytes_per_second =
       20e9;  // of raw KV, encoding and decoding; at most the measured
   KvCodec strongest_kv_codec = KvCodec::kInt8;
-  int64_t max_step_tokens = 2048;
-  double max_sequences = 256;  // per replica
+  int64_t max_step_tokens = MemoryOptions().max_step_tokens;
+  double max_sequences = static_cast<double>(BatchLimits().max_sequences);  // per replica
   // Longest sequence; 0: what the model supports. Where it is given, requests may ask for so many:
   // replicas that decode have KV for one, in whole blocks, if any plan does.
   int64_t context_tokens = 0;

@@ -15,8 +15,7 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr int64_t kDefaultStepTokens = 2048;
-constexpr int64_t kDefaultSequences = 256;
+constexpr BatchLimits kUsual = {};
 
 Role FromProto(v1::ReplicaRole role) {
   switch (role) {
@@ -38,7 +37,8 @@ class Reader {
         pool_of_device_[graph.DeviceName(pool, i)] = static_cast<int>(p);
     }
     const v1::PlanBasis& basis = plan.basis();
-    step_tokens_ = basis.max_step_tokens() > 0 ? basis.max_step_tokens() : kDefaultStepTokens;
+    step_tokens_ =
+        basis.max_step_tokens() > 0 ? basis.max_step_tokens() : kUsual.max_batched_tokens;
     if (basis.memory_utilisation() > 0) options_.utilisation = basis.memory_utilisation();
     if (plan.has_basis()) options_.runtime_reserve_bytes = basis.runtime_reserve_bytes();
   }
@@ -123,7 +123,7 @@ class Reader {
                                           : step_tokens_;
     setup.limits.max_sequences = options_.max_sequences > 0    ? options_.max_sequences
                                  : replica.max_sequences() > 0 ? replica.max_sequences()
-                                                               : kDefaultSequences;
+                                                               : kUsual.max_sequences;
     if (std::isfinite(room.seats)) {
       setup.seats = std::min(setup.limits.max_sequences, static_cast<int64_t>(room.seats));
       setup.limits.max_sequences = setup.seats;

@@ -178,8 +178,8 @@ absl::StatusOr<EngineOptions> ReadEngineOptions(const v1::ConfigureRequest& requ
   scheduler::BatchLimits& limits = options.limits;
   const auto read = [](int64_t value, int64_t fallback) { return value == 0 ? fallback : value; };
   limits.block_tokens = read(request.block_tokens(), kDefaultBlockTokens);
-  limits.max_sequences = read(request.max_sequences(), 256);
-  limits.max_batched_tokens = read(request.max_batched_tokens(), 2048);
+  limits.max_sequences = read(request.max_sequences(), limits.max_sequences);
+  limits.max_batched_tokens = read(request.max_batched_tokens(), limits.max_batched_tokens);
   limits.max_logit_rows = limits.max_sequences;
   options.max_waiting = read(request.max_waiting(), 1024);
   options.max_model_len_tokens =
