@@ -13,9 +13,12 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/transfer/device_offer.h"
-#include "worker/transfer/kv_channel.h"
+#include "worker/transfer/device_transport.h"
 #include "worker/transfer/kv_codec.h"
+#include "worker/transfer/kv_ends.h"
 #include "worker/transfer/kv_frame.h"
+#include "worker/transfer/shared_memory_transport.h"
+#include "worker/transfer/socket_transport.h"
 
 namespace tessera::worker {
 namespace {
@@ -289,7 +292,7 @@ absl::Status KvOutbox::OpenChannel(Parcel& parcel) {
     auto device = FindDevice(parcel);
     if (!device.ok()) return device.status();
     if (*device != nullptr) {
-      parcel.channel = KvSendChannel::Open(parcel.link.get(), *std::move(device));
+      parcel.channel = OpenDeviceChannel(parcel.link.get(), *std::move(device));
       return absl::OkStatus();
     }
   }
@@ -301,14 +304,17 @@ absl::Status KvOutbox::OpenHostChannel(Parcel& parcel) const {
   const std::optional<KvTransport>& asked = options_.transport;
   const bool shares_memory =
       asked.has_value() ? *asked == KvTransport::kSharedMemory : parcel.link->is_unix();
-  auto channel = KvSendChannel::Open(parcel.link.get(), shares_memory, options_.wait_seconds);
-  if (!channel.ok() && shares_memory && absl::IsResourceExhausted(channel.status())) {
+  if (shares_memory) {
+    auto shared = OpenSharedMemoryChannel(parcel.link.get(), options_.wait_seconds);
+    if (shared.ok()) {
+      parcel.channel = *std::move(shared);
+      return absl::OkStatus();
+    }
+    if (!absl::IsResourceExhausted(shared.status())) return shared.status();
     if (asked.has_value())
-      return NotToBeHad(*asked, parcel.order.route, StdView(channel.status().message()));
-    channel = KvSendChannel::Open(parcel.link.get(), false, options_.wait_seconds);
+      return NotToBeHad(*asked, parcel.order.route, StdView(shared.status().message()));
   }
-  if (!channel.ok()) return channel.status();
-  parcel.channel = *std::move(channel);
+  parcel.channel = OpenSocketChannel(parcel.link.get());
   return absl::OkStatus();
 }
 

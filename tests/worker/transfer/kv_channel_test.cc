@@ -13,6 +13,8 @@
 
 #include "kernels/links/link.h"
 #include "kernels/links/shared_memory.h"
+#include "worker/transfer/shared_memory_transport.h"
+#include "worker/transfer/socket_transport.h"
 
 namespace tessera::worker {
 namespace {
@@ -54,7 +56,8 @@ TEST_CASE("every piece comes as it was sent, slots used again and again") {
     constexpr int kPieces = 3 * kKvSlots + 1;
     const auto size = [](int i) { return i == 1 ? 0 : kKvSlotBytes - i; };
     std::thread sends([&] {
-      auto channel = KvSendChannel::Open(ends.sender.get(), shares_memory, 10);
+      absl::StatusOr<std::unique_ptr<KvSendChannel>> channel = OpenSocketChannel(ends.sender.get());
+      if (shares_memory) channel = OpenSharedMemoryChannel(ends.sender.get(), 10);
       bool ok = channel.ok();
       for (int i = 0; ok && i < kPieces; ++i) {
         const auto elements = (*channel)->Prepare(size(i), 10);
@@ -92,7 +95,7 @@ TEST_CASE("every piece comes as it was sent, slots used again and again") {
 
 TEST_CASE("a receiver that takes nothing holds its sender no longer than asked") {
   Ends ends;
-  const auto channel = KvSendChannel::Open(ends.sender.get(), true, 5);
+  const auto channel = OpenSharedMemoryChannel(ends.sender.get(), 5);
   REQUIRE(channel.ok());
   for (int i = 0; i < kKvSlots; ++i) {
     REQUIRE((*channel)->Prepare(10, 5).ok());
@@ -101,6 +104,8 @@ TEST_CASE("a receiver that takes nothing holds its sender no longer than asked")
   CHECK(absl::IsDeadlineExceeded((*channel)->Prepare(10, 0.05).status()));
   CHECK((*channel)->transport() == KvTransport::kSharedMemory);
   CHECK((*channel)->bytes_sent() > 40);
+  CHECK((*channel)->max_piece_bytes() == kKvSlotBytes);
+  CHECK(OpenSocketChannel(ends.sender.get())->max_piece_bytes() == kMaxPieceBytes);
 }
 
 TEST_CASE("memory that was not shared, not as it should be, or too short for a piece is refused") {
