@@ -119,7 +119,6 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
 void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds, ChoiceEvent& out,
                                 EventOutcome& outcome) {
   Choice& choice = choices_[event.choice()];
-  outcome.counted_token = true;
   outcome.first_token = !any_token_;
   if (!any_token_) {
     first_token_seconds_ = now_seconds;

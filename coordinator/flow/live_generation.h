@@ -24,8 +24,7 @@ namespace tessera::coordinator {
 
 // What a token event meant for the bookkeeping around it.
 struct EventOutcome {
-  bool first_token = false;    // of the whole generation
-  bool counted_token = false;  // a new token came
+  bool first_token = false;  // of the whole generation
   bool choice_finished = false;
   bool stop_string = false;  // the coordinator ended the choice: the worker must learn of it
   bool generation_finished = false;

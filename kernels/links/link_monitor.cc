@@ -31,23 +31,14 @@ LinkMonitor::~LinkMonitor() {
   if (thread_.joinable()) thread_.join();
 }
 
-int64_t LinkMonitor::Watch(std::shared_ptr<Link> heartbeat,
-                           std::vector<std::shared_ptr<Link>> links,
-                           std::function<void(const absl::Status&)> on_lost) {
+void LinkMonitor::Watch(std::shared_ptr<Link> heartbeat, std::vector<std::shared_ptr<Link>> links,
+                        std::function<void(const absl::Status&)> on_lost) {
   const std::lock_guard lock(mutex_);
-  const int64_t watch = next_watch_++;
-  peers_.push_back({.watch = watch,
-                    .heartbeat = std::move(heartbeat),
+  peers_.push_back({.heartbeat = std::move(heartbeat),
                     .links = std::move(links),
                     .on_lost = std::move(on_lost),
                     .silent_until = DeadlineAfter(options_.timeout_seconds)});
   eventfd_write(wake_.get(), 1);
-  return watch;
-}
-
-void LinkMonitor::Unwatch(int64_t watch) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(peers_, [&](const Peer& peer) { return peer.watch == watch; });
 }
 
 void LinkMonitor::Loop() {

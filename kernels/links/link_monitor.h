@@ -39,15 +39,12 @@ class LinkMonitor {
   LinkMonitor& operator=(const LinkMonitor&) = delete;
 
   // Watches the peer behind `heartbeat`; with it, `links` end. `on_lost`, if any, is called once,
-  // on the monitor's thread. Returns a number for Unwatch.
-  int64_t Watch(std::shared_ptr<Link> heartbeat, std::vector<std::shared_ptr<Link>> links,
-                std::function<void(const absl::Status&)> on_lost = {});
-  // On return nothing is shut down, and on_lost not called, on this peer's account any more.
-  void Unwatch(int64_t watch);
+  // on the monitor's thread.
+  void Watch(std::shared_ptr<Link> heartbeat, std::vector<std::shared_ptr<Link>> links,
+             std::function<void(const absl::Status&)> on_lost = {});
 
  private:
   struct Peer {
-    int64_t watch = 0;
     std::shared_ptr<Link> heartbeat;
     std::vector<std::shared_ptr<Link>> links;
     std::function<void(const absl::Status&)> on_lost;
@@ -67,7 +64,6 @@ class LinkMonitor {
   const FileDescriptor wake_;  // an eventfd
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
-  int64_t next_watch_ = 1;
   std::vector<Peer> peers_;
   std::thread thread_;
 };

@@ -198,9 +198,6 @@ absl::StatusOr<GenerationDefaults> ReadGenerationDefaults(const fs::path& folder
   if (reader.Has("top_k")) {
     defaults.top_k = std::max<int64_t>(0, reader.Integer("top_k", -1, INT32_MAX));
   }
-  if (reader.Has("max_new_tokens")) {
-    defaults.max_new_tokens = reader.Integer("max_new_tokens", 1, INT32_MAX);
-  }
   for (const int64_t id : reader.Integers("suppress_tokens", 0, INT32_MAX))
     defaults.suppress_tokens.push_back(static_cast<int32_t>(id));
   if (!reader.ok()) return reader.status();

@@ -38,7 +38,6 @@ struct GenerationDefaults {
   std::optional<double> min_p;               // [0, 1]
   std::optional<int64_t> top_k;              // 0: off
   std::optional<double> repetition_penalty;  // (0, 100]
-  std::optional<int64_t> max_new_tokens;
   std::vector<int32_t> suppress_tokens;  // ids that are never generated
 };
 

@@ -42,8 +42,6 @@ class Checkpoint : public TensorDirectory {
   // Its tensors stand under the names of the family (proto/model/gguf_model.h).
   bool is_gguf() const;
   bool Has(std::string_view name) const;
-  // As the file names the type of its elements; "" where there is no such tensor.
-  std::string_view DTypeNameOf(std::string_view name) const;
   // NotFound if it is missing; InvalidArgument if its shape is another or its type is not F32, F16
   // or BF16. Names file and tensor.
   absl::StatusOr<CheckpointTensor> Find(std::string_view name,

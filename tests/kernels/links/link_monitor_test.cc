@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <future>
 #include <string>
@@ -107,25 +106,6 @@ TEST_CASE("a frame that is no ping ends the peer") {
   const std::byte byte{1};
   REQUIRE(ends.second->Send(kPingFrame, absl::MakeConstSpan(&byte, 1), kPatienceSeconds).ok());
   CHECK(loss.Wait().code() == absl::StatusCode::kInvalidArgument);
-}
-
-TEST_CASE("what is not watched any more is left alone") {
-  LinkedEnds ends = Connect("pair");
-  LinkedEnds other = Connect("pair");
-  const std::shared_ptr<Link> heartbeat = std::move(ends.first);
-  const auto monitor = StartMonitor(kSteady);
-  std::atomic<int> losses{0};
-  const int64_t watch =
-      monitor->Watch(heartbeat, {heartbeat}, [&](const absl::Status&) { ++losses; });
-  monitor->Unwatch(watch);
-  ends.second.reset();
-  // A loss that is seen later shows that the monitor went on.
-  Loss loss;
-  monitor->Watch(std::move(other.first), {}, loss.Recorder());
-  other.second.reset();
-  CHECK_FALSE(loss.Wait().ok());
-  CHECK(losses == 0);
-  CHECK(heartbeat->status().ok());
 }
 
 TEST_CASE("a stopped process is found by its silence") {
