@@ -113,6 +113,12 @@ def test_documents_link_to_what_is_there():
     assert checked > 60, checked
 
 
+def test_changes_begin_with_the_version_that_programs_print():
+    printed = re.search(r'return "([\d.]+)\+', (ROOT / "proto/BUILD.bazel").read_text(encoding="utf-8"))
+    newest = re.search(r"^## ([\d.]+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    assert printed and newest and printed[1] == newest[1], (printed, newest)
+
+
 def test_readme_fits_on_three_screens():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
 
