@@ -7,7 +7,8 @@
 namespace tessera::kernels {
 
 // kI4 is of weights only, two to a byte: rows of them are tensors of bytes (kernels/int4_rows.h).
-// So is kF8, e4m3: rows of bytes with scales (kernels/byte_rows.h).
+// kF8 is e4m3: rows of bytes with scales, of weights (kernels/byte_rows.h) and of KV
+// (kernels/kv_rows.h).
 enum class DType : uint8_t { kF32, kF16, kBF16, kF8, kI4, kI8, kI32, kU64 };
 
 // 0 for kI4.

@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/device.h"
+#include "kernels/kv_rows.h"
 #include "kernels/kv_wire.h"
 #include "kernels/offset_blocks.h"
 #include "kernels/tensor.h"
@@ -244,7 +245,9 @@ struct RopeArgs {
                        // each head, halves paired
 };
 
-// One layer's paged KV: [kv_heads, blocks, block_tokens, head_dim], f32|bf16. Attention reads it
+// One layer's paged KV: [kv_heads, blocks, block_tokens, head_dim], f32|f16|bf16; or i8|f8, with
+// KvRowElements(dtype, head_dim) in place of head_dim: codes and a scale (kernels/kv_rows.h), which
+// KvWrite makes of a token's key or value of a head, and of nothing beside it. Attention reads it
 // head by head: so the blocks of a context, where they have numbers in sequence, are one stream to
 // the memory of a CPU, which a processor reads ahead by itself. (In runs of a block, 2 KB of 8,
 // memory gave 0.55 of its rate.) May be strided. Where a layer's values are its keys, or columns of
@@ -264,15 +267,15 @@ struct KvWriteArgs {
 // Keys and values that go to another replica, or come from one, as the bytes of `wire`
 // (kernels/kv_wire.h). Codes and scales are those of kvcache's codecs, bit for bit.
 struct KvCodeArgs {
-  // [planes, kv_heads, slots, head_dim] f32|f16|bf16: keys of a layer, its values, keys of the next
-  // one; may be strided.
+  // [planes, kv_heads, slots, head_dim] f32|f16|bf16|i8|f8: keys of a layer, its values, keys of
+  // the next one; may be strided. Rows of i8 and f8 as KvCacheView has them.
   TensorView cache;
   bool values_first = false;  // the first plane is a layer's values
   TensorView slots;           // [tokens] i32, each below the cache's; no two the same
   TensorView wire;            // [KvPlanesBytes] i8
   KvCoding coding = KvCoding::kRaw;
   DType wire_dtype = DType::kF32;  // DecodeKv, raw: the type of the elements that come
-};
+};  // A cache of i8 or f8 goes raw, and comes raw and in its own type.
 
 // What lies between the projections and Attention, in one pass where the device can: RmsNorm of the
 // heads of q and k, then Rope, then KvWrite. Results are those of the three.

@@ -5,6 +5,7 @@
 #include "kernels/argument_check.h"
 #include "kernels/byte_rows.h"
 #include "kernels/int4_rows.h"
+#include "kernels/kv_rows.h"
 
 namespace tessera::kernels {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 using enum DType;
 constexpr auto kMayBeStrided = ArgumentCheck::Stride::kMayBeStrided;
 constexpr std::initializer_list<DType> kActivations = {kF32, kF16, kBF16};
+constexpr std::initializer_list<DType> kCaches = {kF32, kF16, kBF16, kI8, kF8};
 
 bool IsActivation(DType dtype) {
   return std::find(kActivations.begin(), kActivations.end(), dtype) != kActivations.end();
@@ -323,10 +325,10 @@ absl::Status CheckKvWrite(const KvWriteArgs& args) {
   return ArgumentCheck("KvWrite")
       .Tensor("k", args.k, kActivations, {kAnySize, kAnySize, kAnySize}, kMayBeStrided)
       .Tensor("v", args.v, {args.k.dtype}, {tokens, kv_heads, head_dim}, kMayBeStrided)
-      .Tensor("cache.keys", keys, kActivations, {kv_heads, kAnySize, kAnySize, head_dim},
-              kMayBeStrided)
+      .Tensor("cache.keys", keys, kCaches,
+              {kv_heads, kAnySize, kAnySize, KvRowElements(keys.dtype, head_dim)}, kMayBeStrided)
       .Tensor("cache.values", args.cache.values, {keys.dtype},
-              {kv_heads, keys.shape[1], keys.shape[2], head_dim}, kMayBeStrided)
+              {kv_heads, keys.shape[1], keys.shape[2], keys.shape[3]}, kMayBeStrided)
       .Tensor("slots", args.slots, {kI32}, {tokens})
       .status();
 }
@@ -338,9 +340,12 @@ absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes) {
       KvPlanesBytes(args.values_first, cache.shape[0], cache.shape[1], args.slots.rows(),
                     cache.shape[3], args.coding, SizeInBytes(type));
   return ArgumentCheck(op)
-      .Tensor("cache", cache, kActivations, {kAnySize, kAnySize, kAnySize, kAnySize}, kMayBeStrided)
+      .Tensor("cache", cache, kCaches, {kAnySize, kAnySize, kAnySize, kAnySize}, kMayBeStrided)
       .Tensor("slots", args.slots, {kI32}, {kAnySize})
-      .That(IsActivation(type), "wire_dtype", "be float32, float16 or bfloat16")
+      .That(IsActivation(type) || type == cache.dtype, "wire_dtype",
+            "be float32, float16 or bfloat16, or the cache's type")
+      .That(!HasKvScales(cache.dtype) || (args.coding == KvCoding::kRaw && type == cache.dtype),
+            "cache", "be sent and come raw where it is int8 or float8")
       .Tensor("wire", args.wire, {kI8}, {bytes})
       .status();
 }
@@ -368,10 +373,10 @@ absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes) 
   return ArgumentCheck("Attention")
       .Tensor("q", args.q, kActivations, {kAnySize, kAnySize, kAnySize}, kMayBeStrided)
       .Tensor("out", args.out, {args.q.dtype}, {args.q.shape[0], heads, head_dim}, kMayBeStrided)
-      .Tensor("cache.keys", keys, kActivations, {kAnySize, kAnySize, kAnySize, head_dim},
-              kMayBeStrided)
+      .Tensor("cache.keys", keys, kCaches,
+              {kAnySize, kAnySize, kAnySize, KvRowElements(keys.dtype, head_dim)}, kMayBeStrided)
       .Tensor("cache.values", args.cache.values, {keys.dtype},
-              {keys.shape[0], keys.shape[1], keys.shape[2], head_dim}, kMayBeStrided)
+              {keys.shape[0], keys.shape[1], keys.shape[2], keys.shape[3]}, kMayBeStrided)
       .That(keys.shape[0] > 0 && heads % keys.shape[0] == 0, "q",
             "have a number of heads that the cache's kv_heads divide")
       .Tensor("context_lengths", args.context_lengths, {kI32}, {kAnySize})

@@ -86,8 +86,9 @@ struct MaybePaired {
                     paired_workspace(shape, threads));
   }
   static void Attention(const AttentionArgs& args, ThreadPool& pool) {
-    const bool pairs = args.products == DType::kBF16 && args.cache.keys.dtype == DType::kBF16 &&
-                       args.soft_cap == 0;
+    const DType cached = args.cache.keys.dtype;
+    const bool pairs = args.products == DType::kBF16 &&
+                       (cached == DType::kBF16 || HasKvScales(cached)) && args.soft_cap == 0;
     (pairs ? paired : &avx512::Attention)(args, pool);
   }
   static void FillKernels(KernelTable& table) {

@@ -4,15 +4,23 @@
 
 #include "kernels/cpu/reference/element.h"
 #include "kernels/cpu/reference/reference_kernels.h"
+#include "kernels/kv_rows.h"
 
 namespace tessera::kernels::reference {
 namespace {
 
-// Where a token's key or value starts.
+// Where a token's key or value stands.
 struct CachePlace {
   int64_t head;
-  int64_t offset;  // elements from the head's first block
+  int64_t slot;
 };
+
+// Element `d` of a key or value.
+float CachedAt(const TensorView& cache, const CachePlace& place, int64_t d, int64_t head_dim) {
+  const int64_t row = place.slot * cache.shape[3];
+  if (!HasKvScales(cache.dtype)) return Get(cache, place.head, row + d);
+  return KvRowValue(cache.Row<std::byte>(place.head) + row, d, head_dim, cache.dtype);
+}
 
 double InverseFrequency(const RopeTableArgs& args, int64_t token, int64_t i) {
   const double as_given = args.inverse_frequencies.As<float>()[i];
@@ -49,12 +57,30 @@ struct Context {
   }
 };
 
+// A token's key or value of a head into its slot.
+void WriteHead(const TensorView& from, int64_t token, int64_t head, int64_t head_dim,
+               const TensorView& cache, int64_t slot) {
+  const int64_t row = slot * cache.shape[3], begin = head * head_dim;
+  if (!HasKvScales(cache.dtype)) {
+    for (int64_t d = 0; d < head_dim; ++d) Set(cache, head, row + d, Get(from, token, begin + d));
+    return;
+  }
+  std::byte* const out = cache.Row<std::byte>(head) + row;
+  switch (from.dtype) {
+    case DType::kBF16:
+      return WriteKvRow(from.Row<BFloat16>(token) + begin, head_dim, cache.dtype, out);
+    case DType::kF16:
+      return WriteKvRow(from.Row<Float16>(token) + begin, head_dim, cache.dtype, out);
+    default: return WriteKvRow(from.Row<float>(token) + begin, head_dim, cache.dtype, out);
+  }
+}
+
 double Score(const AttentionArgs& args, int64_t row, int64_t head, const CachePlace& key) {
   const int64_t head_dim = args.q.shape[2];
   double dot = 0;
   for (int64_t d = 0; d < head_dim; ++d) {
     dot += static_cast<double>(Get(args.q, row, head * head_dim + d)) *
-           Get(args.cache.keys, key.head, key.offset + d);
+           CachedAt(args.cache.keys, key, d, head_dim);
   }
   const double score = dot * args.scale, cap = args.soft_cap;
   return cap > 0 ? cap * std::tanh(score / cap) : score;
@@ -64,9 +90,7 @@ double Score(const AttentionArgs& args, int64_t row, int64_t head, const CachePl
 void AttendRow(const AttentionArgs& args, int64_t row, int64_t head, const Context& context) {
   const int64_t head_dim = args.q.shape[2];
   const int64_t kv_head = head / (args.q.shape[1] / args.cache.keys.shape[0]);
-  const auto place = [&](int64_t position) {
-    return CachePlace{kv_head, context.Slot(position) * head_dim};
-  };
+  const auto place = [&](int64_t position) { return CachePlace{kv_head, context.Slot(position)}; };
   const double sink = args.sinks.empty() ? -INFINITY : args.sinks.As<float>()[head];
   double largest = sink;
   for (int64_t p = context.begin; p < context.end; ++p) {
@@ -80,7 +104,7 @@ void AttendRow(const AttentionArgs& args, int64_t row, int64_t head, const Conte
       const double weight = std::exp(Score(args, row, head, place(p)) - largest);
       total += weight;
       for (int64_t d = 0; d < width; ++d) {
-        sums[d] += weight * Get(args.cache.values, place(p).head, place(p).offset + chunk + d);
+        sums[d] += weight * CachedAt(args.cache.values, place(p), chunk + d, head_dim);
       }
     }
     for (int64_t d = 0; d < width; ++d) {
@@ -129,11 +153,8 @@ void KvWrite(const KvWriteArgs& args, ThreadPool&) {
     const int64_t slot = args.slots.As<int32_t>()[token];
     if (slot < 0) continue;
     for (int64_t head = 0; head < kv_heads; ++head) {
-      for (int64_t d = 0; d < head_dim; ++d) {
-        const int64_t place = slot * head_dim + d;
-        Set(args.cache.keys, head, place, Get(args.k, token, head * head_dim + d));
-        Set(args.cache.values, head, place, Get(args.v, token, head * head_dim + d));
-      }
+      WriteHead(args.k, token, head, head_dim, args.cache.keys, slot);
+      WriteHead(args.v, token, head, head_dim, args.cache.values, slot);
     }
   }
 }

@@ -2,7 +2,8 @@
 // over tiles of keys, and the folding of partitions.
 //
 // A Math computes one tile (attention.cc, attention_dot.cc, attention_tiles.h):
-//   Cache                   what keys and values are kept as
+//   Cache                   what keys and values are kept as; or, where the cache has codes and
+//                           scales (kernels/kv_rows.h), what each tile of it is turned into first
 //   PaddedWidth(head_dim)   the head dimension as it computes it, padded with zeros
 //   Floats(width)           of scratch that the constructor takes, 64-byte aligned
 //   kRowMultiple            keys and values must be a multiple of this many elements apart, with
@@ -32,6 +33,7 @@
 
 #include "kernels/cpu/simd/attention_plan.h"
 #include "kernels/cpu/simd/attention_tile.h"
+#include "kernels/cpu/simd/kv_codes.h"
 #include "kernels/cpu/simd/row_tasks.h"
 #include "kernels/cpu/simd/vector.h"
 
@@ -113,14 +115,16 @@ struct TilePlaces {
   const C* values[kTileRuns];
 };
 
-// What of a sequence's keys and values an item sees. C: what they are kept as.
+// What of a sequence's keys and values an item sees. C: what they are kept as; of a cache of codes
+// places are those of its rows.
 template <typename C>
 class ItemContext {
  public:
   ItemContext(const AttentionArgs& args, const Item& item)
       : cache_(args.cache),
         kv_head_(item.kv_head),
-        head_dim_(args.q.shape[2]),
+        element_bytes_(HasKvScales(args.cache.keys.dtype) ? 1 : sizeof(C)),
+        row_elements_(args.cache.keys.shape[3]),
         block_tokens_(args.cache.keys.shape[2]),
         table_(args.block_tables.Row<int32_t>(item.sequence)),
         begin_(FirstKeySeen(args, item.first_position)),
@@ -155,12 +159,13 @@ class ItemContext {
   const C* RowOf(const TensorView& cache, int64_t position) const {
     // Of 32 bits: dividing 64 takes longer than what it is for.
     const auto at = static_cast<uint32_t>(position), tokens = static_cast<uint32_t>(block_tokens_);
-    return cache.Row<const C>(kv_head_) +
-           (table_[at / tokens] * block_tokens_ + at % tokens) * head_dim_;
+    const int64_t slot = table_[at / tokens] * block_tokens_ + at % tokens;
+    const int64_t element = kv_head_ * cache.row_stride + slot * row_elements_;
+    return reinterpret_cast<const C*>(cache.data + element * element_bytes_);
   }
 
   const KvCacheView& cache_;
-  const int64_t kv_head_, head_dim_, block_tokens_;
+  const int64_t kv_head_, element_bytes_, row_elements_, block_tokens_;
   const int32_t* const table_;
   const int64_t begin_, end_;
 };
@@ -200,7 +205,8 @@ class ItemRun {
         last_key_(Smaller((last_partition + 1) * kPartitionKeys, context_.end()) - 1),
         next_(next),
         stride_(RoundUp(head_dim_, Math::kRowMultiple)),
-        in_place_(stride_ == head_dim_ && args.cache.keys.shape[2] % kRunKeys == 0),
+        has_codes_(HasKvScales(args.cache.keys.dtype)),
+        in_place_(!has_codes_ && stride_ == head_dim_ && args.cache.keys.shape[2] % kRunKeys == 0),
         math_(scratch.math, head_dim_, stride_) {
     if constexpr (requires { math_.Cap(args.soft_cap); }) math_.Cap(args.soft_cap);
   }
@@ -267,7 +273,11 @@ class ItemRun {
     for (int64_t i = 0; i < kRunKeys; ++i) {
       C* row = copy + i * stride_;
       const C* from = row_at(context_.Inside(position + i));
-      __builtin_memcpy(row, from, head_dim_ * sizeof(C));
+      if (has_codes_) {
+        ReadRow(reinterpret_cast<const std::byte*>(from), head_dim_, args_.cache.keys.dtype, row);
+      } else {
+        __builtin_memcpy(row, from, head_dim_ * sizeof(C));
+      }
       for (int64_t d = head_dim_; d < stride_; ++d) row[d] = C{};
     }
     return copy;
@@ -279,7 +289,12 @@ class ItemRun {
     C* const values = keys + kTileKeys * stride_;
     for (int64_t run = 0; run < kTileRuns; ++run) {
       const int64_t position = tile + run * kRunKeys, offset = run * kRunKeys * stride_;
-      if (position >= context_.end()) return;
+      if (position >= context_.end()) {
+        if (!has_codes_) return;
+        places.keys[run] = keys;  // rows of codes are too short to be read
+        places.values[run] = values;
+        continue;
+      }
       const bool whole = position >= context_.begin() && position + kRunKeys <= context_.end();
       if (!in_place_) {
         places.keys[run] = Copy(
@@ -335,7 +350,8 @@ class ItemRun {
   const int64_t last_key_;  // of the last partition that will be run
   const TaskPart* const next_;
   const int64_t stride_;  // of a run's keys and values
-  const bool in_place_;   // whole runs are read where the cache has them
+  const bool has_codes_;
+  const bool in_place_;  // whole runs are read where the cache has them
   Math math_;
   int64_t next_tile_ = -1;
   TilePlaces<C> places_[3];  // of this tile and the two to come

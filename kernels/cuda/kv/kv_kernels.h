@@ -14,7 +14,9 @@
 namespace tessera::kernels::cuda {
 
 struct KvCodeParams {
-  void* cache = nullptr;           // [planes, kv_heads, slots, head_dim] of dtype
+  // [planes, kv_heads, slots, head_dim] of dtype; of i8 and f8, which go and come raw, head_dim is
+  // KvRowElements (kernels/kv_rows.h).
+  void* cache = nullptr;
   const int32_t* slots = nullptr;  // [tokens]
   unsigned char* wire = nullptr;   // KvPlanesBytes
   int64_t planes = 0, kv_heads = 0, tokens = 0, head_dim = 0;

@@ -65,10 +65,12 @@ cudaError_t LaunchCopy(const KvCodeParams& p, cudaStream_t stream) {
     const UnitParams units = InUnits(p, wide);
     return Launch(CopyKernel<uint4, encodes>, KvUnitShape(units.units), stream, units);
   }
-  const UnitParams units = InUnits(p, 1);
+  // Rows of codes are whole words of 4 bytes.
+  const UnitParams units = InUnits(p, SizeInBytes(p.dtype) == 1 ? 4 : 1);
   const LaunchShape shape = KvUnitShape(units.units);
-  return p.dtype == DType::kF32 ? Launch(CopyKernel<uint32_t, encodes>, shape, stream, units)
-                                : Launch(CopyKernel<uint16_t, encodes>, shape, stream, units);
+  return SizeInBytes(p.dtype) == 1 || p.dtype == DType::kF32
+             ? Launch(CopyKernel<uint32_t, encodes>, shape, stream, units)
+             : Launch(CopyKernel<uint16_t, encodes>, shape, stream, units);
 }
 
 }  // namespace

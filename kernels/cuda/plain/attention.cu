@@ -2,6 +2,7 @@
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/plain/float_types.h"
+#include "kernels/cuda/plain/kv_codes.h"
 #include "kernels/cuda/platform.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
@@ -19,6 +20,21 @@ __global__ void KvWriteKernel(KvWriteParams p) {
     static_cast<C*>(p.keys)[head * p.keys_stride + place] = RoundTo<C>(AsFloat(k[i]));
     static_cast<C*>(p.values)[head * p.values_stride + place] = RoundTo<C>(AsFloat(v[i]));
   }
+}
+
+// A warp per key and value of a head of each token. C has scales.
+template <typename T, typename C>
+__global__ void KvWriteCodesKernel(KvWriteParams p) {
+  const int64_t token = blockIdx.x, slot = p.slots[token];
+  const int64_t vector = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+  if (slot < 0 || vector >= 2 * p.kv_heads) return;  // the whole warp
+  const bool is_value = vector >= p.kv_heads;
+  const int64_t head = vector % p.kv_heads;
+  const T* in = is_value ? static_cast<const T*>(p.v) + token * p.v_stride
+                         : static_cast<const T*>(p.k) + token * p.k_stride;
+  C* heads = is_value ? static_cast<C*>(p.values) + head * p.values_stride
+                      : static_cast<C*>(p.keys) + head * p.keys_stride;
+  WriteKvRow<C>(in + head * p.head_dim, p.head_dim, heads + slot * KvRowElements<C>(p.head_dim));
 }
 
 // The sequence of a row: the last one that starts at or before it.
@@ -68,9 +84,9 @@ __global__ void AttentionKernel(AttentionParams p) {
       const int64_t position = tile + i;
       const int64_t slot =
           table[position / p.block_tokens] * p.block_tokens + position % p.block_tokens;
-      const C* key = keys + slot * p.head_dim;
+      const auto key = CachedRow<C>::Of(keys, slot, p.head_dim);
       float dot = 0;
-      for (int64_t d = 0; d < p.head_dim; ++d) dot += query[d] * AsFloat(key[d]);
+      for (int64_t d = 0; d < p.head_dim; ++d) dot += query[d] * key[d];
       scores[i] = p.soft_cap > 0 ? p.soft_cap * tanhf(dot / p.soft_cap) : dot;
       slots[i] = static_cast<int32_t>(slot);
     }
@@ -95,7 +111,7 @@ __global__ void AttentionKernel(AttentionParams p) {
     for (int64_t d = threadIdx.x; d < p.head_dim; d += blockDim.x) {
       float sum = sums[d] * rescale;
       for (int i = 0; i < count; ++i) {
-        sum += scores[i] * AsFloat(values[slots[i] * p.head_dim + d]);
+        sum += scores[i] * CachedRow<C>::Of(values, slots[i], p.head_dim)[d];
       }
       sums[d] = sum;
     }
@@ -114,9 +130,15 @@ cudaError_t LaunchKvWrite(const KvWriteParams& params, cudaStream_t stream) {
   const int64_t width = params.kv_heads * params.head_dim;
   if (params.tokens == 0 || width == 0) return cudaSuccess;
   return WithFloatType(params.dtype, [&](auto type) {
-    return WithFloatType(params.cache_dtype, [&](auto cached) {
-      return Launch(KvWriteKernel<decltype(type), decltype(cached)>, RowShape(params.tokens, width),
-                    stream, params);
+    return WithCacheType(params.cache_dtype, [&](auto cached) {
+      using T = decltype(type);
+      using C = decltype(cached);
+      if constexpr (kHasScales<C>) {
+        return Launch(KvWriteCodesKernel<T, C>, HeadsShape(params.tokens, 2 * params.kv_heads),
+                      stream, params);
+      } else {
+        return Launch(KvWriteKernel<T, C>, RowShape(params.tokens, width), stream, params);
+      }
     });
   });
 }
@@ -125,7 +147,7 @@ cudaError_t LaunchAttention(const AttentionParams& params, cudaStream_t stream) 
   if (params.rows == 0 || params.heads == 0 || params.head_dim == 0) return cudaSuccess;
   const LaunchShape shape = AttendShape(params.rows, params.heads, params.head_dim);
   return WithFloatType(params.dtype, [&](auto type) {
-    return WithFloatType(params.cache_dtype, [&](auto cached) {
+    return WithCacheType(params.cache_dtype, [&](auto cached) {
       return Launch(AttentionKernel<decltype(type), decltype(cached)>, shape, stream, params);
     });
   });

@@ -10,7 +10,7 @@ namespace tessera::kernels::cuda {
 
 // KvWrite of ops.h.
 struct KvWriteParams {
-  void* keys = nullptr;            // [kv_heads, slots, head_dim] of cache_dtype
+  void* keys = nullptr;            // [kv_heads, slots, row] of cache_dtype, as KvCacheView has it
   void* values = nullptr;          // the same
   const void* k = nullptr;         // [tokens, kv_heads, head_dim]
   const void* v = nullptr;         // the same
@@ -29,7 +29,7 @@ struct PrepareAttentionParams {
   const float* q_norm = nullptr;   // [head_dim] or null: no norm
   const float* k_norm = nullptr;   // the same
   const float* cos_sin = nullptr;  // [tokens, rotary_dim]
-  void* keys = nullptr;            // [kv_heads, slots, head_dim] of cache_dtype
+  void* keys = nullptr;            // [kv_heads, slots, row] of cache_dtype, as KvCacheView has it
   void* values = nullptr;          // the same
   const int32_t* slots = nullptr;  // [tokens]; below 0: writes nothing to the cache
   int64_t tokens = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -45,8 +45,8 @@ inline constexpr int64_t kMaxPreparedHead = 512;  // of which a warp alone sums 
 struct AttentionParams {
   void* out = nullptr;                       // [rows, heads, head_dim]
   const void* q = nullptr;                   // [rows, heads, head_dim]
-  const void* keys = nullptr;                // [kv_heads, blocks, block_tokens, head_dim]
-  const void* values = nullptr;              // the same, of cache_dtype
+  const void* keys = nullptr;                // [kv_heads, blocks, block_tokens, row] of cache_dtype
+  const void* values = nullptr;              // the same, as KvCacheView has it
   const int32_t* query_starts = nullptr;     // [sequences + 1]
   const int32_t* context_lengths = nullptr;  // [sequences]
   const int32_t* block_tables = nullptr;     // [sequences, blocks of a sequence]

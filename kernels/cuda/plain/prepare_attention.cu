@@ -2,6 +2,7 @@
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/plain/float_types.h"
+#include "kernels/cuda/plain/kv_codes.h"
 #include "kernels/cuda/plain/sums.h"
 #include "kernels/cuda/platform.h"
 
@@ -30,7 +31,8 @@ __global__ void PrepareAttentionKernel(PrepareAttentionParams p) {
   C* cached = nullptr;
   if (!is_query && slot >= 0) {
     cached = static_cast<C*>(is_value ? p.values : p.keys) +
-             head * (is_value ? p.values_stride : p.keys_stride) + slot * p.head_dim;
+             head * (is_value ? p.values_stride : p.keys_stride) +
+             slot * KvRowElements<C>(p.head_dim);
   }
   const float* const weight = is_query ? p.q_norm : is_value ? nullptr : p.k_norm;
   float scale = 1;
@@ -50,7 +52,9 @@ __global__ void PrepareAttentionKernel(PrepareAttentionParams p) {
   const auto put = [&](int64_t i, float x) {
     const T rounded = RoundTo<T>(x);
     if (out != nullptr) out[i] = rounded;
-    if (cached != nullptr) cached[i] = RoundTo<C>(AsFloat(rounded));
+    if constexpr (!kHasScales<C>) {
+      if (cached != nullptr) cached[i] = RoundTo<C>(AsFloat(rounded));
+    }
   };
   const int64_t rotary = is_value ? 0 : p.rotary_dim, half = rotary / 2;
   const float* const cosines = p.cos_sin + token * p.cos_sin_stride;
@@ -61,6 +65,10 @@ __global__ void PrepareAttentionKernel(PrepareAttentionParams p) {
     put(half + i, b * cosines[i] + a * cosines[half + i]);
   }
   for (int64_t i = rotary + threadIdx.x; i < p.head_dim; i += kWarpThreads) put(i, normed(i));
+  if constexpr (kHasScales<C>) {
+    __syncwarp();  // all of the key is in place
+    if (cached != nullptr) WriteKvRow<C>(in, p.head_dim, cached);
+  }
 }
 
 }  // namespace
@@ -70,7 +78,7 @@ cudaError_t LaunchPrepareAttention(const PrepareAttentionParams& params, cudaStr
   if (params.tokens == 0 || vectors == 0) return cudaSuccess;
   if (params.head_dim > kMaxPreparedHead) return cudaErrorInvalidValue;
   return WithFloatType(params.dtype, [&](auto type) {
-    return WithFloatType(params.cache_dtype, [&](auto cached) {
+    return WithCacheType(params.cache_dtype, [&](auto cached) {
       return LaunchEarly(PrepareAttentionKernel<decltype(type), decltype(cached)>,
                          HeadsShape(params.tokens, vectors), stream, params);
     });

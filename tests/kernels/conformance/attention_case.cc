@@ -74,6 +74,20 @@ std::vector<float> FillCache(const AttentionCase& c, const Pages& pages, int64_t
   return cache;
 }
 
+// The same as the cache has it: where it has codes and scales, the bytes of its rows.
+std::vector<float> AsCached(const AttentionCase& c, const std::vector<float>& values) {
+  if (!HasKvScales(c.cache)) return values;
+  const int64_t row_bytes = KvRowElements(c.cache, c.head_dim);
+  const int64_t rows = static_cast<int64_t>(values.size()) / c.head_dim;
+  std::vector<std::byte> row(row_bytes);
+  std::vector<float> bytes;
+  for (int64_t i = 0; i < rows; ++i) {
+    WriteKvRow(values.data() + i * c.head_dim, c.head_dim, c.cache, row.data());
+    for (const std::byte byte : row) bytes.push_back(std::to_integer<uint8_t>(byte));
+  }
+  return bytes;
+}
+
 std::vector<float> Queries(const AttentionCase& c) {
   std::vector<float> queries;
   for (const Sequence& s : c.sequences) {
@@ -99,9 +113,12 @@ std::vector<float> RunCase(Path& path, const AttentionCase& c, const Attend& att
     lengths.push_back(static_cast<int32_t>(s.context_length));
   }
   const int64_t tokens = starts.back();
-  const std::vector<int64_t> cache_shape = {c.kv_heads, pages.blocks, c.block_tokens, c.head_dim};
-  const Tensor keys(path, c.cache, cache_shape, FillCache(c, pages, 0), c.padding);
-  const Tensor values(path, c.cache, cache_shape, FillCache(c, pages, 1));
+  const std::vector<int64_t> cache_shape = {c.kv_heads, pages.blocks, c.block_tokens,
+                                            KvRowElements(c.cache, c.head_dim)};
+  // Bytes that keep 16-bit elements and codes aligned.
+  const int64_t cache_padding = HasKvScales(c.cache) ? 2 * c.padding : c.padding;
+  const Tensor keys(path, c.cache, cache_shape, AsCached(c, FillCache(c, pages, 0)), cache_padding);
+  const Tensor values(path, c.cache, cache_shape, AsCached(c, FillCache(c, pages, 1)));
   const Tensor q(path, c.activation, {tokens, c.heads, c.head_dim}, Queries(c), c.padding);
   const Tensor out = Zeros(path, c.activation, {tokens, c.heads, c.head_dim}, c.padding);
   const Tensor starts_tensor(path, {sequences + 1}, starts);

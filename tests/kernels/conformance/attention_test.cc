@@ -10,12 +10,14 @@ namespace tessera::kernels::conformance {
 namespace {
 
 void CheckCase(const AttentionCase& c) {
-  const bool rounded_products = c.products == DType::kBF16 && c.cache == DType::kBF16;
+  const bool rounded_products = c.products == DType::kBF16 && c.cache != DType::kF32;
   const bool rounded = c.activation == DType::kBF16 || rounded_products;
   const std::vector<float> expected = RunAttention(Reference(), c);
   for (Path* path : PathsWith("Attention")) {
     // Slow: there large heads are attended on tensor cores, or all in float32.
-    if (path == CudaEmulated() && c.products != c.cache && c.head_dim > 32) continue;
+    const bool tensor_cores =
+        HasKvScales(c.cache) ? c.products != DType::kF32 : c.products == c.cache;
+    if (path == CudaEmulated() && !tensor_cores && c.head_dim > 32) continue;
     INFO("path " << path->name());
     CHECK(Difference(RunAttention(*path, c), expected, rounded ? 1e-2 : 1e-5) == "");
   }
@@ -36,6 +38,59 @@ TEST_CASE("attention: head dimensions, groups and types over a mixed batch") {
              .activation = activation,
              .cache = cache,
              .products = products});
+}
+
+// Codes and scales (kernels/kv_rows.h), and what becomes of them in each arithmetic.
+TEST_CASE("attention: keys and values in 8 bits, over blocks and windows of all kinds") {
+  const auto [heads, kv_heads, head_dim] = GENERATE(
+      table<int64_t, int64_t, int64_t>({{4, 4, 20}, {12, 2, 64}, {7, 1, 33}, {8, 2, 128}}));
+  const DType cache = GENERATE(DType::kI8, DType::kF8);
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  const auto [window, block_tokens] =
+      GENERATE(table<int64_t, int64_t>({{0, 16}, {40, 16}, {0, 24}}));
+  CAPTURE(heads, head_dim, Name(cache), Name(products), window, block_tokens);
+  AttentionCase attention = {
+      .sequences = {{1, 37, 1}, {5, 5, 2}, {0, 20, 3}, {70, 200, 4}, {2, 300, 5}},
+      .heads = heads,
+      .kv_heads = kv_heads,
+      .head_dim = head_dim,
+      .block_tokens = block_tokens,
+      .window = window,
+      .activation = products,
+      .cache = cache,
+      .products = products,
+      .sinks = window > 0};
+  CheckCase(attention);
+  // They are near what they were made of.
+  const std::vector<float> codes = RunAttention(Reference(), attention);
+  attention.cache = DType::kF32;
+  CHECK(Difference(codes, RunAttention(Reference(), attention),
+                   cache == DType::kI8 ? 0.03 : 0.12) == "");
+}
+
+TEST_CASE("attention: in 8 bits a row's bits depend on nothing beside it, whatever is split") {
+  const DType cache = GENERATE(DType::kI8, DType::kF8);
+  const DType products = GENERATE(DType::kF32, DType::kBF16);
+  CAPTURE(Name(cache), Name(products));
+  for (Path* path : PathsWith("Attention")) {
+    INFO("path " << path->name());
+    const bool cuda = path == CudaEmulated() || path == Gpu();
+    AttentionCase c = {.sequences = {{1, cuda ? 300 : 2300, 1}},
+                       .heads = 2,
+                       .kv_heads = 1,
+                       .head_dim = 64,
+                       .cache = cache,
+                       .products = products};
+    const std::vector<float> alone = RunAttention(*path, c);
+    c.sequences.insert(c.sequences.begin(), {{9, 40, 2}, {1, 70, 3}});
+    c.layout_seed = 5;
+    const std::vector<float> among = RunAttention(*path, c);
+    CHECK(std::equal(alone.rbegin(), alone.rend(), among.rbegin()));
+    // The same row, the last of several. (A GPU has other sums for more than kCodeFewRows.)
+    c.sequences = {{cuda ? 8 : 30, c.sequences.back().context_length, 1}};
+    const std::vector<float> of_many = RunAttention(*path, c);
+    CHECK(std::equal(alone.rbegin(), alone.rend(), of_many.rbegin()));
+  }
 }
 
 // Gemma 4's layers that see everything have these.
@@ -155,8 +210,11 @@ TEST_CASE("attention: more query heads per kv head than an item takes") {
 }
 
 TEST_CASE("attention: rows that see a key of NaN are NaN, all others are not") {
-  const auto [cache, products] = GENERATE(table<DType, DType>(
-      {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}}));
+  const auto [cache, products] = GENERATE(table<DType, DType>({{DType::kF32, DType::kF32},
+                                                               {DType::kBF16, DType::kF32},
+                                                               {DType::kBF16, DType::kBF16},
+                                                               {DType::kI8, DType::kF32},
+                                                               {DType::kF8, DType::kBF16}}));
   for (const int64_t nan_key : {0, 70, 98, 2048}) {
     CAPTURE(Name(cache), Name(products), nan_key);
     // Rows at positions 60 to 99, and one that sees every key.

@@ -178,6 +178,8 @@ Tensor::Tensor(Path& path, DType dtype, std::vector<int64_t> shape,
     switch (dtype) {
       case DType::kBF16: Put(bytes, at, FromFloat<BFloat16>(values[i])); break;
       case DType::kF16: Put(bytes, at, FromFloat<Float16>(values[i])); break;
+      case DType::kI8:
+      case DType::kF8: Put(bytes, at, static_cast<uint8_t>(values[i])); break;
       default: Put(bytes, at, values[i]);
     }
   }
@@ -225,9 +227,10 @@ std::vector<float> Tensor::Read() const {
   const int64_t width = view_.RowElements();
   for (int64_t i = 0; i < view_.Elements(); ++i) {
     const int64_t at = i / width * view_.row_stride + i % width;
-    values[i] = view_.dtype == DType::kBF16  ? ToFloat(Take<BFloat16>(bytes, at))
-                : view_.dtype == DType::kF16 ? ToFloat(Take<Float16>(bytes, at))
-                                             : Take<float>(bytes, at);
+    values[i] = view_.dtype == DType::kBF16     ? ToFloat(Take<BFloat16>(bytes, at))
+                : view_.dtype == DType::kF16    ? ToFloat(Take<Float16>(bytes, at))
+                : SizeInBytes(view_.dtype) == 1 ? static_cast<float>(Take<uint8_t>(bytes, at))
+                                                : Take<float>(bytes, at);
   }
   return values;
 }

@@ -59,7 +59,8 @@ std::vector<Path*> PathsWith(const std::string& op);
 std::vector<float> RandomFloats(int64_t count, uint64_t seed);
 std::vector<int32_t> RandomInts(int64_t count, int32_t below, uint64_t seed);
 
-// A tensor on a path's device, filled from host values (which are rounded to its type).
+// A tensor on a path's device, filled from host values (which are rounded to its type; of i8 and f8
+// they are the bytes, 0 to 255).
 class Tensor {
  public:
   // `padding`: elements between rows that belong to nobody; they are checked by PaddingIntact.

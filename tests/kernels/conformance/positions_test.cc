@@ -126,6 +126,83 @@ TEST_CASE("KvWrite: slots in any order, slot -1 writes nothing, types convert") 
   });
 }
 
+// Half a step of codes beside an element, which is how far the nearest is off at most.
+double HalfStep(double element, double largest, DType type) {
+  const double most = type == DType::kI8 ? 127 : 448;
+  if (largest == 0 || element == 0) return 0;
+  const int exponent = std::ilogb(std::abs(element) * most / largest);
+  const double step = type == DType::kI8 ? 1 : std::ldexp(1, std::max(exponent, -6) - 3);
+  return 0.5001 * step * largest / most;
+}
+
+TEST_CASE("KvWrite: codes of 8 bits are the nearest, with a scale of each row alone") {
+  const DType type = GENERATE(DType::kF32, DType::kBF16);
+  const DType cached = GENERATE(DType::kI8, DType::kF8);
+  const int64_t head_dim = GENERATE(1, 20, 64, 33);
+  CAPTURE(Name(type), Name(cached), head_dim);
+  const int64_t row_bytes = KvRowElements(cached, head_dim);
+  // Rows of unlike sizes, from 2^-130 (zeros) to 2^120; one of zeros, and one with an infinity.
+  std::vector<float> k = RandomFloats(5 * 3 * head_dim, 1), v = RandomFloats(5 * 3 * head_dim, 2);
+  constexpr int kSizes[] = {0, -130, 120, -20, 3};
+  for (size_t i = 0; i < k.size(); ++i) {
+    k[i] = std::ldexp(k[i], kSizes[i / head_dim % 5]);
+    if (i % 7 == 0) v[i] /= 1000;  // small ones beside large ones
+  }
+  std::fill_n(v.begin(), head_dim, 0.0f);
+  v[5 * head_dim] = INFINITY;
+  const std::vector<int32_t> slots = {31, 4, 0, -1, 16};
+  std::vector<std::vector<float>> all;
+  const auto run = [&](Path& path) {
+    const Tensor k_tensor(path, type, {5, 3, head_dim}, k, 8);
+    const Tensor v_tensor(path, type, {5, 3, head_dim}, v, 8);
+    const Tensor keys = Zeros(path, cached, {3, 4, 8, row_bytes}, 16);
+    const Tensor values = Zeros(path, cached, {3, 4, 8, row_bytes}, 16);
+    const Tensor slots_tensor(path, {5}, slots);
+    REQUIRE(path.ops()
+                .KvWrite({.cache = {.keys = keys, .values = values},
+                          .k = k_tensor,
+                          .v = v_tensor,
+                          .slots = slots_tensor},
+                         path.stream())
+                .message() == "");
+    CHECK(keys.PaddingIntact());
+    CHECK(values.PaddingIntact());
+    all = {k_tensor.Read(), v_tensor.Read(), keys.Read(), values.Read()};
+    std::vector<float> result = all[2];
+    result.insert(result.end(), all[3].begin(), all[3].end());
+    return result;
+  };
+  CheckAgainstReference("KvWrite", 0.0, run);
+
+  run(Reference());
+  for (const int plane : {0, 1}) {
+    for (int64_t token = 0; token < 5; ++token) {
+      for (int64_t head = 0; head < 3 && slots[token] >= 0; ++head) {
+        CAPTURE(plane, token, head);
+        const float* from = all[plane].data() + (token * 3 + head) * head_dim;
+        double largest = 0;
+        for (int64_t d = 0; d < head_dim; ++d)
+          largest = std::max(largest, std::abs(double{from[d]}));
+        std::vector<std::byte> row;
+        for (int64_t i = 0; i < row_bytes; ++i) {
+          const float byte = all[2 + plane][(head * 32 + slots[token]) * row_bytes + i];
+          row.push_back(static_cast<std::byte>(static_cast<uint8_t>(byte)));
+        }
+        for (int64_t d = 0; d < head_dim; ++d) {
+          const double actual = KvRowValue(row.data(), d, head_dim, cached);
+          if (std::isinf(largest)) {
+            REQUIRE(std::isnan(actual));
+          } else if (largest < 0x1p-120) {
+            REQUIRE(actual == 0);
+          } else {
+            REQUIRE(std::abs(actual - from[d]) <= HalfStep(from[d], largest, cached));
+          }
+        }
+      }
+    }
+  }
+}
+
 // Queries, keys of the tensor and of the cache, values of the cache.
 std::vector<float> Prepare(Path& path, DType type, DType cached, int64_t head_dim, int64_t rotary,
                            bool normed, bool fused) {
@@ -135,8 +212,11 @@ std::vector<float> Prepare(Path& path, DType type, DType cached, int64_t head_di
   const Tensor q_norm = Random(path, DType::kF32, {head_dim}, 4);
   const Tensor k_norm = Random(path, DType::kF32, {head_dim}, 5);
   const Tensor cos_sin = Random(path, DType::kF32, {5, std::max<int64_t>(rotary, 2)}, 6);
-  const Tensor keys = Random(path, cached, {2, 4, 8, head_dim}, 7, 16);
-  const Tensor values = Random(path, cached, {2, 4, 8, head_dim}, 8, 16);
+  const int64_t row = KvRowElements(cached, head_dim);
+  const Tensor keys = HasKvScales(cached) ? Zeros(path, cached, {2, 4, 8, row}, 16)
+                                          : Random(path, cached, {2, 4, 8, row}, 7, 16);
+  const Tensor values = HasKvScales(cached) ? Zeros(path, cached, {2, 4, 8, row}, 16)
+                                            : Random(path, cached, {2, 4, 8, row}, 8, 16);
   const Tensor slots(path, {5}, std::vector<int32_t>{31, -1, 0, 9, 16});
   PrepareAttentionArgs args = {.q = q,
                                .k = k,
@@ -164,11 +244,16 @@ std::vector<float> Prepare(Path& path, DType type, DType cached, int64_t head_di
 TEST_CASE("PrepareAttention: with and without norm, rotated wholly, in part or not at all") {
   const auto [head_dim, rotary] = GENERATE(table<int64_t, int64_t>(
       {{16, 16}, {64, 0}, {64, 64}, {80, 32}, {128, 128}, {256, 256}, {20, 10}}));
-  const auto [type, cached] = GENERATE(table<DType, DType>(
-      {{DType::kF32, DType::kF32}, {DType::kF32, DType::kBF16}, {DType::kBF16, DType::kBF16}}));
+  const auto [type, cached] = GENERATE(table<DType, DType>({{DType::kF32, DType::kF32},
+                                                            {DType::kF32, DType::kBF16},
+                                                            {DType::kBF16, DType::kBF16},
+                                                            {DType::kBF16, DType::kI8},
+                                                            {DType::kF32, DType::kF8}}));
   const bool normed = GENERATE(false, true);
   CAPTURE(Name(type), Name(cached), head_dim, rotary, normed);
-  const double tolerance = std::max(Tolerance(type), Tolerance(cached));
+  // Bytes of codes and scales differ by anything where what they are made of differs a little: they
+  // are held against the three ops alone.
+  const double tolerance = HasKvScales(cached) ? 1 : std::max(Tolerance(type), Tolerance(cached));
   CheckAgainstReference("PrepareAttention", tolerance, [&](Path& path) {
     const std::vector<float> result = Prepare(path, type, cached, head_dim, rotary, normed, true);
     // A pass that does all of it has the bits of the three ops.
