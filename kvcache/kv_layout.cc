@@ -134,11 +134,11 @@ int64_t KvPool::SlotsBefore(int32_t layer) const {
          ((layers - apart) * blocks + apart * window_blocks);
 }
 
-int64_t KvPool::bytes() const { return SlotsBefore(share.layers.end) * head_dim * SizeOf(type); }
+int64_t KvPool::bytes() const { return SlotsBefore(share.layers.end) * row_bytes(); }
 
 std::byte* KvPool::At(int32_t layer, int plane, int32_t kv_head, int64_t slot) const {
   const int64_t heads = int64_t{plane} * share.kv_heads.size() + (kv_head - share.kv_heads.begin);
-  return memory + (SlotsBefore(layer) + heads * SlotsOf(layer) + slot) * head_dim * SizeOf(type);
+  return memory + (SlotsBefore(layer) + heads * SlotsOf(layer) + slot) * row_bytes();
 }
 
 }  // namespace tessera::kvcache

@@ -3,7 +3,7 @@
 //
 // A rank holds the KV of some layers and of some kv heads. Several ranks hold the same heads where
 // a stage is wider than the model has kv heads. Its pool has, for each of its layers, a plane of
-// keys and a plane of values, [kv_heads, blocks, block_tokens, head_dim] (kernels/ops.h,
+// keys and a plane of values, [kv_heads, blocks, block_tokens, row] (kernels/ops.h,
 // KvCacheView), or one plane, of keys that are the values as well. A slot is a token's place in
 // each of these planes: block id * block_tokens + index in the block.
 //
@@ -17,6 +17,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/dtype.h"
+#include "kernels/kv_rows.h"
 
 namespace tessera::kvcache {
 
@@ -67,8 +69,24 @@ std::vector<SlotRun> SlotRuns(std::span<const int32_t> table, int64_t block_toke
 
 inline constexpr int kKvPlanes = 2;
 
-enum class KvType { kFloat32, kBFloat16, kFloat16 };
-inline int64_t SizeOf(KvType type) { return type == KvType::kFloat32 ? 4 : 2; }
+// The last two have codes and scales (kernels/kv_rows.h).
+enum class KvType { kFloat32, kBFloat16, kFloat16, kInt8, kFloat8 };
+constexpr kernels::DType ToDType(KvType type) {
+  switch (type) {
+    case KvType::kFloat32: return kernels::DType::kF32;
+    case KvType::kBFloat16: return kernels::DType::kBF16;
+    case KvType::kFloat16: return kernels::DType::kF16;
+    case KvType::kInt8: return kernels::DType::kI8;
+    case KvType::kFloat8: return kernels::DType::kF8;
+  }
+  return kernels::DType::kF32;
+}
+// Bytes of an element, or a code.
+constexpr int64_t SizeOf(KvType type) { return kernels::SizeInBytes(ToDType(type)); }
+// Bytes of a token's key, or value, of one head.
+constexpr int64_t RowBytes(KvType type, int64_t head_dim) {
+  return kernels::KvRowBytes(ToDType(type), head_dim);
+}
 
 // One rank's pool. Layers with a window may have blocks of their own, of another number.
 struct KvPool {
@@ -93,6 +111,7 @@ struct KvPool {
   // Of a layer's keys (plane 0) or values (plane 1) of one head, at one slot. Layer and head are in
   // `share`.
   std::byte* At(int32_t layer, int plane, int32_t kv_head, int64_t slot) const;
+  int64_t row_bytes() const { return RowBytes(type, head_dim); }
 
  private:
   // In all planes of the layers before it.

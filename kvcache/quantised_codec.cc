@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "kernels/half_floats.h"
+#include "kvcache/kv_row_floats.h"
 
 namespace tessera::kvcache {
 namespace {
 
-using kernels::BFloat16;
 using kernels::Float16;
 using kernels::FromFloat;
 using kernels::KvCoding;
@@ -157,37 +157,14 @@ class Group {
   std::vector<Float16> scales_, zeros_;
 };
 
-template <typename Element>
-void LoadRow(const std::byte* memory, int64_t count, float* values) {
-  for (int64_t c = 0; c < count; ++c) {
-    Element element;
-    std::memcpy(&element, memory + c * int64_t{sizeof element}, sizeof element);
-    values[c] = ToFloat(element);
-  }
-}
-
-template <typename Element>
-void StoreRow(const float* values, int64_t count, std::byte* memory) {
-  for (int64_t c = 0; c < count; ++c) {
-    const auto element = FromFloat<Element>(values[c]);
-    std::memcpy(memory + c * int64_t{sizeof element}, &element, sizeof element);
-  }
-}
-
 void Load(const KvPool& pool, const std::byte* memory, float* values) {
-  switch (pool.type) {
-    case KvType::kFloat32: return LoadRow<float>(memory, pool.head_dim, values);
-    case KvType::kBFloat16: return LoadRow<BFloat16>(memory, pool.head_dim, values);
-    case KvType::kFloat16: return LoadRow<Float16>(memory, pool.head_dim, values);
-  }
+  WithKvType(pool.type,
+             [&](auto type) { LoadRow<decltype(type)::value>(memory, pool.head_dim, values); });
 }
 
 void Store(const KvPool& pool, const float* values, std::byte* memory) {
-  switch (pool.type) {
-    case KvType::kFloat32: return StoreRow<float>(values, pool.head_dim, memory);
-    case KvType::kBFloat16: return StoreRow<BFloat16>(values, pool.head_dim, memory);
-    case KvType::kFloat16: return StoreRow<Float16>(values, pool.head_dim, memory);
-  }
+  WithKvType(pool.type,
+             [&](auto type) { StoreRow<decltype(type)::value>(values, pool.head_dim, memory); });
 }
 
 // Calls visit(plane, tokens, row) for each group of the rectangle, in the order of the bytes on the

@@ -1,9 +1,10 @@
 // KV as it stands in the pool, element for element: the codec that loses nothing.
 //
 // Bytes on the way: of each layer of a rectangle the keys, then the values; of each plane head by
-// head; of each head token by token, head_dim elements of the sender's type, little-endian. A
-// receiver of another type converts: bfloat16 to float32 keeps the value, float32 to bfloat16
-// rounds to the nearest, ties to even.
+// head; of each head token by token, head_dim elements of the sender's type, little-endian; of
+// int8 and float8 rows of codes with a scale (kernels/kv_rows.h). A receiver of another type
+// converts: bfloat16 to float32 keeps the value, float32 to bfloat16 rounds to the nearest, ties to
+// even; codes become the elements that they stand for, elements become the nearest codes.
 //
 // Thread rule: pure functions of the memory that they are given; nothing else may write it.
 #pragma once

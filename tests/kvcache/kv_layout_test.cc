@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kvcache/kv_row_floats.h"
 #include "kvcache/raw_codec.h"
 
 namespace tessera::kvcache {
@@ -159,6 +160,62 @@ TEST_CASE("KV of random layouts arrives once, whole, and alone") {
       REQUIRE(rank.memory == expected);
     }
     REQUIRE(elements == wanted);  // each once
+  }
+}
+
+// Rows of `type` in a pool of one layer and head, whose slots follow each other.
+std::vector<std::byte> RowsOf(KvType type, const std::vector<float>& values, int64_t head_dim) {
+  const auto rows = static_cast<int64_t>(values.size()) / head_dim;
+  std::vector<std::byte> bytes(static_cast<size_t>(rows * RowBytes(type, head_dim)));
+  WithKvType(type, [&](auto constant) {
+    for (int64_t i = 0; i < rows; ++i)
+      StoreRow<decltype(constant)::value>(values.data() + i * head_dim, head_dim,
+                                          bytes.data() + i * RowBytes(type, head_dim));
+  });
+  return bytes;
+}
+
+std::vector<float> FloatsOf(KvType type, const std::vector<std::byte>& bytes, int64_t head_dim) {
+  std::vector<float> values(bytes.size() / RowBytes(type, head_dim) * head_dim);
+  WithKvType(type, [&](auto constant) {
+    for (size_t i = 0; i < values.size() / head_dim; ++i)
+      LoadRow<decltype(constant)::value>(bytes.data() + i * RowBytes(type, head_dim), head_dim,
+                                         values.data() + i * head_dim);
+  });
+  return values;
+}
+
+TEST_CASE("keys and values in 8 bits go as they are, and become what pools of other types keep") {
+  const int64_t head_dim = GENERATE(6, 64);
+  constexpr KvType kTypes[] = {KvType::kFloat32, KvType::kBFloat16, KvType::kFloat16, KvType::kInt8,
+                               KvType::kFloat8};
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 2);
+  std::vector<float> values(static_cast<size_t>(2 * 5 * head_dim));  // keys, values of 5 tokens
+  for (float& value : values) value = normal(random);
+  for (const KvType from : kTypes) {
+    for (const KvType to : kTypes) {
+      CAPTURE(head_dim, static_cast<int>(from), static_cast<int>(to));
+      std::vector<std::byte> sent = RowsOf(from, values, head_dim);
+      const KvPool source = {sent.data(), {{0, 1}, {0, 1}}, from, 1, 5, head_dim};
+      REQUIRE(source.bytes() == static_cast<int64_t>(sent.size()));
+      std::vector<std::byte> kept(static_cast<size_t>(2 * 7 * RowBytes(to, head_dim)), kUntouched);
+      const KvPool target = {kept.data(), {{0, 1}, {0, 1}}, to, 7, 1, head_dim};
+      std::vector<std::byte> wire(static_cast<size_t>(RawBytes({0, 1}, {0, 1}, 5, head_dim, from)));
+      const SlotRun all = {0, 5}, behind = {1, 5};
+      EncodeRaw(source, {0, 1}, {0, 1}, {&all, 1}, wire.data());
+      CHECK(wire == sent);
+      DecodeRaw(wire, from, {0, 1}, {0, 1}, {&behind, 1}, target);
+      // What a pool of the receiver's type has of what the sender's rows are.
+      const std::vector<std::byte> expected =
+          from == to ? sent : RowsOf(to, FloatsOf(from, sent, head_dim), head_dim);
+      const int64_t row = RowBytes(to, head_dim);
+      for (const int64_t plane : {0, 1}) {
+        const auto begin = kept.begin() + (plane * 7 + 1) * row;
+        CHECK(std::equal(begin, begin + 5 * row, expected.begin() + plane * 5 * row));
+        CHECK(std::all_of(begin - row, begin, [](std::byte b) { return b == kUntouched; }));
+      }
+    }
   }
 }
 

@@ -24,6 +24,8 @@ v1::DataType ToProto(kvcache::KvType type) {
     case kvcache::KvType::kFloat32: return v1::DATA_TYPE_FLOAT32;
     case kvcache::KvType::kBFloat16: return v1::DATA_TYPE_BFLOAT16;
     case kvcache::KvType::kFloat16: return v1::DATA_TYPE_FLOAT16;
+    case kvcache::KvType::kInt8: return v1::DATA_TYPE_INT8;
+    case kvcache::KvType::kFloat8: return v1::DATA_TYPE_FP8;
   }
   return v1::DATA_TYPE_UNSPECIFIED;
 }
@@ -32,6 +34,8 @@ absl::StatusOr<kvcache::KvType> ToKvType(v1::DataType dtype) {
   if (dtype == v1::DATA_TYPE_FLOAT32) return kvcache::KvType::kFloat32;
   if (dtype == v1::DATA_TYPE_BFLOAT16) return kvcache::KvType::kBFloat16;
   if (dtype == v1::DATA_TYPE_FLOAT16) return kvcache::KvType::kFloat16;
+  if (dtype == v1::DATA_TYPE_INT8) return kvcache::KvType::kInt8;
+  if (dtype == v1::DATA_TYPE_FP8) return kvcache::KvType::kFloat8;
   return absl::InvalidArgumentError(StrCat("KV of type ", v1::DataType_Name(dtype)));
 }
 

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <utility>
 
+#include "kernels/kv_rows.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/transfer/kv_codec.h"
 
 namespace tessera::worker {
 namespace {
@@ -20,14 +22,41 @@ KvCoding CodingOf(v1::KvCodec codec) {
   return codec == v1::KV_CODEC_INT4 ? KvCoding::kInt4 : KvCoding::kRaw;
 }
 
-DType ToDType(kvcache::KvType type) {
-  switch (type) {
-    case kvcache::KvType::kFloat32: return DType::kF32;
-    case kvcache::KvType::kBFloat16: return DType::kBF16;
-    case kvcache::KvType::kFloat16: return DType::kF16;
-  }
-  return DType::kF32;
+using kvcache::ToDType;
+
+// Whether kernels turn the pool's rows into these bytes, and the reverse. Of codes with scales they
+// move whole rows; the host turns these into anything else.
+bool OnDevice(const kvcache::KvPool& pool, v1::KvCodec codec, kvcache::KvType type) {
+  const bool codes =
+      kernels::HasKvScales(ToDType(pool.type)) || kernels::HasKvScales(ToDType(type));
+  return !codes || (CodingOf(codec) == KvCoding::kRaw && type == pool.type);
 }
+
+// Elements of the pool's type in a row that kernels take.
+int64_t RowElements(const kvcache::KvPool& pool) {
+  return kernels::KvRowElements(ToDType(pool.type), pool.head_dim);
+}
+
+// Memory of the host for the rows of a part's tokens: raw bytes of the wire, and a pool as well.
+struct Rows {
+  Rows(const kvcache::KvPool& of, const kvcache::KvShare& part,
+       std::span<const kvcache::SlotRun> of_slots)
+      : pool(of) {
+    int64_t tokens = 0;
+    for (const kvcache::SlotRun& run : of_slots) tokens += run.tokens;
+    slots = {{0, tokens}};
+    pool.share = part;
+    pool.blocks = 1;
+    pool.block_tokens = tokens;
+    pool.windowed.clear();
+    bytes.resize(static_cast<size_t>(pool.bytes()));
+    pool.memory = bytes.data();
+  }
+
+  kvcache::KvPool pool;
+  std::vector<kvcache::SlotRun> slots;
+  std::vector<std::byte> bytes;
+};
 
 std::vector<int32_t> SlotsOf(std::span<const kvcache::SlotRun> runs) {
   std::vector<int32_t> slots;
@@ -77,6 +106,12 @@ absl::Status StagedKvCoder::Encode(v1::KvCodec codec, const kvcache::KvPool& poo
                                    const kvcache::KvShare& part,
                                    std::span<const kvcache::SlotRun> slots,
                                    std::span<std::byte> out) {
+  if (!OnDevice(pool, codec, pool.type)) {
+    Rows rows(pool, part, slots);
+    absl::Status status = Encode(v1::KV_CODEC_RAW, pool, part, slots, rows.bytes);
+    if (status.ok()) EncodeKv(codec, rows.pool, part, rows.slots, out.data());
+    return status;
+  }
   Work work = Encoding(codec, pool, part, slots);
   work.out = out.data();
   return Run(work);
@@ -86,6 +121,11 @@ absl::Status StagedKvCoder::Decode(v1::KvCodec codec, std::span<const std::byte>
                                    kvcache::KvType type, const kvcache::KvShare& part,
                                    std::span<const kvcache::SlotRun> slots,
                                    const kvcache::KvPool& pool) {
+  if (!OnDevice(pool, codec, type)) {
+    Rows rows(pool, part, slots);
+    DecodeKv(codec, in, type, part, rows.slots, rows.pool);
+    return Decode(v1::KV_CODEC_RAW, rows.bytes, pool.type, part, slots, pool);
+  }
   Work work = Decoding(codec, type, part, slots, pool);
   work.in = in.data();
   return Run(work);
@@ -95,6 +135,11 @@ absl::Status StagedKvCoder::EncodeOnDevice(v1::KvCodec codec, const kvcache::KvP
                                            const kvcache::KvShare& part,
                                            std::span<const kvcache::SlotRun> slots,
                                            std::span<std::byte> out) {
+  if (!OnDevice(pool, codec, pool.type)) {
+    std::vector<std::byte> wire(out.size());
+    absl::Status status = Encode(codec, pool, part, slots, wire);
+    return status.ok() ? Copy(out.data(), wire.data(), out.size(), /*to_device=*/true) : status;
+  }
   Work work = Encoding(codec, pool, part, slots);
   work.on_device = out.data();
   return Run(work);
@@ -104,9 +149,25 @@ absl::Status StagedKvCoder::DecodeOnDevice(v1::KvCodec codec, std::span<const st
                                            kvcache::KvType type, const kvcache::KvShare& part,
                                            std::span<const kvcache::SlotRun> slots,
                                            const kvcache::KvPool& pool) {
+  if (!OnDevice(pool, codec, type)) {
+    std::vector<std::byte> wire(in.size());
+    absl::Status status = Copy(wire.data(), in.data(), in.size(), /*to_device=*/false);
+    return status.ok() ? Decode(codec, wire, type, part, slots, pool) : status;
+  }
   Work work = Decoding(codec, type, part, slots, pool);
   work.on_device = const_cast<std::byte*>(in.data());  // a tensor view has no const one
   return Run(work);
+}
+
+absl::Status StagedKvCoder::Copy(std::byte* to, const std::byte* from, size_t bytes,
+                                 bool to_device) {
+  Lane& lane = TakeLane();
+  const auto count = static_cast<int64_t>(bytes);
+  absl::Status status = to_device ? lane.stream->CopyToDevice(to, from, count)
+                                  : lane.stream->CopyToHost(to, from, count);
+  status.Update(lane.stream->Synchronize());
+  GiveLane(lane);
+  return status;
 }
 
 absl::Status StagedKvCoder::Run(const Work& work) {
@@ -122,8 +183,8 @@ absl::Status StagedKvCoder::Run(const Work& work) {
 
 int64_t StagedKvCoder::BytesOf(const Work& work, const Pass& pass) {
   const auto bytes = [&](bool values_first, int64_t planes) {
-    return kernels::KvPlanesBytes(values_first, planes, pass.heads, pass.tokens, work.pool.head_dim,
-                                  work.coding, SizeOf(work.wire_type));
+    return kernels::KvPlanesBytes(values_first, planes, pass.heads, pass.tokens,
+                                  RowElements(work.pool), work.coding, SizeOf(work.wire_type));
   };
   if (work.pool.planes == 1) return pass.planes * bytes(false, 1);
   return bytes(pass.first_plane % 2 == 1, pass.planes);
@@ -169,8 +230,8 @@ absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at,
       pool.At(work.part.layers.begin + static_cast<int32_t>(pass.first_plane / pool.planes),
               static_cast<int>(pass.first_plane % pool.planes),
               work.part.kv_heads.begin + static_cast<int32_t>(pass.first_head), 0);
-  TensorView cache(first, ToDType(pool.type), {pass.planes, pass.heads, slots, pool.head_dim});
-  cache.row_stride = pool.share.kv_heads.size() * slots * pool.head_dim;
+  TensorView cache(first, ToDType(pool.type), {pass.planes, pass.heads, slots, RowElements(pool)});
+  cache.row_stride = pool.share.kv_heads.size() * slots * RowElements(pool);
   const kernels::KvCodeArgs args = {
       .cache = cache,
       .values_first = pass.first_plane % pool.planes == 1,

@@ -4,8 +4,9 @@
 //
 // There are kLanes of both kinds of memory, each with a stream of its own, so that pieces of
 // several connections are under way at once, beside the steps; who finds none waits for one. What
-// is longer than a lane goes through it part by part. A step's KV must be in the pool, and its
-// stream waited for, before it is read (KvWriteListener, worker/model/model.h).
+// is longer than a lane goes through it part by part. Keys and values in 8 bits go and come as the
+// rows that they are; from or to another type or codec the host turns them. A step's KV must be in
+// the pool, and its stream waited for, before it is read (KvWriteListener, worker/model/model.h).
 //
 // Thread rule: as KvCoder. Ownership: borrows the device. Errors: those of the device's streams;
 // one that loses the device fails every later call with its reason.
@@ -83,6 +84,8 @@ class StagedKvCoder final : public KvCoder {
   };
 
   explicit StagedKvCoder(kernels::Device* device) : device_(device) {}
+  // Copies bytes of the host to the device, or the reverse.
+  absl::Status Copy(std::byte* to, const std::byte* from, size_t bytes, bool to_device);
   absl::Status Run(const Work& work);
   // `at`: where its bytes begin in the work's.
   absl::Status RunPass(const Work& work, const Pass& pass, int64_t at, Lane& lane);

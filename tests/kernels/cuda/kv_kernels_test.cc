@@ -24,16 +24,8 @@ namespace {
 using kvcache::IndexRange;
 using kvcache::KvPool;
 using kvcache::KvType;
+using kvcache::ToDType;
 using Bytes = std::vector<uint8_t>;
-
-DType ToDType(KvType type) {
-  switch (type) {
-    case KvType::kFloat32: return DType::kF32;
-    case KvType::kBFloat16: return DType::kBF16;
-    case KvType::kFloat16: return DType::kF16;
-  }
-  return DType::kF32;
-}
 
 void Store(float value, KvType type, uint8_t* to) {
   const BFloat16 brain = FromFloat<BFloat16>(value);

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "kvcache/kv_row_floats.h"
 #include "worker/transfer/kv_link_port.h"
 
 namespace tessera::worker {
@@ -151,7 +152,9 @@ class Case {
     return all;
   }
   kvcache::KvType Type() {
-    return From(0, 1) == 0 ? kvcache::KvType::kFloat32 : kvcache::KvType::kBFloat16;
+    constexpr kvcache::KvType kTypes[] = {kvcache::KvType::kFloat32, kvcache::KvType::kBFloat16,
+                                          kvcache::KvType::kInt8, kvcache::KvType::kFloat8};
+    return kTypes[From(0, 3)];
   }
 
  private:
@@ -168,29 +171,14 @@ float ValueOf(int32_t layer, int plane, int32_t head, int64_t token, int64_t ele
   return static_cast<float>(hash % 251);
 }
 
-void Put(const kvcache::KvPool& pool, std::byte* at, float value) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, &value, sizeof bits);
-  if (pool.type == kvcache::KvType::kFloat32) std::memcpy(at, &value, sizeof value);
-  const auto high = static_cast<uint16_t>(bits >> 16);
-  if (pool.type == kvcache::KvType::kBFloat16) std::memcpy(at, &high, sizeof high);
+// How far an element of 0 to 250 is off that a pool of this type keeps.
+double ErrorOf(kvcache::KvType type) {
+  if (type == kvcache::KvType::kInt8) return 1.1;
+  return type == kvcache::KvType::kFloat8 ? 9.0 : 0.0;
 }
 
-float Get(const kvcache::KvPool& pool, const std::byte* at) {
-  if (pool.type == kvcache::KvType::kFloat32) {
-    float value = 0;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  }
-  uint16_t high = 0;
-  std::memcpy(&high, at, sizeof high);
-  const uint32_t bits = uint32_t{high} << 16;
-  float value = 0;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
-// Calls with each element's place that belongs to a token, and the token (-1: none).
+// Calls visit(row, token, values): with each row's place, the token that it belongs to (-1: none)
+// and, for one, what its elements are.
 template <typename Visit>
 void ForEach(const kvcache::KvPool& pool, const std::vector<int32_t>& table, int64_t tokens,
              const Visit& visit) {
@@ -203,11 +191,12 @@ void ForEach(const kvcache::KvPool& pool, const std::vector<int32_t>& table, int
       for (int32_t head = pool.share.kv_heads.begin; head < pool.share.kv_heads.end; ++head) {
         for (int64_t slot = 0; slot < kBlocks * kBlockTokens; ++slot) {
           const auto token = token_at.find(slot);
+          const int64_t t = token == token_at.end() ? -1 : token->second;
+          std::vector<float> values(kHeadDim);
           for (int64_t e = 0; e < kHeadDim; ++e) {
-            visit(pool.At(layer, plane, head, slot) + e * kvcache::SizeOf(pool.type),
-                  token == token_at.end() ? -1 : token->second,
-                  [&](int64_t t) { return ValueOf(layer, plane, head, t, e); });
+            values[static_cast<size_t>(e)] = ValueOf(layer, plane, head, t, e);
           }
+          visit(pool.At(layer, plane, head, slot), t, values);
         }
       }
     }
@@ -249,15 +238,22 @@ TEST_CASE("KV moves between replicas of any layouts, in chunks, layer by layer")
     const int64_t tokens = first + random.From(1, 150);
     const std::vector<int32_t> from_blocks = random.Blocks(), to_blocks = random.Blocks();
     for (const auto& worker : from.workers) {
-      ForEach(worker->pool, from_blocks, tokens, [&](std::byte* at, int64_t t, const auto& value) {
-        if (t >= 0) Put(worker->pool, at, value(t));
-      });
+      ForEach(worker->pool, from_blocks, tokens,
+              [&](std::byte* row, int64_t t, const std::vector<float>& values) {
+                if (t < 0) return;
+                kvcache::WithKvType(worker->pool.type, [&](auto type) {
+                  kvcache::StoreRow<decltype(type)::value>(values.data(), kHeadDim, row);
+                });
+              });
     }
     std::vector<kvcache::KvShare> senders;
     for (const auto& worker : from.workers) senders.push_back(worker->pool.share);
     const v1::KvCodec codec = static_cast<v1::KvCodec>(random.From(0, 3));
     // Of values in 0 to 250: half a step, and what float16 and bfloat16 round.
-    const double error = codec == v1::KV_CODEC_INT8 ? 2.5 : codec == v1::KV_CODEC_INT4 ? 10.0 : 0.0;
+    const double error = (codec == v1::KV_CODEC_INT8   ? 2.5
+                          : codec == v1::KV_CODEC_INT4 ? 11.0
+                                                       : 0.0) +
+                         ErrorOf(from.workers[0]->pool.type) + ErrorOf(to.workers[0]->pool.type);
     to.mover->Expect({kKey, to_blocks, first, tokens, codec}, senders, 30);
     to.ear.WaitFor([&] { return to.ear.expected.has_value(); });
     REQUIRE(to.ear.expected->ok());
@@ -275,14 +271,20 @@ TEST_CASE("KV moves between replicas of any layouts, in chunks, layer by layer")
     CHECK(from.ear.sent->ok());
     for (const auto& worker : to.workers) {
       bool right = true;
-      ForEach(worker->pool, to_blocks, tokens, [&](std::byte* at, int64_t t, const auto& value) {
-        if (t >= first) {
-          right &= std::abs(Get(worker->pool, at) - value(t)) <= error;
-        } else {
-          right &= std::all_of(at, at + kvcache::SizeOf(worker->pool.type),
-                               [](std::byte b) { return b == std::byte{0xee}; });
-        }
-      });
+      ForEach(worker->pool, to_blocks, tokens,
+              [&](std::byte* row, int64_t t, const std::vector<float>& values) {
+                if (t < first) {
+                  right &= std::all_of(row, row + worker->pool.row_bytes(),
+                                       [](std::byte b) { return b == std::byte{0xee}; });
+                  return;
+                }
+                std::vector<float> got(kHeadDim);
+                kvcache::WithKvType(worker->pool.type, [&](auto type) {
+                  kvcache::LoadRow<decltype(type)::value>(row, kHeadDim, got.data());
+                });
+                for (size_t e = 0; e < got.size(); ++e)
+                  right &= std::abs(got[e] - values[e]) <= error;
+              });
       CHECK(right);
       CHECK(worker->inbox->refused() == 0);
     }

@@ -61,13 +61,32 @@ void CheckBothWays(GpuPool& gpu, const KvShare& part, const std::vector<SlotRun>
 }
 
 TEST_CASE("KV of a GPU's pool has the bytes of the host's codecs, both ways") {
-  const KvType type = GENERATE(KvType::kFloat32, KvType::kBFloat16, KvType::kFloat16);
+  const KvType type = GENERATE(KvType::kFloat32, KvType::kBFloat16, KvType::kFloat16, KvType::kInt8,
+                               KvType::kFloat8);
   GpuPool gpu({nullptr, {{2, 4}, {1, 4}}, type, 10, 16, 24});
   CheckBothWays(gpu, {{2, 4}, {1, 4}}, {{35, 13}, {0, 40}, {100, 30}});
   CheckBothWays(gpu, {{3, 4}, {2, 3}}, {{7, 1}});
   GpuPool latent({nullptr, {{2, 5}, {0, 1}}, type, 10, 16, 24, /*planes=*/1});
   CheckBothWays(latent, {{2, 5}, {0, 1}}, {{35, 13}, {0, 40}, {100, 30}});
   CheckBothWays(latent, {{3, 4}, {0, 1}}, {{7, 1}});
+}
+
+TEST_CASE("KV of another type comes into a GPU's pool as the host's codec has it") {
+  const auto [kept, sent] = GENERATE(table<KvType, KvType>({{KvType::kInt8, KvType::kBFloat16},
+                                                            {KvType::kFloat16, KvType::kInt8},
+                                                            {KvType::kFloat8, KvType::kInt8}}));
+  GpuPool gpu({nullptr, {{0, 2}, {0, 3}}, kept, 10, 16, 24});
+  const KvShare part = {{0, 2}, {1, 3}};
+  const std::vector<SlotRun> slots = {{35, 13}, {0, 40}};
+  const int64_t bytes = KvPieceBytes(v1::KV_CODEC_RAW, part, 53, gpu.pool, sent);
+  std::vector<std::byte> wire(static_cast<size_t>(bytes));
+  for (size_t i = 0; i < wire.size(); ++i) wire[i] = static_cast<std::byte>(i * 37 % 64);
+  std::vector<std::byte> before(gpu.values.size(), std::byte{0xee}), after = before;
+  DecodeKv(v1::KV_CODEC_RAW, wire, sent, part, slots, GpuPool::Over(gpu.pool, after));
+  CHECK((before != after));
+  gpu.Write(before);
+  REQUIRE(gpu.coder->Decode(v1::KV_CODEC_RAW, wire, sent, part, slots, gpu.pool).message() == "");
+  CHECK((gpu.Read() == after));
 }
 
 TEST_CASE("what is longer than the staging goes through it part by part") {
