@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 
 namespace tessera {
@@ -28,16 +27,16 @@ int64_t LongestWindow(const v1::Model& model) {
 }
 
 KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
-                          int64_t element_bytes, int64_t block_tokens, bool windows_apart) {
+                          const KvElement& element, int64_t block_tokens, bool windows_apart) {
   KvBlockBytes bytes;
   if (HoldsDraftHead(model, share)) {
-    bytes.common = BlockBytesOf(DraftHeadModel(model), DraftHeadShare(share), element_bytes,
-                                block_tokens, /*windows_apart=*/false)
+    bytes.common = BlockBytesOf(DraftHeadModel(model), DraftHeadShare(share), element, block_tokens,
+                                /*windows_apart=*/false)
                        .common;
   }
   if (HoldsDraftModel(model, share)) {
     const v1::Model& draft = model.draft_model().model();
-    bytes.common += BlockBytesOf(draft, WholeModelShare(draft), element_bytes, block_tokens,
+    bytes.common += BlockBytesOf(draft, WholeModelShare(draft), element, block_tokens,
                                  /*windows_apart=*/false)
                         .common;
   }
@@ -45,10 +44,9 @@ KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
     const v1::LayerKind& kind = KindOf(model, layer);
     const LayerShape shape = ShapeOf(model, kind);
     const LayerPart part = PartOf(ShareOf(model, share, layer));
-    const int64_t elements = KvElementsPerToken(shape, part);
     bytes.seat += StateElements(shape, part) * kStateElementBytes;
     const bool apart = windows_apart && kind.attention().window() > 0;
-    (apart ? bytes.window : bytes.common) += elements * block_tokens * element_bytes;
+    (apart ? bytes.window : bytes.common) += KvBytesPerToken(shape, part, element) * block_tokens;
   }
   return bytes;
 }

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "proto/layers/layer_sizes.h"
 #include "proto/model.pb.h"
 #include "proto/plan.pb.h"
 
@@ -27,10 +28,10 @@ struct KvBlockBytes {
   int64_t window = 0;  // 0: windows are not kept apart, or no layer here has one
   int64_t seat = 0;    // of one seat; 0: no layer here keeps a state
 };
-// `element_bytes`: of a number of a key or value. Of the head for further tokens, too, where it is
-// used, and of the draft model, where the rank holds it: their layers have common blocks.
+// Of the head for further tokens, too, where it is used, and of the draft model, where the rank
+// holds it: their layers have common blocks.
 KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
-                          int64_t element_bytes, int64_t block_tokens, bool windows_apart);
+                          const KvElement& element, int64_t block_tokens, bool windows_apart);
 
 // What a replica is to hold.
 struct KvLimits {

@@ -115,6 +115,16 @@ int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part) {
   return layer.borrows_kv ? 0 : layer.kv_planes * part.kv_heads * layer.head_dim;
 }
 
+int64_t KvBytesPerToken(const LayerShape& layer, const LayerPart& part, const KvElement& element) {
+  if (layer.borrows_kv) return 0;
+  int64_t row = layer.head_dim * element.bytes;
+  if (element.scale_bytes > 0) {
+    const int64_t words = (row + element.scale_bytes - 1) / element.scale_bytes;
+    row = (words + 1) * element.scale_bytes;
+  }
+  return layer.kv_planes * part.kv_heads * row;
+}
+
 double VocabularyParameters(const v1::Model& model, int64_t vocabulary_rows) {
   const int64_t width = model.embedding_width() > 0 ? model.embedding_width() : model.hidden();
   return static_cast<double>(vocabulary_rows * width);

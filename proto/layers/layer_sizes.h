@@ -75,6 +75,21 @@ double MatrixParametersUsed(const LayerShape& layer, const LayerPart& part);
 
 // Elements of keys and values that a token leaves in a layer.
 int64_t KvElementsPerToken(const LayerShape& layer, const LayerPart& part);
+
+// How a number of a key or value is kept.
+struct KvElement {
+  KvElement(int64_t bytes, int64_t scale_bytes = 0) : bytes(bytes), scale_bytes(scale_bytes) {}
+
+  int64_t bytes;
+  // Of a scale that a token's key, or value, of one head has behind its numbers, which then begin
+  // and end at multiples of so many bytes; 0: it has none (kernels/kv_rows.h).
+  int64_t scale_bytes;
+};
+inline constexpr int64_t kKvScaleBytes = 4;
+inline KvElement KvCodeElement() { return {1, kKvScaleBytes}; }
+
+// Bytes of them.
+int64_t KvBytesPerToken(const LayerShape& layer, const LayerPart& part, const KvElement& element);
 // Elements, of f32, that a sequence keeps in a layer however long it is.
 int64_t StateElements(const LayerShape& layer, const LayerPart& part);
 inline constexpr int64_t kStateElementBytes = 4;

@@ -13,7 +13,7 @@ double StateBytesHandedOver(const ModelShape& model) {
 }
 
 RawKv HandedOver(const ModelShape& model, double prompt_tokens) {
-  return {prompt_tokens * KvBytesPerToken(model), model.kv_bytes_per_element,
+  return {prompt_tokens * KvBytesPerToken(model), KvElementBytes(model),
           StateBytesHandedOver(model)};
 }
 

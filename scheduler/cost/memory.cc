@@ -67,8 +67,7 @@ double StageKvBytesPerToken(const ModelShape& model, const StageSpec& stage,
   });
   if (HasDraftHead(model, stage)) {
     const auto kind = static_cast<size_t>(model.draft_kind);
-    bytes += static_cast<double>(KvElementsPerToken(model.kinds[kind], share.kinds[kind])) *
-             model.kv_bytes_per_element;
+    bytes += KvTokenBytes(model, model.kinds[kind], share.kinds[kind]);
   }
   return bytes;
 }
@@ -147,9 +146,8 @@ double StageWeightBytes(const ModelShape& model, const StageSpec& stage) {
 }
 
 double StageWeightBytes(const ModelShape& model, const StageSpec& stage, const RankShare& share) {
-  double bytes = SumOverLayers(model, stage.first_layer, stage.layers, [&](int layer) {
-    return LayerWeightBytes(model, share, layer);
-  });
+  double bytes = SumOverLayers(model, stage.first_layer, stage.layers,
+                               [&](int layer) { return LayerWeightBytes(model, share, layer); });
   if (HasDraftHead(model, stage)) bytes += DraftHeadWeightBytes(model, stage, share);
   const bool one_table = model.tied_embeddings && stage.holds_embedding && stage.holds_head;
   const int tables = one_table ? 1 : (stage.holds_embedding ? 1 : 0) + (stage.holds_head ? 1 : 0);

@@ -85,9 +85,20 @@ double TableParameters(const ModelShape& model) {
 double BytesPerElement(v1::DataType dtype) {
   switch (dtype) {
     case v1::DATA_TYPE_FLOAT32: return 4;
-    case v1::DATA_TYPE_INT8: return 1;
+    case v1::DATA_TYPE_INT8:
+    case v1::DATA_TYPE_FP8: return 1;
     default: return 2;
   }
+}
+
+bool HasKvScales(v1::DataType dtype) {
+  return dtype == v1::DATA_TYPE_INT8 || dtype == v1::DATA_TYPE_FP8;
+}
+
+double KvTokenBytes(const ModelShape& model, const LayerShape& layer, const LayerPart& part) {
+  const KvElement element = {static_cast<int64_t>(model.kv_bytes_per_element),
+                             model.kv_scale_bytes};
+  return static_cast<double>(KvBytesPerToken(layer, part, element));
 }
 
 absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType weight_dtype,
@@ -128,6 +139,7 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   shape.kv_bytes_per_element = kv_dtype == v1::DATA_TYPE_UNSPECIFIED
                                    ? std::max(2.0, shape.weight_bytes_per_element)
                                    : BytesPerElement(kv_dtype);
+  if (HasKvScales(kv_dtype)) shape.kv_scale_bytes = kKvScaleBytes;
   if (!model.has_draft_model()) return shape;
   const v1::Model& draft = model.draft_model().model();
   auto drafts = MakeModelShape(draft, DraftWeightType(draft, weight_dtype), kv_dtype);
@@ -135,6 +147,7 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
   drafts->windows.clear();
   drafts->max_positions = shape.max_positions;  // of its block tables
   drafts->kv_bytes_per_element = shape.kv_bytes_per_element;
+  drafts->kv_scale_bytes = shape.kv_scale_bytes;
   shape.draft_model = std::make_shared<const ModelShape>(*std::move(drafts));
   return shape;
 }
@@ -239,8 +252,7 @@ bool HasOneKvShape(const ModelShape& model) {
 }
 
 double KvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {
-  return static_cast<double>(KvElementsPerToken(model.layer(layer), share.part(model, layer))) *
-         model.kv_bytes_per_element;
+  return KvTokenBytes(model, model.layer(layer), share.part(model, layer));
 }
 
 double EndlessKvBytesPerTokenLayer(const ModelShape& model, const RankShare& share, int layer) {
@@ -257,11 +269,18 @@ double StateBytesPerLayer(const ModelShape& model, const RankShare& share, int l
 }
 
 double KvBytesPerToken(const ModelShape& model) {
+  double bytes = 0;
+  for (int layer = 0; layer < model.layers; ++layer)
+    bytes += KvTokenBytes(model, model.layer(layer), WholeLayer(model.layer(layer)));
+  return bytes;
+}
+
+double KvElementBytes(const ModelShape& model) {
   int64_t elements = 0;
-  for (int layer = 0; layer < model.layers; ++layer) {
+  for (int layer = 0; layer < model.layers; ++layer)
     elements += KvElementsPerToken(model.layer(layer), WholeLayer(model.layer(layer)));
-  }
-  return static_cast<double>(elements) * model.kv_bytes_per_element;
+  return elements == 0 ? model.kv_bytes_per_element
+                       : KvBytesPerToken(model) / static_cast<double>(elements);
 }
 
 double SequenceBytes(const ModelShape& model, double tokens) {

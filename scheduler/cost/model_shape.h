@@ -52,6 +52,7 @@ struct ModelShape {
   double code_bytes = 0;
   double decoded_part = 0;
   double kv_bytes_per_element = 2;          // B_kv
+  int64_t kv_scale_bytes = 0;               // KvElement::scale_bytes, of KV in 8 bits
   double activation_bytes_per_element = 4;  // in a CPU worker's buffers
   double wire_bytes_per_element = 2;        // of a hidden row between ranks and stages
 
@@ -90,6 +91,13 @@ ModelShape WithWireType(ModelShape shape, double runtime_reserve_bytes);
 
 // Bytes of one element; 2 for UNSPECIFIED.
 double BytesPerElement(v1::DataType dtype);
+
+// Bytes of KV that a token leaves in a layer.
+double KvTokenBytes(const ModelShape& model, const LayerShape& layer, const LayerPart& part);
+// The same of an element, with its part of the scale.
+double KvElementBytes(const ModelShape& model);
+// Whether KV may be asked for in this type, and has scales.
+bool HasKvScales(v1::DataType dtype);
 
 // What the fullest rank of a stage of `width` ranks holds. Even shares where the width divides;
 // else rounded up. kv heads are replicated where there are fewer than ranks. Experts are split

@@ -373,15 +373,18 @@ class ClusterCheck {
     if (absl::Status s = AddHops(to, rate * decoded); !s.ok()) return s;
     if (&from == &to) return absl::OkStatus();
     // Groups of 64 elements carry a scale and a zero of 16 bits each.
-    double bytes = KvElementBytes(plan_);
-    if (share.kv_codec() == "int8") bytes = (64 * 8 + 32) / (64.0 * 8);
-    if (share.kv_codec() == "int4") bytes = (64 * 4 + 32) / (64.0 * 8);
+    double coded_bytes = 0;  // of an element
+    if (share.kv_codec() == "int8") coded_bytes = (64 * 8 + 32) / (64.0 * 8);
+    if (share.kv_codec() == "int4") coded_bytes = (64 * 4 + 32) / (64.0 * 8);
+    const KvElement element = KvElementOf(plan_);
     const v1::Model& model = plan_.model();
     for (int64_t layer = 0; layer < LayerCount(model); ++layer) {
       const LayerShape shape = ShapeOf(model, KindOf(model, layer));
-      const double layer_bytes = rate * basis.prompt_tokens() *
-                                 static_cast<double>(KvElementsPerToken(shape, WholeLayer(shape))) *
-                                 bytes;
+      const LayerPart whole = WholeLayer(shape);
+      const double token_bytes =
+          coded_bytes > 0 ? static_cast<double>(KvElementsPerToken(shape, whole)) * coded_bytes
+                          : static_cast<double>(KvBytesPerToken(shape, whole, element));
+      const double layer_bytes = rate * basis.prompt_tokens() * token_bytes;
       absl::Status s = Carry(absl::StrCat("KV from ", from.name(), " to ", to.name()),
                              HolderOf(from, layer), HolderOf(to, layer), layer_bytes);
       if (!s.ok()) return s;

@@ -23,7 +23,7 @@ double Width(const v1::Range& range) {
 
 double ElementBytes(v1::DataType type) {
   if (type == v1::DATA_TYPE_FLOAT32) return 4;
-  return type == v1::DATA_TYPE_INT8 ? 1 : 2;
+  return type == v1::DATA_TYPE_INT8 || type == v1::DATA_TYPE_FP8 ? 1 : 2;
 }
 
 // What a worker of the plan holds at least, whatever the plan says of it.
@@ -168,32 +168,35 @@ double WireElementBytes(const v1::DeploymentPlan& plan) {
   return std::max(2.0, WeightElementBytes(plan));
 }
 
-double KvElementBytes(const v1::DeploymentPlan& plan) {
-  return plan.kv_dtype() == v1::DATA_TYPE_UNSPECIFIED ? std::max(2.0, WeightElementBytes(plan))
-                                                      : ElementBytes(plan.kv_dtype());
+KvElement KvElementOf(const v1::DeploymentPlan& plan) {
+  if (plan.kv_dtype() == v1::DATA_TYPE_UNSPECIFIED)
+    return static_cast<int64_t>(std::max(2.0, WeightElementBytes(plan)));
+  const auto bytes = static_cast<int64_t>(ElementBytes(plan.kv_dtype()));
+  return bytes == 1 ? KvCodeElement() : KvElement(bytes);
 }
 
 namespace {
 
+HeldByWorker HeldIn(const v1::DeploymentPlan& plan, const v1::WorkerShare& share,
+                    const KvElement& element);
+
 // Adds all of the model that drafts, its KV in the model's elements.
-void AddDraftModel(const v1::DeploymentPlan& plan, HeldByWorker* sum) {
+void AddDraftModel(const v1::DeploymentPlan& plan, const KvElement& element, HeldByWorker* sum) {
   v1::DeploymentPlan drafts;
   *drafts.mutable_model() = plan.model().draft_model().model();
   drafts.set_weight_dtype(DraftWeightType(drafts.model(), plan.weight_dtype()));
-  const HeldByWorker own = HeldBy(drafts, WholeModelShare(drafts.model()));
+  const HeldByWorker own = HeldIn(drafts, WholeModelShare(drafts.model()), element);
   sum->weight_bytes += own.weight_bytes;
-  sum->kv_bytes_per_token += (own.kv_bytes_per_token + own.window_bytes_per_token) *
-                             KvElementBytes(plan) / KvElementBytes(drafts);
+  sum->kv_bytes_per_token += own.kv_bytes_per_token + own.window_bytes_per_token;
 }
 
-}  // namespace
-
-HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share) {
+HeldByWorker HeldIn(const v1::DeploymentPlan& plan, const v1::WorkerShare& share,
+                    const KvElement& element) {
   const v1::Model& model = plan.model();
   double held = 0, used = 0;           // of the layers' matrices
   double tables = 0, used_tables = 0;  // and of all else
-  double kv_elements = 0;              // of a token
-  double window_elements = 0;          // the same in layers with a window
+  double kv_bytes = 0;                 // of a token
+  double window_bytes = 0;             // the same in layers with a window
   double state_elements = 0;           // of a sequence
   for (int64_t layer = share.layers().begin(); layer < share.layers().end(); ++layer) {
     const LayerShape shape = ShapeOf(model, KindOf(model, layer));
@@ -202,10 +205,10 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
     used += MatrixParametersUsed(shape, part);
     tables += RouterParameters(shape);
     used_tables += RouterParameters(shape);
-    const auto elements = static_cast<double>(KvElementsPerToken(shape, part));
+    const auto bytes = static_cast<double>(KvBytesPerToken(shape, part, element));
     const bool apart = KindOf(model, layer).attention().window() > 0 &&
                        LongestWindow(model) < model.max_positions();
-    (apart ? window_elements : kv_elements) += elements;
+    (apart ? window_bytes : kv_bytes) += bytes;
     state_elements += static_cast<double>(StateElements(shape, part));
   }
   const double table = VocabularyParameters(model, Width(share.vocabulary_rows()));
@@ -214,7 +217,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
     const LayerShape shape = ShapeOf(model, kind);
     const LayerPart part = PartOf(share.kinds(model.draft_head().kind()));
     held += MatrixParameters(shape, part);
-    kv_elements += static_cast<double>(KvElementsPerToken(shape, part));
+    kv_bytes += static_cast<double>(KvBytesPerToken(shape, part, element));
     tables += RouterParameters(shape) + 2.0 * model.hidden() * model.hidden();
     if (!share.holds_embedding() && !model.tied_embeddings()) tables += table;
   }
@@ -233,11 +236,17 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
   sum.weight_bytes = held * matrix_bytes + tables * table_bytes;
   sum.parameters_per_token = used + used_tables;
   sum.bytes_read_per_token = used * matrix_bytes + used_tables * table_bytes;
-  sum.kv_bytes_per_token = kv_elements * KvElementBytes(plan);
-  sum.window_bytes_per_token = window_elements * KvElementBytes(plan);
+  sum.kv_bytes_per_token = kv_bytes;
+  sum.window_bytes_per_token = window_bytes;
   sum.state_bytes = state_elements * kStateElementBytes;
-  if (HoldsDraftModel(model, share)) AddDraftModel(plan, &sum);
+  if (HoldsDraftModel(model, share)) AddDraftModel(plan, element, &sum);
   return sum;
+}
+
+}  // namespace
+
+HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share) {
+  return HeldIn(plan, share, KvElementOf(plan));
 }
 
 absl::Status CheckFigures(const v1::DeploymentPlan& plan) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "proto/cluster.pb.h"
+#include "proto/layers/layer_sizes.h"
 #include "proto/plan.pb.h"
 
 namespace tessera::scheduler {
@@ -23,7 +24,7 @@ struct HeldByWorker {
 HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share);
 
 double WeightElementBytes(const v1::DeploymentPlan& plan);
-double KvElementBytes(const v1::DeploymentPlan& plan);
+KvElement KvElementOf(const v1::DeploymentPlan& plan);
 double ActivationElementBytes();
 // Of a hidden row between ranks and stages.
 double WireElementBytes(const v1::DeploymentPlan& plan);

@@ -166,9 +166,18 @@ absl::Status WithWaysOut(const Search& search, const PlacementProblem& problem,
       MakeModelShape(input.model, v1::DATA_TYPE_INT8, v1::DATA_TYPE_UNSPECIFIED);
   if (light.ok() && problem.model->weight_bytes_per_element > light->weight_bytes_per_element) {
     light->kv_bytes_per_element = problem.model->kv_bytes_per_element;
+    light->kv_scale_bytes = problem.model->kv_scale_bytes;
     PlacementProblem with = less;
     with.model = &*light;
     add(input.by_request ? "weight_dtype int8" : "--dtype int8", with);
+  }
+  if (problem.model->kv_bytes_per_element > 1) {
+    ModelShape codes = *problem.model;
+    codes.kv_bytes_per_element = 1;
+    codes.kv_scale_bytes = kKvScaleBytes;
+    PlacementProblem with = less;
+    with.model = &codes;
+    add(input.by_request ? "kv_dtype int8" : "--kv-cache-dtype int8", with);
   }
   if (problem.options.memory.runtime_reserve_bytes > kSmallReserveBytes) {
     PlacementProblem with = less;

@@ -20,7 +20,7 @@ class Routes {
       machine_[graph.machines()[m].name] = static_cast<int>(m);
     bytes_per_layer_ = KvBytesPerToken(model) / model.layers;
     state_bytes_per_layer_ = StateBytesHandedOver(model) / model.layers;
-    element_bytes_ = model.kv_bytes_per_element;
+    element_bytes_ = KvElementBytes(model);
     setup_.layers = model.layers;
     out_.hop_bytes_per_row = static_cast<double>(model.hidden) * model.wire_bytes_per_element;
   }

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/kv_rows.h"
 #include "proto/activations.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
@@ -122,9 +123,10 @@ class Comparison {
   }
 
   // Stages of every width that hold all layers, the first ones, those in the middle and the last.
-  void Run(v1::DataType weights, const Limits& limits, Ratios* ratios) {
+  void Run(v1::DataType weights, const Limits& limits, Ratios* ratios,
+           v1::DataType kv = v1::DATA_TYPE_UNSPECIFIED) {
     if (KeepsInt4(options_.model) && weights == v1::DATA_TYPE_INT8) return;  // refused
-    const auto types = ResolveDTypes(options_.model, weights, v1::DATA_TYPE_UNSPECIFIED);
+    const auto types = ResolveDTypes(options_.model, weights, kv);
     REQUIRE(types.ok());
     options_.weight_dtype = types->weight_dtype;
     options_.kv_dtype = types->kv_dtype;
@@ -134,7 +136,7 @@ class Comparison {
                        .max_logit_rows = limits.sequences,
                        .max_blocks_per_sequence =
                            (options_.model.max_positions() + kBlockTokens - 1) / kBlockTokens};
-    const auto shape = scheduler::MakeModelShape(options_.model, weights);
+    const auto shape = scheduler::MakeModelShape(options_.model, weights, kv);
     REQUIRE(shape.ok());
     const int layers = static_cast<int>(LayerCount(options_.model));
     for (const auto& [first, end] :
@@ -146,6 +148,7 @@ class Comparison {
   }
 
   int seats_compared() const { return seats_compared_; }
+  int codes_compared() const { return codes_compared_; }
 
  private:
   void CompareStage(const scheduler::ModelShape& shape, v1::DataType weights,
@@ -187,9 +190,20 @@ class Comparison {
   // A worker that gets what was planned for KV and states has seats for as many sequences.
   void CompareSeats(const scheduler::ModelShape& shape, const v1::WorkerShare& share,
                     const scheduler::RankMemory& charged) {
-    const auto element_bytes = static_cast<int64_t>(shape.kv_bytes_per_element);
+    const KvElement element = {static_cast<int64_t>(shape.kv_bytes_per_element),
+                               shape.kv_scale_bytes};
     const KvBlockBytes block =
-        BlockBytesOf(options_.model, share, element_bytes, kBlockTokens, /*windows_apart=*/false);
+        BlockBytesOf(options_.model, share, element, kBlockTokens, /*windows_apart=*/false);
+    if (kernels::HasKvScales(options_.kv_dtype)) {
+      const KvBlockBytes held = BlockBytesOf(options_.model, share, KvElementOf(options_.kv_dtype),
+                                             kBlockTokens, /*windows_apart=*/false);
+      CHECK(held.common == block.common);
+      const double token_bytes =
+          charged.kv_bytes_per_token +
+          charged.window_block_bytes / static_cast<double>(charged.block_tokens);
+      CHECK(token_bytes * kBlockTokens >= static_cast<double>(held.common));
+      ++codes_compared_;
+    }
     CHECK(charged.state_bytes >= static_cast<double>(block.seat));
     if (block.seat == 0 || block.common == 0) return;
     ++seats_compared_;
@@ -207,6 +221,7 @@ class Comparison {
   std::unique_ptr<kernels::Device> device_;
   ModelOptions options_;
   int seats_compared_ = 0;
+  int codes_compared_ = 0;  // shares whose KV has 8 bits
 };
 
 }  // namespace
@@ -254,6 +269,20 @@ TEST_CASE("a charge is never less than what a worker allocates, whatever its par
     }
   }
   CHECK(seats_compared > 0);
+}
+
+TEST_CASE("KV in 8 bits is charged with its scales, as workers cut it") {
+  int compared = 0;
+  for (const char* name : {"llama", "gemma3", "deepseek_v3", "qwen3_5"}) {
+    for (const v1::DataType kv : {v1::DATA_TYPE_INT8, v1::DATA_TYPE_FP8}) {
+      INFO(name << ", " << v1::DataType_Name(kv));
+      Ratios ratios;
+      Comparison comparison(GoldenFolder(name), *kernels::ParseIsa("auto"));
+      comparison.Run(v1::DATA_TYPE_FLOAT32, {16, 4}, &ratios, kv);
+      compared += comparison.codes_compared();
+    }
+  }
+  CHECK(compared > 8);
 }
 
 TEST_CASE("planner and workers speak of the same elements") {

@@ -489,6 +489,8 @@ class Setup {
     switch (model_options_.kv_dtype) {
       case DType::kF16: return kvcache::KvType::kFloat16;
       case DType::kBF16: return kvcache::KvType::kBFloat16;
+      case DType::kI8: return kvcache::KvType::kInt8;
+      case DType::kF8: return kvcache::KvType::kFloat8;
       default: return kvcache::KvType::kFloat32;
     }
   }

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "kernels/dtype.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/model/model_dtypes.h"
 
 namespace tessera::worker {
 
@@ -25,8 +25,8 @@ KvBlockBytes PoolBlockBytes(const Model& loaded, const ModelOptions& model,
                             const EngineOptions& options) {
   const int64_t block_tokens = options.limits.block_tokens;
   const bool apart = options.window.tokens > 0;
-  KvBlockBytes bytes = BlockBytesOf(model.model, model.share, kernels::SizeInBytes(model.kv_dtype),
-                                    block_tokens, apart);
+  KvBlockBytes bytes =
+      BlockBytesOf(model.model, model.share, KvElementOf(model.kv_dtype), block_tokens, apart);
   if (!apart) bytes.common = loaded.KvBlockBytes(block_tokens);
   return bytes;
 }

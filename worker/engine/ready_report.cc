@@ -20,6 +20,7 @@ v1::DataType ToProto(DType dtype) {
     case DType::kF16: return v1::DATA_TYPE_FLOAT16;
     case DType::kBF16: return v1::DATA_TYPE_BFLOAT16;
     case DType::kI8: return v1::DATA_TYPE_INT8;
+    case DType::kF8: return v1::DATA_TYPE_FP8;
     default: return v1::DATA_TYPE_UNSPECIFIED;
   }
 }

@@ -50,7 +50,8 @@ void DraftHead::AttachKv(std::byte* memory, int64_t blocks, int64_t block_tokens
   const LayerPart part = PartOf(ShareOf(options_.model, options_.share, 0));
   const auto plane = [&] {
     const TensorView view(memory, options_.kv_dtype,
-                          {part.kv_heads, blocks, block_tokens, shape.head_dim});
+                          {part.kv_heads, blocks, block_tokens,
+                           kernels::KvRowElements(options_.kv_dtype, shape.head_dim)});
     memory += view.Elements() * kernels::SizeInBytes(options_.kv_dtype);
     return view;
   };

@@ -14,6 +14,7 @@
 #include "worker/model/draft_head.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_constants.h"
+#include "worker/model/model_dtypes.h"
 #include "worker/model/model_forward.h"
 #include "worker/model/model_rope.h"
 #include "worker/weights/model_share.h"
@@ -38,9 +39,9 @@ absl::Status CheckOptions(const ModelOptions& options) {
                                              "; use float32, float16, bfloat16 or int8"));
   }
   if (options.kv_dtype != DType::kF32 && options.kv_dtype != DType::kF16 &&
-      options.kv_dtype != DType::kBF16) {
+      options.kv_dtype != DType::kBF16 && !kernels::HasKvScales(options.kv_dtype)) {
     return absl::InvalidArgumentError(StrCat("model: KV cannot be kept as ", Name(options.kv_dtype),
-                                             "; use float32, float16 or bfloat16"));
+                                             "; use float32, float16, bfloat16, int8 or float8"));
   }
   return absl::OkStatus();
 }
@@ -102,7 +103,7 @@ class Transformer : public Model {
   }
 
   int64_t KvBlockBytes(int64_t block_tokens) const override {
-    return BlockBytesOf(options_.model, options_.share, kernels::SizeInBytes(options_.kv_dtype),
+    return BlockBytesOf(options_.model, options_.share, KvElementOf(options_.kv_dtype),
                         block_tokens, /*windows_apart=*/false)
         .common;
   }
@@ -135,7 +136,8 @@ class Transformer : public Model {
       const auto plane = [&] {
         const TensorView view(
             memory, options_.kv_dtype,
-            {PartOfLayer(layer).kv_heads, of_layer, block_tokens, ShapeOfLayer(layer).head_dim});
+            {PartOfLayer(layer).kv_heads, of_layer, block_tokens,
+             kernels::KvRowElements(options_.kv_dtype, ShapeOfLayer(layer).head_dim)});
         memory += of_layer * PlaneBytes(layer, block_tokens);
         return view;
       };
@@ -289,8 +291,8 @@ class Transformer : public Model {
   // Keys, or values, of one block in one layer.
   int64_t PlaneBytes(int64_t index, int64_t block_tokens) const {
     const LayerShape shape = ShapeOfLayer(index);
-    return KvElementsPerToken(shape, PartOfLayer(index)) / shape.kv_planes * block_tokens *
-           kernels::SizeInBytes(options_.kv_dtype);
+    return KvBytesPerToken(shape, PartOfLayer(index), KvElementOf(options_.kv_dtype)) /
+           shape.kv_planes * block_tokens;
   }
 
   // Whether any of this share's layers keeps a state.

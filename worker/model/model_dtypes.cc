@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "kernels/kv_rows.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 
@@ -16,6 +17,7 @@ std::string_view NameOf(v1::DataType type) {
     case v1::DATA_TYPE_FLOAT16: return "float16";
     case v1::DATA_TYPE_BFLOAT16: return "bfloat16";
     case v1::DATA_TYPE_INT8: return "int8";
+    case v1::DATA_TYPE_FP8: return "fp8";
     default: return "auto";
   }
 }
@@ -41,6 +43,11 @@ DType TypeBesideInt8(v1::DataType stored, const HalfTypes& computed) {
 }
 
 }  // namespace
+
+static_assert(kKvScaleBytes == kernels::kKvScaleBytes);
+KvElement KvElementOf(DType dtype) {
+  return kernels::HasKvScales(dtype) ? KvCodeElement() : KvElement(kernels::SizeInBytes(dtype));
+}
 
 absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataType requested_weights,
                                              v1::DataType requested_kv, const HalfTypes& computed) {
@@ -74,14 +81,16 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
   switch (requested_kv) {
     case v1::DATA_TYPE_FLOAT32: chosen.kv_dtype = DType::kF32; break;
     case v1::DATA_TYPE_BFLOAT16: chosen.kv_dtype = DType::kBF16; break;
-    case v1::DATA_TYPE_INT8:
+    case v1::DATA_TYPE_INT8: chosen.kv_dtype = DType::kI8; break;
+    case v1::DATA_TYPE_FP8: chosen.kv_dtype = DType::kF8; break;
     case v1::DATA_TYPE_FLOAT16:
-      if (requested_kv == v1::DATA_TYPE_FLOAT16 && computed.float16) {
-        chosen.kv_dtype = DType::kF16;
-        break;
+      if (!computed.float16) {
+        return absl::InvalidArgumentError(
+            "KV cannot be kept as float16 on this device; use auto, float32, bfloat16, int8 or "
+            "fp8");
       }
-      return absl::InvalidArgumentError(
-          StrCat("KV cannot be kept as ", NameOf(requested_kv), "; use auto, float32 or bfloat16"));
+      chosen.kv_dtype = DType::kF16;
+      break;
     default: chosen.kv_dtype = activations;
   }
   chosen.product_dtype = activations;

@@ -114,7 +114,7 @@ class Traffic {
 
   double RatioOf(const std::string& codec) const {
     for (const KvCodec known : {KvCodec::kInt8, KvCodec::kInt4}) {
-      if (codec == Name(known)) return KvCodecRatio(known, model_.kv_bytes_per_element);
+      if (codec == Name(known)) return KvCodecRatio(known, KvElementBytes(model_));
     }
     return 1;
   }

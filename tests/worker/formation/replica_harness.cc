@@ -250,12 +250,14 @@ PlannedReplica::PlannedReplica(const std::string& model_folder, const ReplicaOpt
     }
     v1::ConfigureRequest& request = requests_[i];
     const v1::WorkerShare& share = request.share();
-    const KvBlockBytes bytes = BlockBytesOf(request.model(), share, /*element_bytes=*/4,
-                                            kBlockTokens, /*windows_apart=*/false);
+    const bool codes = options.kv_dtype != v1::DATA_TYPE_FLOAT32;
+    const KvBlockBytes bytes =
+        BlockBytesOf(request.model(), share, codes ? KvCodeElement() : KvElement(4), kBlockTokens,
+                     /*windows_apart=*/false);
     const KvBlocks blocks(options.kv_blocks + static_cast<int64_t>(i), 0,
                           bytes.seat > 0 ? request.max_sequences() : 0);
     request.set_kv_cache_bytes(BytesOf(blocks, bytes));
-    request.set_kv_dtype(v1::DATA_TYPE_FLOAT32);
+    request.set_kv_dtype(options.kv_dtype);
   }
   Form();
 }

@@ -31,6 +31,7 @@ struct StageLayout {
 struct ReplicaOptions {
   std::vector<StageLayout> stages;  // empty: one worker holds everything
   v1::DataType weight_dtype = v1::DATA_TYPE_FLOAT32;
+  v1::DataType kv_dtype = v1::DATA_TYPE_FLOAT32;                // or int8, fp8
   std::vector<kernels::Isa> isas = {kernels::Isa::kReference};  // by member, the last for the rest
   std::set<int>
       inexact;         // members whose norms are off in the last bit (tests/fakes/inexact_device)

@@ -249,6 +249,122 @@ TEST_CASE("of layers with a window, a prompt is handed over with what is still s
   }
 }
 
+// Prompts that share a beginning, sent in two waves, of which the second finds it cached.
+Outcome RunCrowd(const std::string& folder, const ReplicaOptions& options) {
+  PlannedReplica replica(folder, options);
+  Outcome all;
+  for (uint64_t id = 0; id < 6; ++id) {
+    std::vector<int32_t> prompt = Prompt(40, 7, 90);
+    const std::vector<int32_t> own =
+        Prompt(10 + static_cast<int64_t>(5 * id), static_cast<uint32_t>(20 + id), 90);
+    prompt.insert(prompt.end(), own.begin(), own.end());
+    v1::Submit submit = MakeSubmit(id, prompt, 16);
+    submit.set_ignore_eos(true);
+    submit.set_top_logprobs(0);
+    replica.Submit(std::move(submit));
+    if (id == 2) all = replica.WaitAll();
+  }
+  all.merge(replica.WaitAll());
+  return all;
+}
+
+TEST_CASE("KV in 8 bits: one worker's tokens in 8 bits, whatever the layout, steps and pool") {
+  const v1::DataType type = GENERATE(v1::DATA_TYPE_INT8, v1::DATA_TYPE_FP8);
+  // Plain heads, windows of their own blocks, latents, and states beside keys and values.
+  for (const std::string model : {"llama", "gemma3", "deepseek_v3", "qwen3_5"}) {
+    INFO(model << ", " << v1::DataType_Name(type));
+    const std::string folder = GoldenFolder(model).string();
+    const int64_t layers = LayersOf(model);
+    ReplicaOptions options;
+    options.kv_dtype = type;
+    const Outcome alone = RunCrowd(folder, options);
+    for (const auto& [key, choice] : alone) REQUIRE(choice.tokens.size() == 16);
+    // It is not what 32 bits give.
+    const Outcome wide = RunCrowd(folder, {});
+    CHECK(wide.at({0, 0}).logprobs != alone.at({0, 0}).logprobs);
+
+    const auto same_bits = [&](const char* how, const ReplicaOptions& other) {
+      INFO(how);
+      const Outcome got = RunCrowd(folder, other);
+      for (const auto& [key, choice] : alone) {
+        CHECK(got.at(key).tokens == choice.tokens);
+        CHECK(got.at(key).logprobs == choice.logprobs);
+      }
+    };
+    ReplicaOptions other = options;
+    other.max_batched_tokens = 11;
+    same_bits("short steps", other);
+    other = options;
+    other.prefix_cache = false;
+    same_bits("no prefix cache", other);
+    other = options;
+    other.kv_blocks = 16;  // of one sequence, and a few blocks more
+    same_bits("a pool for which sequences wait, and that takes blocks from them", other);
+    if (!IsOneStage(model)) {
+      other = options;
+      other.stages = {{1, 1}, {layers - 1, 1}};
+      same_bits("stages", other);
+    }
+    for (const std::vector<double>& fractions : {std::vector<double>{1, 1}, {3, 1}}) {
+      if (MaxWidth(model) < 2) continue;
+      other = options;
+      other.stages = {{layers, 2, fractions}};
+      const Outcome ranks = RunCrowd(folder, other);
+      for (const auto& [key, choice] : alone) CHECK(ranks.at(key).tokens == choice.tokens);
+    }
+  }
+}
+
+TEST_CASE("KV in 8 bits is handed over as it is, and to and from pools of other types") {
+  for (const char* model : {"llama", "gemma3", "deepseek_v3", "qwen3_5"}) {
+    INFO(model);
+    const std::string folder = GoldenFolder(model).string();
+    std::vector<v1::Submit> requests;
+    for (uint64_t id = 0; id < 4; ++id) {
+      const auto length = 30 + static_cast<int64_t>(9 * id);
+      requests.push_back(MakeSubmit(id, Prompt(length, static_cast<uint32_t>(3 + id), 90), 12));
+      requests.back().set_ignore_eos(true);
+    }
+    const auto run = [&](v1::DataType prefill, v1::DataType decode) {
+      ReplicaOptions from, to;
+      from.moves_kv = to.moves_kv = true;
+      from.kv_dtype = prefill;
+      to.kv_dtype = decode;
+      from.max_batched_tokens = 9;
+      from.stages = {{LayersOf(model), static_cast<int>(std::min<int64_t>(2, MaxWidth(model)))}};
+      Split split{{folder, from}, {folder, to}};
+      const Answers answers = split.Run(requests);
+      CHECK(split.decode.load().prompt_tokens() == 0);
+      CHECK(HoldsNothing(split.prefill));
+      CHECK(HoldsNothing(split.decode));
+      return answers;
+    };
+    ReplicaOptions options;
+    for (const v1::DataType type : {v1::DATA_TYPE_INT8, v1::DATA_TYPE_FP8}) {
+      options.kv_dtype = type;
+      const Answers alone = worker::Run(folder, options, requests);
+      for (const auto& [key, choice] : run(type, type))
+        CHECK(choice.tokens == alone.at(key).tokens);
+    }
+    // Of unlike types: the first token is what the prefill side makes of its own, and decoding goes
+    // on from what became of its keys and values (tests/kvcache and tests/worker/transfer say how
+    // near they are).
+    const Answers wide = worker::Run(folder, {}, requests);
+    for (const auto& [key, choice] : run(v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_INT8)) {
+      CHECK(choice.finish == v1::FINISH_REASON_LENGTH);
+      CHECK(choice.tokens.size() == 12);
+      CHECK(choice.tokens[0] == wide.at(key).tokens[0]);
+    }
+    options.kv_dtype = v1::DATA_TYPE_INT8;
+    const Answers narrow = worker::Run(folder, options, requests);
+    for (const auto& [key, choice] : run(v1::DATA_TYPE_INT8, v1::DATA_TYPE_FLOAT32)) {
+      CHECK(choice.finish == v1::FINISH_REASON_LENGTH);
+      CHECK(choice.tokens.size() == 12);
+      CHECK(choice.tokens[0] == narrow.at(key).tokens[0]);
+    }
+  }
+}
+
 // Before a norm, all ranks have the same bits; behind one, only what rank 0 sends them.
 TEST_CASE("behind a norm, all ranks go on with rank 0's bits") {
   const std::string model = "opt_projected_post_norm";

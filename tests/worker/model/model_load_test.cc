@@ -69,8 +69,8 @@ TEST_CASE("types and limits that cannot be") {
   options.weight_dtype = DType::kI32;
   CHECK_THAT(Message(LoadStatus(options)), Contains("cannot be computed as int32"));
   options = OptionsFor("llama");
-  options.kv_dtype = DType::kI8;
-  CHECK_THAT(Message(LoadStatus(options)), Contains("KV cannot be kept as int8"));
+  options.kv_dtype = DType::kI32;
+  CHECK_THAT(Message(LoadStatus(options)), Contains("KV cannot be kept as int32"));
   options = OptionsFor("llama");
   options.limits.max_tokens = 0;
   CHECK_THAT(Message(LoadStatus(options)), Contains("step limit"));
@@ -202,9 +202,14 @@ TEST_CASE("types: what is asked for, what is stored, and why") {
   CHECK(on_gpu(v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_BFLOAT16, turing).first == DType::kBF16);
   CHECK(on_gpu(v1::DATA_TYPE_FLOAT32, kAuto, turing).first == DType::kF32);
   CHECK(ResolveDTypes(model, kAuto, v1::DATA_TYPE_FLOAT16, ampere)->kv_dtype == DType::kF16);
-  CHECK_FALSE(ResolveDTypes(model, kAuto, v1::DATA_TYPE_FLOAT16).ok());
-  CHECK_THAT(Message(ResolveDTypes(model, kAuto, v1::DATA_TYPE_INT8).status()),
-             Contains("KV cannot be kept as int8"));
+  CHECK_THAT(Message(ResolveDTypes(model, kAuto, v1::DATA_TYPE_FLOAT16).status()),
+             Contains("KV cannot be kept as float16 on this device"));
+  // KV in 8 bits leaves products what they were.
+  const ResolvedDTypes codes = resolve(v1::DATA_TYPE_BFLOAT16, kAuto, v1::DATA_TYPE_INT8);
+  CHECK(codes.kv_dtype == DType::kI8);
+  CHECK(codes.product_dtype == DType::kBF16);
+  CHECK(resolve(v1::DATA_TYPE_FLOAT32, kAuto, v1::DATA_TYPE_FP8).kv_dtype == DType::kF8);
+  CHECK_FALSE(ResolveDTypes(model, v1::DATA_TYPE_FP8, kAuto).ok());
 }
 
 }  // namespace tessera::worker

@@ -13,6 +13,7 @@
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "tests/kernels/device_under_test.h"
+#include "worker/model/model_dtypes.h"
 
 namespace tessera::worker {
 namespace {
@@ -189,9 +190,8 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
 
   const int64_t blocks = kSequences * table_width;
   const KvBlocks cut = {blocks, 0, KeepsStates(*shape) ? kSequences + 1 : 0};
-  const KvBlockBytes bytes =
-      BlockBytesOf(*shape, WholeShare(*shape), kernels::SizeInBytes(options.kv_dtype),
-                   block_tokens_, /*windows_apart=*/false);
+  const KvBlockBytes bytes = BlockBytesOf(*shape, WholeShare(*shape), KvElementOf(options.kv_dtype),
+                                          block_tokens_, /*windows_apart=*/false);
   auto kv = device_->Allocate(BytesOf(cut, bytes));
   auto inputs = device_->Allocate(64 * kMaxTokens * static_cast<int64_t>(sizeof(int32_t)));
   REQUIRE(kv.ok());
