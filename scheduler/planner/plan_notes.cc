@@ -160,6 +160,46 @@ void AddSequences(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   *notes->emplace_back().mutable_sequence_limit() = std::move(limit);
 }
 
+double DecodedKvTokens(const std::vector<PlacedReplica>& replicas) {
+  double tokens = 0;
+  for (const PlacedReplica& replica : replicas) {
+    if (replica.role != Role::kPrefill) tokens += replica.rate.kv_capacity_tokens;
+  }
+  return tokens;
+}
+
+// The same layout with KV in 8 bits, where room for KV is the limit, or the longest request has
+// none.
+void AddEightBitKv(const NotedPlan& plan, std::vector<v1::Note>* notes) {
+  if (plan.problem->model->kv_bytes_per_element <= 1 || plan.problem->goal == Goal::kGoodput)
+    return;
+  v1::EightBitKv kv;
+  for (size_t i = 0; i < plan.placement->replicas.size(); ++i) {
+    const PlacedReplica& replica = plan.placement->replicas[i];
+    const bool is_short = replica.role != Role::kPrefill &&
+                          replica.rate.kv_capacity_tokens < LongestRequestTokens(*plan.options);
+    if (is_short || replica.rate.limit == Limit::kKv) kv.add_replicas(StrCat("r", i));
+  }
+  if (kv.replicas().empty()) return;
+  const absl::StatusOr<ModelShape> shape =
+      MakeModelShape(plan.input->model, plan.options->weight_dtype, v1::DATA_TYPE_INT8);
+  if (!shape.ok()) return;
+  ModelShape narrow = *plan.problem->model;
+  narrow.kv_bytes_per_element = shape->kv_bytes_per_element;
+  narrow.kv_scale_bytes = shape->kv_scale_bytes;
+  PlacementProblem problem = *plan.problem;
+  problem.model = &narrow;
+  const absl::StatusOr<Placement> then = Assemble(problem, plan.placement->replicas);
+  const absl::StatusOr<Placement> now = Assemble(*plan.problem, plan.placement->replicas);
+  if (!then.ok() || !now.ok() || !(now->requests_per_second > 0)) return;
+  const double gain = then->requests_per_second / now->requests_per_second - 1;
+  kv.set_kv_tokens(std::llround(DecodedKvTokens(now->replicas)));
+  kv.set_raised_kv_tokens(std::llround(DecodedKvTokens(then->replicas)));
+  kv.set_requests_per_second(then->requests_per_second);
+  if (gain > kWorthSaying) kv.set_gain(gain);
+  *notes->emplace_back().mutable_eight_bit_kv() = std::move(kv);
+}
+
 }  // namespace
 
 double LongestRequestTokens(const PlannerOptions& options) {
@@ -175,6 +215,7 @@ std::vector<v1::Note> PlanNotes(const NotedPlan& plan) {
   AddPipelines(plan, &notes);
   AddFailureDomains(plan, &notes);
   AddSequences(plan, &notes);
+  AddEightBitKv(plan, &notes);
   return notes;
 }
 

@@ -1,6 +1,7 @@
 // What a reader of a plan should know before machines are started: devices that compute the model's
 // type another way or run no worker, too little KV for what requests may ask for, what the loss of
-// a machine takes along, what a raised --max-sequences would bring. Thread rule: pure functions.
+// a machine takes along, what a raised --max-sequences or KV in 8 bits would bring. Thread rule:
+// pure functions.
 #pragma once
 
 #include <map>

@@ -174,6 +174,19 @@ std::string SequencesText(const v1::SequenceLimit& limit) {
           : std::string("would bring next to nothing"));
 }
 
+std::string EightBitText(const v1::EightBitKv& kv) {
+  constexpr int kNamed = 4;
+  return StrFormat(
+      "room for KV limits %s: KV in 8 bits (--kv-cache-dtype int8) has room for %d tokens instead "
+      "of %d and %s",
+      kv.replicas_size() > kNamed ? StrCat(kv.replicas_size(), " replicas")
+                                  : absl::StrJoin(kv.replicas(), ", "),
+      kv.raised_kv_tokens(), kv.kv_tokens(),
+      kv.gain() > 0 ? StrFormat("would serve %.3f requests/s with the same layout (%+.1f %%)",
+                                kv.requests_per_second(), 100 * kv.gain())
+                    : std::string("would serve no more requests with the same layout"));
+}
+
 std::string OrdersText(const v1::RentOrders& rent) {
   std::vector<std::string> orders;
   for (const v1::RentOrder& one : rent.orders()) {
@@ -315,6 +328,7 @@ std::string RateNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
     case v1::Note::kLimitsCost: return LimitsCostText(note.limits_cost());
     case v1::Note::kSimplicityCost: return SimplicityText(note.simplicity_cost());
     case v1::Note::kSequenceLimit: return SequencesText(note.sequence_limit());
+    case v1::Note::kEightBitKv: return EightBitText(note.eight_bit_kv());
     default: return "";
   }
 }

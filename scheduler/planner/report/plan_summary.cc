@@ -184,7 +184,8 @@ Lines SureLines(const v1::DeploymentPlan& plan) {
                  Noted(plan, v1::Note::kSimplicityCost),
                  Noted(plan, v1::Note::kLostMachine),
                  EstimatesText(plan),
-                 Noted(plan, v1::Note::kSequenceLimit)};
+                 Noted(plan, v1::Note::kSequenceLimit),
+                 Noted(plan, v1::Note::kEightBitKv)};
   std::erase(texts, "");
   return texts;
 }

@@ -69,5 +69,23 @@ TEST_CASE("--max-sequences as the limit is named with what raising it brings") {
   CHECK(LineWith(free, "--max-sequences") == "");
 }
 
+TEST_CASE("where room for KV is the limit, a plan says what 8 bits would bring") {
+  const std::string l4 = "machines: [{name: a, devices: [{kind: L4}]}]";
+  const auto plan = PlanOf(l4, "Llama-3-8B");
+  CHECK_THAT(LineWith(plan, "room for KV limits r0"),
+             Contains("--kv-cache-dtype int8") && Contains(" would serve "));
+  PlannerOptions options;
+  options.kv_dtype = v1::DATA_TYPE_INT8;
+  const auto narrow = PlanOf(l4, "Llama-3-8B", options);
+  CHECK(LineWith(narrow, "room for KV limits") == "");
+  // Heads of 128 take 132 bytes instead of 256.
+  const auto tokens = [](const v1::DeploymentPlan& of) {
+    return static_cast<double>(of.replicas(0).prediction().kv_capacity_tokens());
+  };
+  CHECK(tokens(narrow) / tokens(plan) == Approx(256.0 / 132).epsilon(0.01));
+  options.kv_dtype = v1::DATA_TYPE_FP8;
+  CHECK(tokens(PlanOf(l4, "Llama-3-8B", options)) == tokens(narrow));
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
