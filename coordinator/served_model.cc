@@ -10,6 +10,7 @@
 #include "coordinator/api/answer_formats.h"
 #include "coordinator/pooling_config.h"
 #include "coordinator/speculation.h"
+#include "proto/kv_types.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
@@ -39,7 +40,7 @@ void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
                    v1::ConfigureRequest& c) {
   c.set_weight_dtype(
       ToDataType(options.quantization.empty() ? options.dtype : options.quantization));
-  c.set_kv_dtype(ToDataType(options.kv_cache_dtype));
+  c.set_kv_dtype(KvTypeNamed(options.kv_cache_dtype).value_or(v1::DATA_TYPE_UNSPECIFIED));
   c.set_kv_cache_bytes(options.kv_cache_bytes);
   c.set_block_tokens(options.block_tokens);
   c.set_max_sequences(options.max_sequences);

@@ -99,12 +99,15 @@ std::string LayersText(const v1::Model& model) {
   for (int i = 0; i < model.kinds_size(); ++i) {
     const LayerShape shape = ShapeOf(model, model.kinds(i));
     const auto kv = static_cast<double>(KvElementsPerToken(shape, WholeLayer(shape)));
+    const auto codes =
+        static_cast<double>(KvBytesPerToken(shape, WholeLayer(shape), KvCodeElement()));
     const auto state = static_cast<double>(StateElements(shape, WholeLayer(shape)));
     const auto count = static_cast<double>(CountOf(model, i));
     text += StrCat("  ", CountOf(model, i), " with ", KindText(model.kinds(i)), "; ",
                    state > 0 ? StrCat("states of ", Bytes(kStateElementBytes * state * count),
                                       " per sequence in float32\n")
-                             : StrCat("KV ", Bytes(2 * kv * count), " per token in 16 bits\n"));
+                             : StrCat("KV ", Bytes(2 * kv * count), " per token in 16 bits, ",
+                                      Bytes(codes * count), " in 8\n"));
   }
   return text;
 }

@@ -10,6 +10,7 @@
 #include "deploy/plan_watch.h"
 #include "proto/document.h"
 #include "proto/file_text.h"
+#include "proto/kv_types.h"
 #include "proto/model/gguf_header.h"
 #include "proto/protocol.h"
 #include "proto/written_file.h"
@@ -177,8 +178,8 @@ void PlanCli::AddPlan() {
       "--dtype", f.weight_dtype,
       "Type of weights: float32, float16, bfloat16, int8; of a checkpoint int4, in groups of 128 "
       "(AWQ, GPTQ), or fp8, in blocks of 128; default: as stored");
-  plan_.AddOption("--kv-dtype", f.kv_dtype,
-                  "Type of keys and values; default: 16 bits, or 32 if the weights have 32");
+  plan_.AddOption("--kv-cache-dtype,--kv-dtype", f.kv_dtype,
+                  std::string("Type of keys and values: ") + kKvTypesText);
   plan_.AddOption("--utilisation", f.options.utilisation, "Fraction of each device's memory to use")
       .Check(Between(0.01, 1))
       .ShowDefault();

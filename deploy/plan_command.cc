@@ -5,6 +5,7 @@
 
 #include "proto/document.h"
 #include "proto/file_text.h"
+#include "proto/kv_types.h"
 #include "proto/layers/layers.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_config.h"
@@ -150,8 +151,12 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
       DataTypeNamed("--dtype", stored ? std::string() : flags.weight_dtype);
   if (!weights.ok())
     return absl::InvalidArgumentError(StrCat(StdView(weights.status().message()), ", int4, fp8"));
-  const absl::StatusOr<v1::DataType> kv = DataTypeNamed("--kv-dtype", flags.kv_dtype);
-  if (!kv.ok()) return kv.status();
+  const std::optional<v1::DataType> kv =
+      KvTypeNamed(flags.kv_dtype.empty() ? "auto" : flags.kv_dtype);
+  if (!kv) {
+    return absl::InvalidArgumentError(
+        StrCat("--kv-cache-dtype: \"", flags.kv_dtype, "\" is none of ", kKvTypesText));
+  }
   options->weight_dtype = *weights;
   options->kv_dtype = *kv;
   return absl::OkStatus();

@@ -14,7 +14,7 @@ def make_plan(path):
     """Two replicas, on the devices w0/0 and w1/0, of the shipped model: from the plan that a coordinator makes itself."""
     with running(workers=2) as c:
         plan = c.status()["plan"]
-    plan.update(weight_dtype="DATA_TYPE_INT8", kv_dtype="DATA_TYPE_FLOAT32", routing=[])
+    plan.update(weight_dtype="DATA_TYPE_INT8", kv_dtype="DATA_TYPE_INT8", routing=[])
     for replica, name, share in zip(plan["replicas"], ("left", "right"), (0.25, 0.75)):
         replica["name"] = name
         replica["stages"][0]["workers"][0]["kv_bytes"] = str(KV_BYTES)
@@ -62,7 +62,7 @@ def test_a_plan_is_carried_out(tmp):
         for name, replica in (("w0/0", "left"), ("w1/0", "right")):
             ready = workers[name]["ready"]
             assert workers[name]["replica"] == replica, workers
-            assert ready["weight_dtype"] == "DATA_TYPE_INT8" and ready["kv_dtype"] == "DATA_TYPE_FLOAT32", ready
+            assert ready["weight_dtype"] == "DATA_TYPE_INT8" and ready["kv_dtype"] == "DATA_TYPE_INT8", ready
             block_bytes = int(ready["kv_pool_bytes"]) / int(ready["kv_blocks"])
             assert KV_BYTES - block_bytes < int(ready["kv_pool_bytes"]) <= KV_BYTES, ready
         assert "replica" not in workers["idle/0"], workers
@@ -71,6 +71,7 @@ def test_a_plan_is_carried_out(tmp):
         for _ in range(requests):
             status, _, body = c.request("POST", "/v1/chat/completions", ANSWER)
             assert status == 200, body
+            assert "142" in json.loads(body)["choices"][0]["message"]["content"], body  # from keys and values in 8 bits
         # Every request looks its whole prompt up, so these are in proportion to requests.
         looked_up = {k: v for k, v in c.metrics().items() if k.startswith("vllm:prefix_cache_queries_total")}
         at_left = sum(v for k, v in looked_up.items() if 'engine="left"' in k)
