@@ -1,7 +1,11 @@
 #include "kernels/cuda/device/cuda_ops.h"
 
+#include <algorithm>
+
+#include "kernels/cuda/attention/code_attention.h"
 #include "kernels/cuda/attention/tensor_attention.h"
 #include "kernels/cuda/device/attention_choice.h"
+#include "kernels/cuda/device/code_attention_choice.h"
 #include "kernels/cuda/device/weight_rows.h"
 #include "kernels/cuda/kv/kv_kernels.h"
 #include "kernels/cuda/launch/linear_shapes.h"
@@ -388,7 +392,24 @@ absl::Status CudaOps::PrepareAttention(const PrepareAttentionArgs& args, Stream&
 }
 
 int64_t CudaOps::AttentionWorkspaceBytes(const AttentionShape& shape) const {
-  return TensorAttentionWorkspaceBytes(shape);
+  return std::max(TensorAttentionWorkspaceBytes(shape), CodeAttentionWorkspaceBytes(shape));
+}
+
+absl::Status CudaOps::AttendCodes(const AttentionArgs& args, const AttentionParams& params,
+                                  Stream& stream) {
+  const AttentionShape shape = ShapeOf(args);
+  AttentionArgs checked = args;
+  checked.out.dtype = args.q.dtype;  // types were checked before
+  absl::Status check = CheckAttention(checked, CodeAttentionWorkspaceBytes(shape));
+  if (!check.ok()) return check;
+  const CodeAttentionParams codes = {.attention = params,
+                                     .out_dtype = args.out.dtype,
+                                     .products = args.products,
+                                     .max_context = shape.max_context_tokens,
+                                     .one_row = args.rows_per_sequence == RowsPerSequence::kOne,
+                                     .partials = args.workspace.As<float>(),
+                                     .capability = capability_};
+  return Enqueue("Attention", &LaunchCodeAttention, codes, stream);
 }
 
 absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
@@ -422,6 +443,7 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                   .cache_dtype = args.cache.keys.dtype,
                                   .dtype = args.q.dtype};
   if (!tensor) {
+    if (TakesCodeAttention(args, capability_)) return AttendCodes(args, params, stream);
     slow_.Note("Attention", args, capability_);
     return Enqueue("Attention", &LaunchAttention, params, stream);
   }

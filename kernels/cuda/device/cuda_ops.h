@@ -16,6 +16,7 @@
 #include "kernels/cuda/device/cuda_stream.h"
 #include "kernels/cuda/device/slow_kernels.h"
 #include "kernels/cuda/device/weight_ring.h"
+#include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/ops.h"
 
@@ -102,6 +103,9 @@ class CudaOps final : public Ops {
   template <typename Params>
   absl::Status Enqueue(const char* op, cudaError_t (*launch)(const Params&, cudaStream_t),
                        const Params& params, Stream& stream);
+  // Over keys and values in 8 bits, which TakesCodeAttention takes.
+  absl::Status AttendCodes(const AttentionArgs& args, const AttentionParams& params,
+                           Stream& stream);
   absl::Status Norm(const char* op, const NormArgs& args, bool subtract_mean, Stream& stream);
 
   CudaHealth* const health_;

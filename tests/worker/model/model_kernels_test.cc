@@ -112,4 +112,31 @@ TEST_CASE("int4 in groups that no fast kernel takes is decoded when it is read, 
 #endif
 }
 
+TEST_CASE("keys and values in 8 bits are attended on a GPU's tensor cores, as a CPU attends them") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  using kernels::DType;
+  for (const DType kv : {DType::kI8, DType::kF8}) {
+    INFO(Name(kv));
+    const tests::LoggedLines lines("kernels");
+    TinyOptions options = {.weight_dtype = DType::kBF16,
+                           .kv_dtype = kv,
+                           .product_dtype = DType::kBF16,
+                           .block_tokens = 16};
+    TinyModel cpu(GoldenFolder("llama_bf16_heads_64"), options);
+    options.cuda = true;
+    TinyModel gpu(GoldenFolder("llama_bf16_heads_64"), options);
+    std::vector<int32_t> prompt(40);
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 7 % 60 + 1);
+    for (const Chunk& chunk : {Chunk{.tokens = prompt, .prompt_tokens = 40},
+                               Chunk{.tokens = {5}, .first_position = 40, .prompt_tokens = 40}}) {
+      const auto got = gpu.Run({chunk}), want = cpu.Run({chunk});
+      CHECK(RelativeError(got.back(), want.back()) < 0.05);
+    }
+    CHECK(lines.Count("Attention") == 0);
+  }
+#endif
+}
+
 }  // namespace tessera::worker
