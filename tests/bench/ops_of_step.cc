@@ -24,6 +24,19 @@ std::vector<float> Floats(const std::vector<int32_t>& values) {
   return {values.begin(), values.end()};
 }
 
+// Keys or values; of 8 bits the bytes of rows, as many as one row has, again and again.
+Shared CacheOf(Path& path, DType type, std::vector<int64_t> shape, uint64_t seed) {
+  if (!HasKvScales(type)) return Share(Random(path, type, shape, seed));
+  const std::vector<float> of_row = RandomFloats(kHeadDim, seed);
+  shape.back() = KvRowElements(type, kHeadDim);
+  std::vector<std::byte> row(shape.back());
+  WriteKvRow(of_row.data(), kHeadDim, type, row.data());
+  std::vector<float> bytes;
+  for (int64_t i = 0; i < shape[0] * shape[1] * shape[2]; ++i)
+    for (const std::byte byte : row) bytes.push_back(std::to_integer<uint8_t>(byte));
+  return Share(Tensor(path, type, shape, bytes));
+}
+
 // `sequences` of `context` tokens, of which the last `rows` are computed.
 Maker AttentionOf(int64_t sequences, int64_t rows, int64_t context, DType cache_type) {
   return [=](Path& path) {
@@ -35,8 +48,8 @@ Maker AttentionOf(int64_t sequences, int64_t rows, int64_t context, DType cache_
     std::iota(tables.begin(), tables.end(), 0);
     std::shuffle(tables.begin(), tables.end(), std::mt19937_64(1));
     const std::vector<int64_t> cache = {kKvHeads, sequences * width, kBlockTokens, kHeadDim};
-    const Shared keys = Share(Random(path, cache_type, cache, 1));
-    const Shared values = Share(Random(path, cache_type, cache, 2));
+    const Shared keys = CacheOf(path, cache_type, cache, 1);
+    const Shared values = CacheOf(path, cache_type, cache, 2);
     const Shared q = Share(Random(path, DType::kF32, {tokens, kHeads, kHeadDim}, 3));
     const Shared out = Share(Zeros(path, DType::kF32, {tokens, kHeads, kHeadDim}));
     const Shared query_starts = Ints(path, {sequences + 1}, starts);
@@ -63,7 +76,7 @@ Maker AttentionOf(int64_t sequences, int64_t rows, int64_t context, DType cache_
                                   path.stream());
     };
     subject.out = [out] { return out->Read(); };
-    subject.bytes = 2.0 * sequences * context * kKvHeads * kHeadDim * SizeInBytes(cache_type);
+    subject.bytes = 2.0 * sequences * context * kKvHeads * KvRowBytes(cache_type, kHeadDim);
     return subject;
   };
 }
@@ -269,6 +282,9 @@ std::vector<NamedMaker> OpsOfStep() {
           {"prefill 128 of 2k bf16", AttentionOf(1, 128, 2048, DType::kBF16)},
           {"decode 16 x 128 bf16", AttentionOf(16, 1, 128, DType::kBF16)},
           {"decode 16 x 1k bf16", AttentionOf(16, 1, 1024, DType::kBF16)},
+          {"decode 64 x 1k bf16", AttentionOf(64, 1, 1024, DType::kBF16)},
+          {"decode 64 x 1k int8", AttentionOf(64, 1, 1024, DType::kI8)},
+          {"decode 64 x 1k float8", AttentionOf(64, 1, 1024, DType::kF8)},
           {"decode 1 x 8k bf16", AttentionOf(1, 1, 8192, DType::kBF16)},
           {"decode 1 x 8k f32", AttentionOf(1, 1, 8192, DType::kF32)},
           {"rope 512 rows f32", RopeOf(512)},
