@@ -291,16 +291,18 @@ struct PrepareAttentionArgs {
   TensorView slots;  // as in KvWriteArgs
 };
 
-// What the host knows of the rows that each sequence of a call has: kOne: one, or none; kSeveral:
-// two or more, or none.
-enum class RowsPerSequence { kAny, kOne, kSeveral };
+// Rows of a sequence that devices may compute as they compute one row, for its bits.
+inline constexpr int64_t kFewSequenceRows = 8;
+// What the host knows of the rows that each sequence of a call has, beside none: one; more than
+// kFewSequenceRows; or either of these.
+enum class RowsPerSequence { kAny, kOne, kMany, kOneOrMany };
 
 // Causal attention over paged KV for prefill chunks and decode rows in one call. Row i of sequence
 // s is the token at position context_lengths[s] - query_rows(s) + i and sees keys 0..position (or
 // the last `window` of them, or those of its chunk). The keys of these rows are already in the
 // cache. Rows of no sequence are left as they are.
 struct AttentionArgs {
-  TensorView out;  // [tokens, heads, head_dim]
+  TensorView out;  // [tokens, heads, head_dim]; may be of LinearInputs where q is f32
   TensorView q;    // [tokens, heads, head_dim]; may be a strided slice
   KvCacheView cache;
   TensorView query_starts;     // [sequences + 1] i32: first row of each sequence

@@ -136,15 +136,15 @@ void StepArrays::Seal() {
   table_width_ = static_cast<int64_t>(std::bit_ceil(static_cast<uint32_t>(widest)));
   LayOut(flat_tables_, block_tables_);
   if (windows_apart_) LayOut(flat_window_tables_, window_tables_);
-  bool one = false, several = false;
+  bool one = false, few = false, many = false;
   for (int64_t i = 0; i < sequences(); ++i) {
     const int32_t rows = query_starts_[i + 1] - query_starts_[i];
     one = one || rows == 1;
-    several = several || rows > 1;
+    few = few || (rows > 1 && rows <= kernels::kFewSequenceRows);
+    many = many || rows > kernels::kFewSequenceRows;
   }
-  rows_per_sequence_ = !several ? kernels::RowsPerSequence::kOne
-                       : one    ? kernels::RowsPerSequence::kAny
-                                : kernels::RowsPerSequence::kSeveral;
+  using enum kernels::RowsPerSequence;
+  rows_per_sequence_ = few ? kAny : !many ? kOne : one ? kOneOrMany : kMany;
   Pad();
 }
 

@@ -54,8 +54,9 @@ struct Pages {
 // the whole block. p.slots - 1 tiles are on their way while one is computed with.
 //
 // A few threads copy a row, up to 128 bytes of it at once. Each looks up the block of its rows when
-// the tile before is on its way: copies do not wait for the block table.
-template <int D, int kKeys, int kThreads>
+// the tile before is on its way: copies do not wait for the block table. kPadded: rows of the cache
+// have fewer than D elements, and end in zeros here.
+template <int D, bool kPadded, int kKeys, int kThreads>
 class TileRing {
  public:
   static constexpr int kTileBytes = kKeys * TileLayout<D>::kRowBytes;
@@ -159,16 +160,22 @@ class TileRing {
     const int first_row = FirstRow(), first_chunk = FirstChunk();
     const auto* const from = reinterpret_cast<const unsigned char*>(cache) + first_chunk * 16;
     unsigned char* const to = tile + TileLayout<D>::Offset(first_row, first_chunk);
+    const auto row_bytes = kPadded ? static_cast<int>(2 * params_.attention.head_dim) : 2 * D;
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const unsigned char* const from_row = from + int64_t{places_[i]} * (2 * D);
+      const unsigned char* const from_row = from + int64_t{places_[i]} * row_bytes;
       unsigned char* const to_row =
           kRowsAtOnce % 8 == 0 || !TileLayout<D>::kSwapped
               ? to + i * kRowStep
               : tile + TileLayout<D>::Offset(first_row + i * kRowsAtOnce, first_chunk);
 #pragma unroll
       for (int j = 0; j < kChunks / kRowThreads; ++j) {
-        CopyAsync16(to_row + j * kChunkStep, from_row + j * kChunkStep, true);
+        if constexpr (kPadded) {
+          const bool held = first_chunk * 16 + j * kChunkStep < row_bytes;
+          CopyAsync16(to_row + j * kChunkStep, held ? from_row + j * kChunkStep : from, held);
+        } else {
+          CopyAsync16(to_row + j * kChunkStep, from_row + j * kChunkStep, true);
+        }
       }
     }
   }

@@ -14,20 +14,29 @@ struct TiledParams {
   float scale_log2;      // of scores as powers of two
   Divisor group;         // query heads of a kv head
   int slots;             // of a ring of tiles
-  int splits;            // for which there is room in `partials`
   Divisor block_tokens;  // as in `attention`
+  // The wave: so many sequences (decode) or rows of the call (prefill) from `first` on.
+  int first, count;
+  int rows_each;  // decode: of a sequence, for which there is room in `partials`; prefill: 0
+  int splits;     // of a row and head, for which there is room there
 };
 
-inline TiledParams TiledParamsOf(const TensorAttentionParams& params, int slots) {
+inline TiledParams TiledParamsOf(const TensorAttentionParams& params, int slots, const Wave& wave,
+                                 bool decode, int64_t first) {
   const AttentionParams& attention = params.attention;
+  const int64_t all = decode ? attention.sequences : attention.rows;
+  const int64_t count = all - first < wave.count ? all - first : wave.count;
   constexpr float kLog2OfE = 1.44269504f;
   return {attention,
           params.partials,
           attention.scale * kLog2OfE,
           DivisorOf(attention.heads / attention.kv_heads),
           slots,
-          MaxSplits(params.max_context),
-          DivisorOf(attention.block_tokens)};
+          DivisorOf(attention.block_tokens),
+          static_cast<int>(first),
+          static_cast<int>(count),
+          decode ? wave.rows_each : 0,
+          wave.splits};
 }
 
 inline TensorAttentionExtents ExtentsOf(const TensorAttentionParams& params) {
@@ -35,5 +44,8 @@ inline TensorAttentionExtents ExtentsOf(const TensorAttentionParams& params) {
   return {attention.rows,     attention.sequences, attention.heads,
           attention.kv_heads, attention.head_dim,  params.max_context};
 }
+
+// Adds up the splits of a wave's rows.
+cudaError_t LaunchCombine(const TiledParams& params, cudaStream_t stream);
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

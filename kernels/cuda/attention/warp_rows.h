@@ -28,14 +28,18 @@ struct SequenceRows {
   __device__ __forceinline__ int64_t HeadOf(int row, const TiledParams& p) const {
     return row + (kv_head - p.group.Of(row)) * p.group.number;
   }
-  // The first element of a row in [rows, heads, D].
+  // The first element of a row in [rows, heads, head_dim] of a type.
   template <typename Pointer>
-  __device__ __forceinline__ Pointer ElementsOf(Pointer base, int64_t stride, int row,
+  __device__ __forceinline__ Pointer ElementsOf(Pointer base, int64_t stride, DType dtype, int row,
                                                 const TiledParams& p) const {
     const int row_of_sequence = p.group.Of(row);
     const int64_t element =
         (first_row + row_of_sequence) * stride + HeadOf(row, p) * p.attention.head_dim;
-    return base + element * (p.attention.dtype == DType::kF32 ? 4 : 2);
+    return base + element * (dtype == DType::kF32 ? 4 : 2);
+  }
+  __device__ __forceinline__ unsigned char* OutputsOf(int row, const TiledParams& p) const {
+    const AttentionParams& a = p.attention;
+    return ElementsOf(static_cast<unsigned char*>(a.out), a.out_stride, a.out_dtype, row, p);
   }
 };
 
@@ -47,6 +51,28 @@ __device__ __forceinline__ int WindowOf(const AttentionParams& p) {
 
 __device__ __forceinline__ int FirstKey(int end, const AttentionParams& p) {
   return max(0, end - WindowOf(p));
+}
+
+// Splits of which a row sees a key.
+struct Splits {
+  int begin, end;
+
+  // The row sees keys up to, not including, `context`.
+  __device__ __forceinline__ static Splits Of(bool decode, int context, const AttentionParams& p) {
+    const int first = FirstKey(context, p), last = context - 1;
+    if (decode) return {SplitOf(first), SplitOf(last) + 1};
+    return {first / kPrefillSplitKeys, last / kPrefillSplitKeys + 1};
+  }
+  __device__ __forceinline__ bool Has(int split) const { return split >= begin && split < end; }
+  __device__ __forceinline__ int count() const { return end - begin; }
+};
+
+// What one split of a head leaves behind for a row of the wave: its sums of values, the largest
+// score, the total weight.
+__device__ __forceinline__ float* PartialOf(int row, int64_t head, int split,
+                                            const TiledParams& p) {
+  const int64_t at = row * p.attention.heads + head;
+  return p.partials + (at * p.splits + split) * (p.attention.head_dim + 2);
 }
 
 // Of a head's sink beside weights relative to `largest`, a power of two.
@@ -92,7 +118,8 @@ __device__ __forceinline__ void StorePairs(unsigned char* row, DType dtype, int 
 }
 
 // kSharers: warps of the block, all of them, that have the same rows and their queries in common.
-template <typename T, int D, int kRowTiles = 1, int kSharers = 1>
+// kPadded: heads have fewer than D elements.
+template <typename T, int D, bool kPadded, int kRowTiles = 1, int kSharers = 1>
 struct WarpRows {
   // Where they take too many registers, queries lie in shared memory, of which a lane reads what it
   // wrote itself, or what the same lane of a sharer wrote.
@@ -134,25 +161,31 @@ struct WarpRows {
     const auto* const q = static_cast<const unsigned char*>(p.attention.q);
     const int row = first + static_cast<int>(threadIdx.x) % kWarpThreads / 4, last = rows.count - 1;
     const unsigned char* const of_half[2] = {
-        rows.ElementsOf(q, p.attention.q_stride, min(row, last), p),
-        rows.ElementsOf(q, p.attention.q_stride, min(row + 8, last), p)};
+        rows.ElementsOf(q, p.attention.q_stride, p.attention.dtype, min(row, last), p),
+        rows.ElementsOf(q, p.attention.q_stride, p.attention.dtype, min(row + 8, last), p)};
+    const int width = WidthOf(p.attention);
     if (p.attention.dtype == DType::kF32) {
-      LoadFragments(of_half, to, [](const unsigned char* of_row, int element) {
+      LoadFragments(of_half, to, width, [](const unsigned char* of_row, int element) {
         const float2 pair = *reinterpret_cast<const float2*>(of_row + 4 * element);
         return RoundPair<T>(pair.x, pair.y);
       });
     } else {
-      LoadFragments(of_half, to, [](const unsigned char* of_row, int element) {
+      LoadFragments(of_half, to, width, [](const unsigned char* of_row, int element) {
         return *reinterpret_cast<const uint32_t*>(of_row + 2 * element);
       });
     }
   }
 
-  // load_pair(row, i): elements i and i + 1. There is no branch between many loads: they are on
-  // their way together.
+  // Elements of a head.
+  __device__ __forceinline__ static int WidthOf(const AttentionParams& p) {
+    return kPadded ? static_cast<int>(p.head_dim) : D;
+  }
+
+  // load_pair(row, i): elements i and i + 1, where i is below `width`. There is no branch between
+  // many loads: they are on their way together.
   template <typename LoadPair>
   __device__ __forceinline__ void LoadFragments(const unsigned char* const (&of_half)[2], int to,
-                                                LoadPair load_pair) {
+                                                int width, LoadPair load_pair) {
     constexpr int kSteps = kQueriesInShared ? kQuerySteps / kSharers : kQuerySteps;
     constexpr int kAtOnce = kSteps < 8 ? kSteps : 8;
     static_assert(kSteps % kAtOnce == 0 && (!kQueriesInShared || kQuerySteps % kSharers == 0));
@@ -167,7 +200,12 @@ struct WarpRows {
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
           const int element = (begin + k) * 16 + r / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
-          pairs[k][r] = load_pair(of_half[r % 2], element);
+          if constexpr (kPadded) {
+            const uint32_t pair = load_pair(of_half[r % 2], element < width ? element : 0);
+            pairs[k][r] = element < width ? pair : 0;
+          } else {
+            pairs[k][r] = load_pair(of_half[r % 2], element);
+          }
         }
       }
 #pragma unroll
@@ -286,11 +324,41 @@ struct WarpRows {
   // The weighted means of row 8 * half + lane / 4 of a tile, to the row's outputs. After Attend.
   __device__ __forceinline__ void Store(int tile, int half, int64_t head, const AttentionParams& p,
                                         unsigned char* row) const {
-    const DType dtype = p.dtype;
+    const DType dtype = p.out_dtype;
     const float factor = 1 / (total[tile][half] + SinkWeight(p, head, largest[tile][half]));
-    StorePairs<T, D / 8>(row, dtype, static_cast<int>(threadIdx.x) % 4 * 2, 8, D, [&](int i) {
+    const int first = static_cast<int>(threadIdx.x) % 4 * 2;
+    StorePairs<T, D / 8>(row, dtype, first, 8, WidthOf(p), [&](int i) {
       return float2{out[tile][i][2 * half] * factor, out[tile][i][2 * half + 1] * factor};
     });
+  }
+
+  // The same row's sums, as they are, for LaunchCombine.
+  __device__ __forceinline__ void StorePartial(int tile, int half, const AttentionParams& p,
+                                               float* partial) const {
+    const int of_lane = static_cast<int>(threadIdx.x) % 4, width = WidthOf(p);
+#pragma unroll
+    for (int i = 0; i < D / 8; ++i) {
+      const int element = i * 8 + of_lane * 2;
+      if (kPadded && element >= width) continue;
+      *reinterpret_cast<float2*>(partial + element) = {out[tile][i][2 * half],
+                                                       out[tile][i][2 * half + 1]};
+    }
+    if (of_lane == 0) {
+      *reinterpret_cast<float2*>(partial + width) = {largest[tile][half], total[tile][half]};
+    }
+  }
+
+  // What Attend left of a split for a row, of a tile and half: its outputs, where it sees no other
+  // of `splits`. wave_row: its place among the rows of the wave.
+  __device__ __forceinline__ void StoreSplit(int tile, int half, const SequenceRows& rows, int row,
+                                             int wave_row, int split, const Splits& splits,
+                                             const TiledParams& p) const {
+    const int64_t head = rows.HeadOf(row, p);
+    if (splits.count() == 1) {
+      Store(tile, half, head, p.attention, rows.OutputsOf(row, p));
+    } else {
+      StorePartial(tile, half, p.attention, PartialOf(wave_row, head, split, p));
+    }
   }
 
   template <int kKeys>
@@ -323,9 +391,9 @@ struct WarpRows {
   // The tiles of a ring, of which the first begins with key first * kKeys. `works`: whether the
   // warp has a row; it takes part in the loads in any case. end_of: see Hide.
   template <int kKeys, int kThreads, typename EndOf>
-  __device__ __forceinline__ void Attend(TileRing<D, kKeys, kThreads>& ring, int first, int step,
-                                         int tiles, bool works, const KeysSeen& seen, EndOf end_of,
-                                         float scale_log2) {
+  __device__ __forceinline__ void Attend(TileRing<D, kPadded, kKeys, kThreads>& ring, int first,
+                                         int step, int tiles, bool works, const KeysSeen& seen,
+                                         EndOf end_of, float scale_log2) {
     for (int i = 0; i < tiles; ++i) {
       const int first_key = (first + i * step) * kKeys;
       // Whether a row of the warp sees one of these keys.
@@ -366,17 +434,23 @@ struct WarpRows {
   }
 };
 
-// launch(T{}, std::integral_constant<int, D>{}) with the types that the cache has.
+// launch(T{}, std::integral_constant<int, D>{}, std::bool_constant<kPadded>{}) with the types and
+// the head size that the cache has.
 template <typename LaunchAs>
 cudaError_t WithCacheOf(const AttentionParams& attention, LaunchAs launch) {
+  if (!HasTensorAttention(attention.head_dim)) return cudaErrorInvalidValue;
   const auto with_size = [&](auto type) {
+    using Padded = std::true_type;
     switch (attention.head_dim) {
-      case 64: return launch(type, std::integral_constant<int, 64>{});
-      case 80: return launch(type, std::integral_constant<int, 80>{});
-      case 96: return launch(type, std::integral_constant<int, 96>{});
-      case 128: return launch(type, std::integral_constant<int, 128>{});
-      case 256: return launch(type, std::integral_constant<int, 256>{});
-      default: return cudaErrorInvalidValue;
+      case 64: return launch(type, std::integral_constant<int, 64>{}, std::false_type{});
+      case 80: return launch(type, std::integral_constant<int, 80>{}, std::false_type{});
+      case 96: return launch(type, std::integral_constant<int, 96>{}, std::false_type{});
+      case 128: return launch(type, std::integral_constant<int, 128>{}, std::false_type{});
+      case 256: return launch(type, std::integral_constant<int, 256>{}, std::false_type{});
+      default:
+        return PaddedHead(attention.head_dim) == 128
+                   ? launch(type, std::integral_constant<int, 128>{}, Padded{})
+                   : launch(type, std::integral_constant<int, 256>{}, Padded{});
     }
   };
   switch (attention.cache_dtype) {

@@ -6,12 +6,15 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int64_t kCopyBytes = 16;  // of one asynchronous copy
+static_assert(kFewRows == kFewSequenceRows);
 
 // The start of every row.
 bool IsAligned(const TensorView& view, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(view.data) % bytes == 0 &&
          view.row_stride * SizeInBytes(view.dtype) % bytes == 0;
 }
+
+bool IsPaired(const TensorView& view) { return IsAligned(view, 2 * SizeInBytes(view.dtype)); }
 
 }  // namespace
 
@@ -23,20 +26,21 @@ AttentionChoice ChooseAttention(const AttentionArgs& args, int capability) {
       args.products == cached && (args.q.dtype == cached || args.q.dtype == DType::kF32);
   const int64_t longest = args.block_tables.shape[1] * args.cache.keys.shape[2];
   const bool one_chunk = !args.chunked || longest <= args.window;
-  const int64_t pair_bytes = 2 * SizeInBytes(args.q.dtype);
   if (!multiplied || !typed) return AttentionChoice::kPlainType;
   if (!HasTensorAttention(args.q.shape[2])) return AttentionChoice::kPlainHead;
   if (args.soft_cap != 0) return AttentionChoice::kPlainSoftCap;
   if (!one_chunk) return AttentionChoice::kPlainChunks;
   const bool aligned = IsAligned(args.cache.keys, kCopyBytes) &&
-                       IsAligned(args.cache.values, kCopyBytes) && IsAligned(args.q, pair_bytes) &&
-                       IsAligned(args.out, pair_bytes);
+                       IsAligned(args.cache.values, kCopyBytes) && IsPaired(args.q) &&
+                       IsPaired(args.out);
   return aligned ? AttentionChoice::kTensorCores : AttentionChoice::kPlainAlignment;
 }
 
 int64_t TensorAttentionWorkspaceBytes(const AttentionShape& shape) {
   if (!HasTensorAttention(shape.head_dim)) return 0;
-  return PartialBytes(shape.sequences, shape.heads, shape.head_dim, shape.max_context_tokens);
+  if (shape.tokens < 1 || shape.sequences < 1 || shape.heads < 1) return 0;
+  return PartialBytes({shape.tokens, shape.sequences, shape.heads, shape.kv_heads, shape.head_dim,
+                       shape.max_context_tokens});
 }
 
 }  // namespace tessera::kernels::cuda

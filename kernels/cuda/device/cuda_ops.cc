@@ -416,7 +416,11 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
   const AttentionShape shape = ShapeOf(args);
   const bool tensor = ChooseAttention(args, capability_) == AttentionChoice::kTensorCores;
   const int64_t workspace_bytes = tensor ? AttentionWorkspaceBytes(shape) : 0;
-  if (absl::Status check = CheckAttention(args, workspace_bytes); !check.ok()) return check;
+  AttentionArgs checked = args;
+  // What linears read; the check knows outputs of the queries' type alone.
+  const bool narrowed = args.q.dtype == DType::kF32 && args.out.dtype == args.products;
+  if (narrowed) checked.out.dtype = DType::kF32;
+  if (absl::Status check = CheckAttention(checked, workspace_bytes); !check.ok()) return check;
   const AttentionParams params = {.out = args.out.data,
                                   .q = args.q.data,
                                   .keys = args.cache.keys.data,
@@ -441,20 +445,24 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                   .scale = args.scale,
                                   .soft_cap = args.soft_cap,
                                   .cache_dtype = args.cache.keys.dtype,
-                                  .dtype = args.q.dtype};
+                                  .dtype = args.q.dtype,
+                                  .out_dtype = args.out.dtype};
   if (!tensor) {
     if (TakesCodeAttention(args, capability_)) return AttendCodes(args, params, stream);
     slow_.Note("Attention", args, capability_);
     return Enqueue("Attention", &LaunchAttention, params, stream);
   }
+  const RowsPerSequence each = args.rows_per_sequence;
+  const bool one_row = each == RowsPerSequence::kOne || each == RowsPerSequence::kOneOrMany;
   const TensorAttentionParams tiled = {.attention = params,
                                        .max_context = shape.max_context_tokens,
+                                       .one_row = one_row,
                                        .partials = args.workspace.As<float>(),
                                        .capability = capability_};
   absl::Status status;
-  if (args.rows_per_sequence != RowsPerSequence::kOne)
+  if (each != RowsPerSequence::kOne)
     status = Enqueue("Attention", &LaunchPrefillAttention, tiled, stream);
-  if (status.ok() && args.rows_per_sequence != RowsPerSequence::kSeveral)
+  if (status.ok() && each != RowsPerSequence::kMany)
     status = Enqueue("Attention", &LaunchDecodeAttention, tiled, stream);
   return status;
 }

@@ -34,6 +34,11 @@ int64_t PrefillQueryBytes(int64_t head_dim, int row_tiles) {
   return int64_t{kPrefillWarps} * QueryBytes(head_dim, row_tiles);
 }
 
+// Bytes for all heads of a row.
+int64_t RowPartialBytes(const TensorAttentionExtents& extents, int splits) {
+  return extents.heads * splits * (extents.head_dim + 2) * int64_t{sizeof(float)};
+}
+
 }  // namespace
 
 int PrefillRowTiles(int64_t head_dim, int capability) {
@@ -42,31 +47,62 @@ int PrefillRowTiles(int64_t head_dim, int capability) {
   return room >= kMinTileSlots * PrefillSlotBytes(head_dim) ? 2 : 1;
 }
 
-TiledShape PrefillShape(const TensorAttentionExtents& extents, int capability) {
-  const int64_t group = extents.heads / extents.kv_heads;
-  const int row_tiles = PrefillRowTiles(extents.head_dim, capability);
+Wave DecodeWave(const TensorAttentionExtents& extents, bool one_row, int64_t most_bytes) {
+  Wave wave = {extents.sequences};
+  wave.rows_each = one_row ? 1 : static_cast<int>(std::min<int64_t>(kFewRows, extents.rows));
+  wave.splits = MaxSplits(extents.max_context);
+  if (wave.splits == 1) return wave;
+  const int64_t each = wave.rows_each * RowPartialBytes(extents, wave.splits);
+  const int64_t most = std::min(extents.sequences, kMaxGridYZ / wave.rows_each);  // as below
+  wave.count = std::clamp<int64_t>(most_bytes / each, 1, most);
+  wave.bytes = std::max(each, std::min(extents.sequences * each, most_bytes));
+  return wave;
+}
+
+Wave PrefillWave(const TensorAttentionExtents& extents, int64_t most_bytes) {
+  Wave wave = {extents.rows};
+  wave.splits = MaxPrefillSplits(extents.max_context);
+  if (wave.splits == 1) return wave;
+  const int64_t each = RowPartialBytes(extents, wave.splits);
+  const int64_t most = std::min(extents.rows, kMaxGridYZ);  // rows of the sums of splits
+  wave.count = std::clamp<int64_t>(most_bytes / each, 1, most);
+  wave.bytes = std::max(each, std::min(extents.rows * each, most_bytes));
+  return wave;
+}
+
+int64_t PartialBytes(const TensorAttentionExtents& extents) {
+  return std::max({DecodeWave(extents, false).bytes, DecodeWave(extents, true).bytes,
+                   PrefillWave(extents).bytes});
+}
+
+TiledShape PrefillShape(const TensorAttentionExtents& extents, int64_t count, int capability) {
+  const int64_t group = extents.heads / extents.kv_heads, head = PaddedHead(extents.head_dim);
+  const int row_tiles = PrefillRowTiles(head, capability);
   const int64_t block_rows = kPrefillWarps * row_tiles * kWarpRows;
-  // The tiles of sequence s begin with number query_starts[s] * group / block_rows + s.
-  const int64_t tiles = extents.rows * group / block_rows + extents.sequences;
-  return WithSlots({.blocks = {tiles * extents.kv_heads}}, kPrefillWarps,
-                   PrefillQueryBytes(extents.head_dim, row_tiles),
-                   PrefillSlotBytes(extents.head_dim), capability, kPrefillBlocks);
+  // The tiles of sequence s begin with number query_starts[s] * group / block_rows + s. Those of a
+  // part of the rows may begin and end within a tile.
+  const int64_t further = count < extents.rows ? 1 : 0;
+  const int64_t tiles = count * group / block_rows + extents.sequences + further;
+  const LaunchShape shape = {
+      .blocks = {tiles * extents.kv_heads, MaxPrefillSplits(extents.max_context)}};
+  return WithSlots(shape, kPrefillWarps, PrefillQueryBytes(head, row_tiles), PrefillSlotBytes(head),
+                   capability, kPrefillBlocks);
 }
 
-TiledShape DecodeShape(const TensorAttentionExtents& extents, int capability) {
-  const int64_t group = extents.heads / extents.kv_heads;
-  const int64_t group_tiles = (group + kWarpRows - 1) / kWarpRows;
-  const int warps = DecodeWarps(extents.head_dim);
-  const int64_t slot_bytes = warps * kDecodeTileKeys * TileRowBytes(extents.head_dim);
-  const LaunchShape shape = {.blocks = {MaxSplits(extents.max_context),
-                                        extents.kv_heads * group_tiles, extents.sequences}};
-  return WithSlots(shape, warps, QueryBytes(extents.head_dim, 1), slot_bytes, capability,
-                   kDecodeBlocks);
+TiledShape DecodeShape(const TensorAttentionExtents& extents, const Wave& wave, int capability) {
+  const int64_t group = extents.heads / extents.kv_heads, head = PaddedHead(extents.head_dim);
+  const int64_t tiles = (group * wave.rows_each + kWarpRows - 1) / kWarpRows;
+  const int warps = DecodeWarps(head);
+  const int64_t slot_bytes = warps * kDecodeTileKeys * TileRowBytes(head);
+  const int64_t each = extents.kv_heads * tiles * wave.count;  // blocks of each split
+  const int64_t splits =
+      std::min<int64_t>(wave.splits, std::max<int64_t>(kMinSplitBlocks, kManyBlocks / each));
+  const LaunchShape shape = {.blocks = {splits, extents.kv_heads * tiles, wave.count}};
+  return WithSlots(shape, warps, QueryBytes(head, 1), slot_bytes, capability, kDecodeBlocks);
 }
 
-LaunchShape CombineShape(const TensorAttentionExtents& extents) {
-  return {.blocks = {(extents.heads + kCombineWarps - 1) / kCombineWarps, extents.sequences},
-          .threads = {int64_t{kCombineWarps} * kWarpThreads}};
+LaunchShape CombineShape(int64_t heads, int64_t rows) {
+  return {.blocks = {heads, rows}, .threads = {int64_t{kCombineWarps} * kWarpThreads}};
 }
 
 }  // namespace tessera::kernels::cuda

@@ -3,9 +3,9 @@
 // gives.
 //
 // What decides the bits of a row (the width of a tile, where a context is split) depends on the
-// head size and on the row's own context alone; the architecture chooses only how many rows a block
-// has, and how many tiles are on their way to it. Pure functions, compiled for every platform.
-// Extents are 1 or more.
+// head size and on positions alone; the architecture chooses only how many rows a block has, and
+// how many tiles are on their way to it, the batch only how many splits a block has, and how many
+// launches there are. Pure functions, compiled for every platform. Extents are 1 or more.
 #pragma once
 
 #include <cstdint>
@@ -20,19 +20,38 @@ inline constexpr int kWarpRows = 16;
 inline constexpr int kPrefillWarps = 4;
 // Keys that a warp of a decode block takes at a time.
 inline constexpr int kDecodeTileKeys = 16;
-// A decode context is split every kSplitKeys keys; one of more than kMaxSplits of those has splits
-// of twice as many, and so on.
+// A sequence with so many rows in a call, or fewer, is decode's; one with more is prefill's.
+inline constexpr int kFewRows = 8;
+// Decode splits a context every kSplitKeys keys, and from kLongContext keys on every
+// kLongSplitKeys; prefill splits it every kPrefillSplitKeys.
 inline constexpr int kSplitKeys = 256;
-inline constexpr int kMaxSplits = 32;
+inline constexpr int kLongContext = 8192;
+inline constexpr int kLongSplitKeys = 1024;
+inline constexpr int kPrefillSplitKeys = 4096;
+// Splits of a sequence that have blocks of their own, however many blocks there are.
+inline constexpr int kMinSplitBlocks = 32;
+// So many blocks of decode fill every GPU: beyond them a block computes several splits.
+inline constexpr int64_t kManyBlocks = 4096;
+// What splits leave behind takes no more memory, if that is enough for one sequence (decode) or one
+// row (prefill): there are as many launches as it takes.
+inline constexpr int64_t kMaxPartialBytes = int64_t{144} << 20;
 // Blocks that registers of a multiprocessor have room for.
 inline constexpr int kDecodeBlocks = 4;
-// Heads of a sequence whose splits a block adds up.
+// Warps that add up the splits of a row's head, by turns.
 inline constexpr int kCombineWarps = 4;
 inline constexpr int kMinTileSlots = 2;
 inline constexpr int kMaxTileSlots = 4;
 
+// A row of keys is read in pieces of 16 bytes.
 constexpr bool HasTensorAttention(int64_t head_dim) {
-  return head_dim == 64 || head_dim == 80 || head_dim == 96 || head_dim == 128 || head_dim == 256;
+  return head_dim % 8 == 0 && head_dim >= 64 && head_dim <= 256;
+}
+
+// The head size that kernels are compiled for: of others rows end in zeros in shared memory. The
+// functions below take this one.
+constexpr int64_t PaddedHead(int64_t head_dim) {
+  if (head_dim == 64 || head_dim == 80 || head_dim == 96) return head_dim;
+  return head_dim <= 128 ? 128 : 256;
 }
 
 // Warps of a decode block, which all have the same rows and take turns at tiles.
@@ -61,23 +80,23 @@ constexpr int TileRowBytes(int64_t head_dim) {
   return 16 * (chunks % 8 == 0 ? chunks : chunks | 1);
 }
 
-// Keys of each split of a decode context but the last one.
-constexpr int SplitKeys(int context) {
-  int keys = kSplitKeys;
-  while (context > keys * kMaxSplits) keys *= 2;
-  return keys;
+// The decode split that a key is in, and the first key of a split.
+constexpr int SplitOf(int key) {
+  constexpr int kShort = kLongContext / kSplitKeys;
+  return key < kLongContext ? key / kSplitKeys : kShort + (key - kLongContext) / kLongSplitKeys;
+}
+constexpr int FirstKeyOfSplit(int split) {
+  constexpr int kShort = kLongContext / kSplitKeys;
+  return split < kShort ? split * kSplitKeys : kLongContext + (split - kShort) * kLongSplitKeys;
 }
 
 // The most splits that a context of up to so many keys may have.
 constexpr int MaxSplits(int64_t max_context) {
-  const int64_t splits = (max_context + kSplitKeys - 1) / kSplitKeys;
-  return static_cast<int>(splits < 1 ? 1 : splits > kMaxSplits ? kMaxSplits : splits);
+  return max_context < 1 ? 1 : SplitOf(static_cast<int>(max_context - 1)) + 1;
 }
-
-// Of each split of each decode row: head_dim sums of values, the largest score, the sum of weights.
-constexpr int64_t PartialBytes(int64_t sequences, int64_t heads, int64_t head_dim,
-                               int64_t max_context) {
-  return sequences * heads * MaxSplits(max_context) * (head_dim + 2) * int64_t{sizeof(float)};
+constexpr int MaxPrefillSplits(int64_t max_context) {
+  const int64_t splits = (max_context + kPrefillSplitKeys - 1) / kPrefillSplitKeys;
+  return static_cast<int>(splits < 1 ? 1 : splits);
 }
 
 // What a launch depends on. `rows` and `max_context` are bounds: which sequence has how many of
@@ -86,6 +105,23 @@ struct TensorAttentionExtents {
   int64_t rows = 0, sequences = 0, heads = 0, kv_heads = 0, head_dim = 0, max_context = 0;
 };
 
+// How many sequences (decode) or rows of the call (prefill) a launch takes, each of which has so
+// many rows and splits, and room for what all of it leaves behind: of each split of each row and
+// head head_dim sums of values, the largest score, the sum of weights: no less than for a call that
+// is smaller in any way. Where no context has two splits: nothing, and all in one launch.
+struct Wave {
+  int64_t count = 0;
+  int rows_each = 1, splits = 1;
+  int64_t bytes = 0;
+};
+// `one_row`: no sequence has two to kFewRows rows. `most_bytes`: of a wave, unless one sequence or
+// one row takes more.
+Wave DecodeWave(const TensorAttentionExtents& extents, bool one_row,
+                int64_t most_bytes = kMaxPartialBytes);
+Wave PrefillWave(const TensorAttentionExtents& extents, int64_t most_bytes = kMaxPartialBytes);
+// Enough for all waves of both.
+int64_t PartialBytes(const TensorAttentionExtents& extents);
+
 // A launch, and how many tiles its blocks (prefill) or warps (decode) have room for: in shared
 // memory behind the queries, which a prefill block has of each warp and a decode block once.
 struct TiledShape {
@@ -93,12 +129,13 @@ struct TiledShape {
   int slots = kMinTileSlots;
 };
 
-// Blocks (kv heads x tiles of a sequence's rows, as many as all warps have). `capability` is 90 for
-// 9.0.
-TiledShape PrefillShape(const TensorAttentionExtents& extents, int capability);
-// Blocks (splits, kv heads x tiles of kWarpRows of a group's heads, sequences).
-TiledShape DecodeShape(const TensorAttentionExtents& extents, int capability);
-// Blocks (heads by kCombineWarps, sequences), a warp per head.
-LaunchShape CombineShape(const TensorAttentionExtents& extents);
+// Blocks (kv heads x tiles of a sequence's rows, as many as all warps have, splits), of a wave of
+// `count` rows. `capability` is 90 for 9.0.
+TiledShape PrefillShape(const TensorAttentionExtents& extents, int64_t count, int capability);
+// Blocks (splits by turns, kv heads x tiles of kWarpRows of the heads of a sequence's rows,
+// sequences), of a wave.
+TiledShape DecodeShape(const TensorAttentionExtents& extents, const Wave& wave, int capability);
+// Blocks (heads, rows), kCombineWarps each.
+LaunchShape CombineShape(int64_t heads, int64_t rows);
 
 }  // namespace tessera::kernels::cuda

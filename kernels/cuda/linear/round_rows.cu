@@ -1,24 +1,11 @@
-#include <type_traits>
-
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/linear/linear_kernels.h"
+#include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/platform.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
-
-constexpr float kLargestFloat16 = 65504.0f;
-
-// NaN stays NaN.
-template <typename T>
-__device__ __forceinline__ T Saturated(float value) {
-  if constexpr (std::is_same_v<T, Float16>) {
-    if (value > kLargestFloat16) value = kLargestFloat16;
-    if (value < -kLargestFloat16) value = -kLargestFloat16;
-  }
-  return RoundTo<T>(value);
-}
 
 // A thread per `count` elements; of four at once there is no padding.
 template <typename In, typename Out, int count>

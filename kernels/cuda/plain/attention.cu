@@ -117,10 +117,11 @@ __global__ void AttentionKernel(AttentionParams p) {
     }
     __syncthreads();  // before the next tile's scores
   }
-  T* out = static_cast<T*>(p.out) + row * p.out_stride + head * p.head_dim;
+  const int64_t out = row * p.out_stride + head * p.head_dim;
   const float of_sink = p.sinks == nullptr ? 0.0f : expf(p.sinks[head] - largest);
   for (int64_t d = threadIdx.x; d < p.head_dim; d += blockDim.x) {
-    out[d] = RoundTo<T>(sums[d] / (total_of_all[0] + of_sink));
+    const float mean[1] = {sums[d] / (total_of_all[0] + of_sink)};
+    StoreOutputs<T>(p.out, p.out_dtype, out + d, mean);
   }
 }
 

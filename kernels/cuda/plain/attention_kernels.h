@@ -57,7 +57,7 @@ struct AttentionParams {
   int64_t out_stride = 0, q_stride = 0, keys_stride = 0, values_stride = 0, table_stride = 0;
   float scale = 1;
   float soft_cap = 0;  // of the plain kernel alone; 0: none
-  DType cache_dtype = DType::kF32, dtype = DType::kF32;
+  DType cache_dtype = DType::kF32, dtype = DType::kF32, out_dtype = DType::kF32;
 };
 
 namespace TESSERA_CUDA_PLATFORM {

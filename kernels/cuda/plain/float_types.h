@@ -1,6 +1,9 @@
-// Which kernel template serves a type of activations. For .cu files.
+// Which kernel template serves a type of activations, and how it stores others. For .cu files.
 #pragma once
 
+#include <type_traits>
+
+#include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/platform.h"
 #include "kernels/dtype.h"
 
@@ -14,6 +17,52 @@ cudaError_t WithFloatType(DType dtype, LaunchAs launch) {
     case DType::kBF16: return launch(BFloat16{});
     case DType::kF16: return launch(Float16{});
     default: return cudaErrorInvalidValue;
+  }
+}
+
+inline constexpr float kLargestFloat16 = 65504.0f;
+
+// What products read is rounded so: beyond f16 it is its largest number. NaN stays NaN.
+template <typename T>
+__device__ __forceinline__ T Saturated(float value) {
+  if constexpr (std::is_same_v<T, Float16>) {
+    if (value > kLargestFloat16) value = kLargestFloat16;
+    if (value < -kLargestFloat16) value = -kLargestFloat16;
+  }
+  return RoundTo<T>(value);
+}
+
+template <typename T, int count>
+__device__ __forceinline__ void StoreSaturated(void* out, int64_t element,
+                                               const float (&values)[count]) {
+  T rounded[count];
+#pragma unroll
+  for (int i = 0; i < count; ++i) rounded[i] = Saturated<T>(values[i]);
+  StoreElements<count>(static_cast<T*>(out) + element, rounded);
+}
+
+// out[element] and behind it, in a type, f32 or 16 bits.
+template <int count>
+__device__ __forceinline__ void StoreAs(void* out, DType dtype, int64_t element,
+                                        const float (&values)[count]) {
+  switch (dtype) {
+    case DType::kBF16: return StoreSaturated<BFloat16>(out, element, values);
+    case DType::kF16: return StoreSaturated<Float16>(out, element, values);
+    default: StoreElements<count>(static_cast<float*>(out) + element, values);
+  }
+}
+
+// Outputs of an op whose inputs are T: of the same type, or where that is f32 of any.
+template <typename T, int count>
+__device__ __forceinline__ void StoreOutputs(void* out, DType dtype, int64_t element,
+                                             const float (&values)[count]) {
+  if constexpr (std::is_same_v<T, float>) {
+    StoreAs(out, dtype, element, values);
+  } else {
+    T rounded[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) rounded[i] = RoundTo<T>(values[i]);
+    StoreElements<count>(static_cast<T*>(out) + element, rounded);
   }
 }
 

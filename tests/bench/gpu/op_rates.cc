@@ -156,8 +156,9 @@ absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape
       .scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim)),
       .workspace = TensorView(*workspace, DType::kI8, {std::max<int64_t>(workspace_bytes, 64)}),
       .products = DType::kBF16,
-      .rows_per_sequence =
-          rows == 1 ? kernels::RowsPerSequence::kOne : kernels::RowsPerSequence::kSeveral};
+      .rows_per_sequence = rows == 1                          ? kernels::RowsPerSequence::kOne
+                           : rows > kernels::kFewSequenceRows ? kernels::RowsPerSequence::kMany
+                                                              : kernels::RowsPerSequence::kAny};
   return bench->Seconds([&] { return bench->ops().Attention(args, bench->stream()); });
 }
 

@@ -29,14 +29,14 @@ bool IsTensorAttention(const AttentionArgs& args, int capability) {
 }
 
 TEST_CASE("attention on tensor cores: types and capabilities") {
-  for (const int64_t head_dim : {64, 80, 96, 128, 256}) {
+  for (const int64_t head_dim : {64, 72, 80, 96, 112, 120, 128, 160, 192, 256}) {
     CHECK(IsTensorAttention(Arguments(DType::kBF16, head_dim), 90));
     CHECK(IsTensorAttention(Arguments(DType::kBF16, head_dim), 80));
     CHECK_FALSE(IsTensorAttention(Arguments(DType::kBF16, head_dim), 75));
     CHECK(IsTensorAttention(Arguments(DType::kF16, head_dim), 75));
     CHECK_FALSE(IsTensorAttention(Arguments(DType::kF32, head_dim), 90));
   }
-  for (const int64_t head_dim : {16, 20, 72, 112, 192, 512}) {
+  for (const int64_t head_dim : {16, 20, 32, 68, 264, 512}) {
     CHECK_FALSE(IsTensorAttention(Arguments(DType::kBF16, head_dim), 90));
   }
 }
@@ -65,9 +65,10 @@ TEST_CASE("the emulated device attends 16-bit KV on tensor cores, and f32 with t
   struct Launches {
     int64_t prefill = emulated::LaunchesFrom("prefill.cu");
     int64_t decode = emulated::LaunchesFrom("decode.cu");
+    int64_t combine = emulated::LaunchesFrom("combine.cu");
     int64_t plain = emulated::LaunchesFrom("attention.cu");
   };
-  conformance::AttentionCase c = {.sequences = {{5, 9, 1}, {1, 3, 2}}};
+  conformance::AttentionCase c = {.sequences = {{12, 19, 1}, {1, 3, 2}}};
   const Launches before;
   c.cache = c.products = DType::kBF16;
   conformance::RunAttention(*path, c);
@@ -81,8 +82,9 @@ TEST_CASE("the emulated device attends 16-bit KV on tensor cores, and f32 with t
   longer.sequences = {{1, kSplitKeys + 1, 1}};
   conformance::RunAttention(*path, longer);
   const Launches split;
-  CHECK(split.prefill == tensor.prefill);    // no sequence has several rows
-  CHECK(split.decode == tensor.decode + 2);  // the splits, and their sums
+  CHECK(split.prefill == tensor.prefill);  // no sequence has many rows
+  CHECK(split.decode == tensor.decode + 1);
+  CHECK(split.combine == tensor.combine + 1);
   c.cache = c.products = c.activation = DType::kF32;
   conformance::RunAttention(*path, c);
   const Launches after;
@@ -106,8 +108,10 @@ TEST_CASE("the emulated device leaves out the kernel that would find no row") {
                      emulated::LaunchesFrom("decode.cu") - decode);
   };
   CHECK(launches(RowsPerSequence::kOne, {{1, 9, 1}, {0, 0, 2}, {1, 3, 3}}) == std::pair(0l, 1l));
-  CHECK(launches(RowsPerSequence::kSeveral, {{5, 9, 1}, {0, 3, 2}}) == std::pair(1l, 0l));
-  CHECK(launches(RowsPerSequence::kAny, {{5, 9, 1}, {1, 3, 2}}) == std::pair(1l, 1l));
+  CHECK(launches(RowsPerSequence::kMany, {{9, 9, 1}, {0, 3, 2}}) == std::pair(1l, 0l));
+  CHECK(launches(RowsPerSequence::kOneOrMany, {{9, 9, 1}, {1, 3, 2}}) == std::pair(1l, 1l));
+  CHECK(launches(RowsPerSequence::kAny, {{5, 9, 1}, {12, 13, 2}}) == std::pair(1l, 1l));
+  CHECK(launches(RowsPerSequence::kAny, {{5, 9, 1}, {2, 3, 2}}) == std::pair(0l, 1l));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int64_t kHeadSizes[] = {64, 80, 96, 128, 256};
+constexpr int64_t kHeadSizes[] = {64, 80, 96, 112, 120, 128, 160, 192, 256};
 
 struct Architecture {
   int capability;
@@ -27,10 +27,12 @@ constexpr Architecture kArchitectures[] = {
 TEST_CASE("attention takes the usual head sizes, whose rows fill banks of shared memory evenly") {
   int taken = 0;
   for (int64_t head_dim = 0; head_dim <= 512; ++head_dim) taken += HasTensorAttention(head_dim);
-  CHECK(taken == 5);
-  for (const int64_t head_dim : kHeadSizes) {
-    CAPTURE(head_dim);
-    CHECK(HasTensorAttention(head_dim));
+  CHECK(taken == 25);
+  for (const int64_t of_model : kHeadSizes) {
+    CAPTURE(of_model);
+    CHECK(HasTensorAttention(of_model));
+    const int64_t head_dim = PaddedHead(of_model);
+    CHECK(head_dim >= of_model);
     CHECK(TileRowBytes(head_dim) >= 2 * head_dim);
     // Eight rows begin in eight unlike groups of four banks, or all in the first one.
     std::vector<int> groups;
@@ -42,12 +44,14 @@ TEST_CASE("attention takes the usual head sizes, whose rows fill banks of shared
 
 TEST_CASE("attention: legal shapes within the shared memory of every architecture") {
   for (const Architecture& architecture : kArchitectures) {
-    for (const int64_t head_dim : kHeadSizes) {
+    for (const int64_t of_model : kHeadSizes) {
       for (const int64_t group : {1, 4, 16, 17, 71}) {
-        CAPTURE(architecture.capability, head_dim, group);
-        const TensorAttentionExtents extents = {2048, 256, 8 * group, 8, head_dim, 131072};
-        const TiledShape prefill = PrefillShape(extents, architecture.capability);
-        const TiledShape decode = DecodeShape(extents, architecture.capability);
+        CAPTURE(architecture.capability, of_model, group);
+        const int64_t head_dim = PaddedHead(of_model);
+        const TensorAttentionExtents extents = {2048, 256, 8 * group, 8, of_model, 131072};
+        const Wave wave = DecodeWave(extents, false), rows = PrefillWave(extents);
+        const TiledShape prefill = PrefillShape(extents, rows.count, architecture.capability);
+        const TiledShape decode = DecodeShape(extents, wave, architecture.capability);
         for (const TiledShape& tiled : {prefill, decode}) {
           CHECK(tiled.shape.IsLegal());
           CHECK(tiled.shape.shared_bytes <= architecture.block_bytes);
@@ -65,19 +69,21 @@ TEST_CASE("attention: legal shapes within the shared memory of every architectur
         CHECK(decode.shape.shared_bytes == QueryBytes(head_dim, 1) + warps * decode.slots *
                                                                          kDecodeTileKeys *
                                                                          TileRowBytes(head_dim));
-        CHECK(decode.shape.blocks.y * kWarpRows >= 8 * group);
-        CHECK(CombineShape(extents).IsLegal());
-        CHECK(CombineShape(extents).blocks.x * CombineShape(extents).threads.x / kWarpThreads >=
-              8 * group);
+        CHECK(decode.shape.blocks.y * kWarpRows >= 8 * group * kFewRows);
+        CHECK(decode.shape.blocks.z == wave.count);
+        CHECK(prefill.shape.blocks.y == rows.splits);
+        CHECK(CombineShape(8 * group, wave.count * wave.rows_each).IsLegal());
+        CHECK(CombineShape(8 * group, rows.count).IsLegal());
       }
     }
   }
   // What an H100 and an RTX 4090 have room for.
   const TensorAttentionExtents extents = {1, 1, 8, 8, 128, 4096};
-  CHECK(PrefillShape(extents, 90).slots == 4);
-  CHECK(DecodeShape(extents, 90).slots == 3);
-  CHECK(PrefillShape(extents, 89).slots == 2);
-  CHECK(DecodeShape(extents, 89).slots == 2);
+  const Wave one = DecodeWave(extents, true);
+  CHECK(PrefillShape(extents, 1, 90).slots == 4);
+  CHECK(DecodeShape(extents, one, 90).slots == 3);
+  CHECK(PrefillShape(extents, 1, 89).slots == 2);
+  CHECK(DecodeShape(extents, one, 89).slots == 2);
   // Rows of a warp.
   CHECK(PrefillRowTiles(128, 90) == 2);
   CHECK(PrefillRowTiles(128, 80) == 2);
@@ -100,7 +106,7 @@ TEST_CASE("attention: every sequence of prefill gets the tiles that it needs") {
     for (const int capability : {89, 90}) {
       const int64_t block_rows = PrefillRowTiles(128, capability) * kPrefillWarps * kWarpRows;
       const int64_t blocks =
-          PrefillShape({rows, sequences, 3 * group, 3, 128, 512}, capability).shape.blocks.x;
+          PrefillShape({rows, sequences, 3 * group, 3, 128, 512}, rows, capability).shape.blocks.x;
       CHECK(blocks % 3 == 0);
       const auto first = [&](int64_t s) { return starts[s] * group / block_rows + s; };
       for (int64_t s = 0; s < sequences; ++s) {
@@ -129,19 +135,86 @@ TEST_CASE("a divisor's quotients are those of a division") {
   }
 }
 
-TEST_CASE("attention: splits cover a context, and are the same however long others may be") {
-  for (const int context : {1, 256, 257, 8192, 8193, 40000, 131072, 1000000}) {
-    CAPTURE(context);
-    const int keys = SplitKeys(context), splits = (context + keys - 1) / keys;
-    CHECK(keys % kSplitKeys == 0);
-    CHECK(keys % (4 * kDecodeTileKeys) == 0);
-    CHECK(splits <= MaxSplits(context));
-    CHECK(splits <= MaxSplits(2 * context));
-    CHECK(MaxSplits(context) <= kMaxSplits);
-    CHECK((keys == kSplitKeys) == (context <= kSplitKeys * kMaxSplits));
+TEST_CASE("attention: every row of a part of a call lies in the tiles of its launch") {
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 200; ++round) {
+    const int64_t group = 1 + static_cast<int64_t>(random() % 9);
+    std::vector<int64_t> starts = {0};
+    for (int s = 0; s < 6; ++s) starts.push_back(starts.back() + 1 + random() % 150);
+    const int64_t rows = starts.back(), first = static_cast<int64_t>(random() % rows);
+    const int64_t count = 1 + static_cast<int64_t>(random() % (rows - first));
+    if (count == rows) continue;
+    const int64_t block_rows = PrefillRowTiles(128, 90) * kPrefillWarps * kWarpRows;
+    const TensorAttentionExtents extents = {rows, 6, group, 1, 128, 512};
+    const int64_t first_tile = first * group / block_rows;
+    const int64_t end_tile = first_tile + PrefillShape(extents, count, 90).shape.blocks.x;
+    for (int64_t s = 0; s < 6; ++s) {
+      for (int64_t row = starts[s]; row < starts[s + 1]; ++row) {
+        if (row < first || row >= first + count) continue;
+        const int64_t begin = starts[s] * group / block_rows + s;
+        CHECK(begin + (row - starts[s]) * group / block_rows >= first_tile);
+        CHECK(begin + ((row - starts[s]) * group + group - 1) / block_rows < end_tile);
+      }
+    }
   }
-  CHECK(PartialBytes(3, 8, 128, 1024) == 3 * 8 * 4 * 130 * 4);
-  CHECK(PartialBytes(3, 8, 128, 0) == 3 * 8 * 130 * 4);
+}
+
+TEST_CASE("attention: splits cover a context, and are the same however long others may be") {
+  int split = 0;
+  for (int key = 0; key < 200000; ++key) {
+    if (key == FirstKeyOfSplit(split + 1)) ++split;
+    REQUIRE(SplitOf(key) == split);
+    REQUIRE(MaxSplits(key + 1) == split + 1);
+  }
+  for (int i = 0; i < 200; ++i) {
+    const int keys = FirstKeyOfSplit(i + 1) - FirstKeyOfSplit(i);
+    CHECK(keys % (4 * kDecodeTileKeys) == 0);
+    CHECK((keys == kSplitKeys) == (i < kLongContext / kSplitKeys));
+  }
+  CHECK(MaxSplits(0) == 1);
+  CHECK(MaxPrefillSplits(kPrefillSplitKeys) == 1);
+  CHECK(MaxPrefillSplits(kPrefillSplitKeys + 1) == 2);
+}
+
+TEST_CASE("attention: few rows behind a long context fill a GPU") {
+  const auto blocks = [](const TensorAttentionExtents& extents, bool one_row) {
+    return DecodeShape(extents, DecodeWave(extents, one_row), 90).shape.blocks.count();
+  };
+  CHECK(blocks({2, 1, 32, 8, 128, 32768}, false) >= 256);
+  CHECK(blocks({1, 1, 8, 1, 128, 131072}, true) >= 128);
+  CHECK(blocks({7, 1, 8, 1, 128, 131072}, false) >= 128);
+  // The rest of a prompt: blocks of prefill that have keys.
+  const TensorAttentionExtents rest = {64, 1, 32, 8, 128, 32768};
+  CHECK(PrefillShape(rest, PrefillWave(rest).count, 90).shape.blocks.count() >= 128);
+  // Among many sequences the longest context does not multiply blocks.
+  CHECK(blocks({256, 256, 32, 8, 128, 131072}, true) <= 256 * 8 * kMinSplitBlocks);
+}
+
+TEST_CASE("attention: what splits leave behind is bounded, and no smaller call takes more") {
+  CHECK(PartialBytes({3, 3, 8, 8, 128, 256}) == 0);
+  CHECK(PartialBytes({3, 3, 8, 8, 128, 1024}) == 3 * 3 * 8 * 4 * 130 * 4);
+  CHECK(DecodeWave({3, 3, 8, 8, 128, 1024}, true).bytes == 3 * 8 * 4 * 130 * 4);
+  CHECK(DecodeWave({256, 256, 32, 8, 128, 8192}, true).count == 256);
+  const TensorAttentionExtents most = {2048, 256, 32, 8, 128, 131072};
+  CHECK(PartialBytes(most) == kMaxPartialBytes);
+  for (const int64_t rows : {1, 9, 700, 2048}) {
+    for (const int64_t sequences : {1, 7, 256}) {
+      for (const int64_t context : {300, 5000, 40000, 131072}) {
+        const TensorAttentionExtents extents = {rows, sequences, 32, 8, 128, context};
+        CHECK(PartialBytes(extents) <= PartialBytes(most));
+        for (const Wave& wave : {DecodeWave(extents, true), DecodeWave(extents, false)}) {
+          CHECK(wave.count >= 1);
+          CHECK(wave.count <= sequences);
+          if (wave.splits > 1)
+            CHECK(wave.count * wave.rows_each * 32 * wave.splits * 130 * 4 <= wave.bytes);
+        }
+        const Wave wave = PrefillWave(extents);
+        CHECK(wave.count >= 1);
+        CHECK(wave.count <= rows);
+        if (wave.splits > 1) CHECK(wave.count * 32 * wave.splits * 130 * 4 <= wave.bytes);
+      }
+    }
+  }
 }
 
 }  // namespace

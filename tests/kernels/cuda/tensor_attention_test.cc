@@ -26,8 +26,9 @@ struct Case {
   std::vector<Sequence> sequences;
   int heads = 6, kv_heads = 2, head_dim = 64, block_tokens = 16, window = 0;
   DType cache = DType::kBF16;
-  bool f32 = false;  // queries and outputs; else as the cache
+  bool f32 = false, f32_out = false;  // queries, outputs; else as the cache
   int capability = 90;
+  int64_t wave_bytes = kMaxPartialBytes;  // of what splits leave behind, in a launch
 };
 
 constexpr int kIdleRows = 2;  // behind the last sequence
@@ -143,8 +144,8 @@ std::vector<float> Attend(TestDevice& device, const Case& c, uint64_t layout_see
 
   TensorAttentionParams params;
   AttentionParams& a = params.attention;
-  void* const out = c.f32 ? static_cast<void*>(device.Upload(out_before))
-                          : static_cast<void*>(device.Upload(half_out));
+  void* const out = c.f32_out ? static_cast<void*>(device.Upload(out_before))
+                              : static_cast<void*>(device.Upload(half_out));
   a.out = out;
   a.q = c.f32 ? static_cast<void*>(device.Upload(queries))
               : static_cast<void*>(device.Upload(half_queries));
@@ -166,14 +167,19 @@ std::vector<float> Attend(TestDevice& device, const Case& c, uint64_t layout_see
   a.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
   a.cache_dtype = c.cache;
   a.dtype = c.f32 ? DType::kF32 : c.cache;
+  a.out_dtype = c.f32_out ? DType::kF32 : c.cache;
   params.max_context = int64_t{width} * c.block_tokens;
-  const int64_t bytes = PartialBytes(sequences, c.heads, c.head_dim, params.max_context);
-  params.partials = device.Allocate<float>(bytes / 4);
+  params.one_row = std::none_of(c.sequences.begin(), c.sequences.end(),
+                                [](const Sequence& s) { return s.rows > 1 && s.rows <= kFewRows; });
+  const int64_t bytes =
+      PartialBytes({a.rows, a.sequences, a.heads, a.kv_heads, a.head_dim, params.max_context});
+  params.partials = device.Allocate<float>(std::max<int64_t>(bytes, 4) / 4);
   params.capability = c.capability;
+  params.wave_bytes = c.wave_bytes;
   device.Check(LaunchPrefillAttention(params, device.stream()));
   device.Check(LaunchDecodeAttention(params, device.stream()));
   std::vector<float> result;
-  if (c.f32) {
+  if (c.f32_out) {
     result = device.Download(static_cast<float*>(out), (rows + kIdleRows) * row_width);
   } else {
     for (const uint16_t bits :
@@ -208,10 +214,14 @@ void CheckCase(const Case& c) {
 TEST_CASE("every head size and type over prompts, chunks and single rows") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   Case c = {.sequences = {{37, 37, 1}, {1, 90, 2}, {0, 20, 3}, {9, 130, 4}, {1, 1, 5}, {2, 2, 6}}};
-  c.head_dim = GENERATE(64, 80, 96, 128, 256);
+  c.head_dim = GENERATE(64, 80, 96, 112, 120, 128, 160, 192, 256);
   c.cache = GENERATE(DType::kBF16, DType::kF16);
-  c.f32 = GENERATE(false, true);
-  CAPTURE(c.head_dim, Name(c.cache), c.f32);
+  std::tie(c.f32, c.f32_out) = GENERATE(table<bool, bool>({{false, false}, {true, true}}));
+  if (PaddedHead(c.head_dim) != c.head_dim) {
+    if (c.f32) return;  // once a type
+    c.f32 = true;
+  }
+  CAPTURE(c.head_dim, Name(c.cache), c.f32, c.f32_out);
   CheckCase(c);
 }
 
@@ -248,9 +258,43 @@ TEST_CASE("single rows whose contexts end at, before and behind the end of a spl
   CheckCase(c);
 }
 
-TEST_CASE("a context of more splits than there may be has longer ones") {
+TEST_CASE("splits of long contexts are longer, and blocks compute several of them") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  CheckCase({.sequences = {{1, kSplitKeys * kMaxSplits + 300, 1}}, .heads = 1, .kv_heads = 1});
+  CheckCase({.sequences = {{2, kLongContext + kLongSplitKeys + 1, 1}}, .heads = 1, .kv_heads = 1});
+  // The last split is the second one of a block.
+  Case c = {.sequences = {{1, kLongContext + 700, 1}}, .heads = 1, .kv_heads = 1};
+  c.sequences.resize(kManyBlocks / kMinSplitBlocks, {1, 5, 2});
+  CheckCase(c);
+}
+
+TEST_CASE("few rows of a sequence, on both sides of the end of a split, and with windows") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{5, kSplitKeys + 2, 1}, {kFewRows, 3 * kSplitKeys, 2}, {2, 40, 3}}};
+  c.window = GENERATE(0, 70, 300);
+  std::tie(c.heads, c.kv_heads) = GENERATE(table<int, int>({{3, 3}, {8, 2}, {17, 1}}));
+  CAPTURE(c.window, c.heads, c.kv_heads);
+  CheckCase(c);
+}
+
+TEST_CASE("many rows behind a context that prefill splits") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{12, kPrefillSplitKeys + 5, 1}, {1, 300, 2}, {9, 9, 3}}};
+  c.heads = 2;
+  c.window = GENERATE(0, 300);
+  CheckCase(c);
+}
+
+TEST_CASE("where memory is short, a call's rows are computed in several launches") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{30, kPrefillSplitKeys + 20, 1}, {3, 600, 2}, {1, 300, 3}, {2, 700, 4}},
+            .heads = 2,
+            .kv_heads = 1,
+            .f32 = true,
+            .f32_out = true};
+  TestDevice device;
+  const std::vector<float> whole = Attend(device, c);
+  c.wave_bytes = 20000;
+  CHECK(Attend(device, c) == whole);
 }
 
 TEST_CASE("shared memory of every architecture: the same bits") {
@@ -271,9 +315,9 @@ std::vector<float> Alone(TestDevice& device, Case c, const Sequence& s) {
   return Attend(device, c);
 }
 
-TEST_CASE("a row's bits depend on its sequence and its number of rows alone") {
+TEST_CASE("a row's bits depend on its sequence, and on whether that has few rows or many") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  Case c = {.sequences = {}, .f32 = true};
+  Case c = {.sequences = {}, .f32 = true, .f32_out = true};
   c.window = GENERATE(0, 50);
   c.heads = GENERATE(2, 8);
   if (c.heads == 8) c.head_dim = 128;
@@ -287,8 +331,9 @@ TEST_CASE("a row's bits depend on its sequence and its number of rows alone") {
   for (int round = 0; round < 4; ++round) {
     c.sequences.clear();
     for (const Sequence& prompt : prompts) {
-      const int end = 2 + static_cast<int>(random() % (prompt.context - 1));
-      const int rows = round % 2 == 0 ? 2 + static_cast<int>(random() % (end - 1)) : 1;
+      const int end = kFewRows + 1 + static_cast<int>(random() % (prompt.context - kFewRows));
+      const int rows = round % 2 == 0 ? kFewRows + 1 + static_cast<int>(random() % (end - kFewRows))
+                                      : 1 + static_cast<int>(random() % kFewRows);
       c.sequences.push_back({rows, end, prompt.seed});
       c.sequences.push_back({0, 30, 9});
     }
@@ -297,17 +342,41 @@ TEST_CASE("a row's bits depend on its sequence and its number of rows alone") {
     auto row = actual.begin();
     for (const Sequence& s : c.sequences) {
       CAPTURE(round, s.seed, s.rows, s.context);
-      // Chunks of a prompt have the bits of the whole prompt, single rows those that they have
-      // alone.
-      const std::vector<float> single = s.rows == 1 ? Alone(device, c, s) : std::vector<float>();
-      const auto expected = s.rows == 1 ? single.begin()
-                            : s.rows == 0
-                                ? actual.begin()
-                                : whole[s.seed - 1].begin() + (s.context - s.rows) * row_width;
-      REQUIRE(std::equal(row, row + s.rows * row_width, expected));
+      // Chunks of a prompt have the bits of the whole prompt, few rows those of single ones.
+      std::vector<float> expected;
+      if (s.rows > kFewRows) {
+        const auto from = whole[s.seed - 1].begin() + (s.context - s.rows) * row_width;
+        expected.assign(from, from + s.rows * row_width);
+      }
+      for (int i = 0; s.rows <= kFewRows && i < s.rows; ++i) {
+        const auto single = Alone(device, c, {1, s.context - s.rows + 1 + i, s.seed});
+        expected.insert(expected.end(), single.begin(), single.end());
+      }
+      REQUIRE(std::equal(row, row + s.rows * row_width, expected.begin()));
       row += s.rows * row_width;
     }
   }
+}
+
+TEST_CASE("few rows at the end of splits have the bits of single rows, among many sequences too") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {}, .heads = 4, .f32 = true, .f32_out = true};
+  c.window = GENERATE(0, 300);
+  CAPTURE(c.window);
+  const std::vector<Sequence> few = {
+      {4, 2 * kSplitKeys + 1, 1}, {kFewRows, kLongContext + 3, 2}, {3, 70, 3}};
+  TestDevice device;
+  std::vector<float> singles;
+  for (const Sequence& s : few) {
+    for (int i = 0; i < s.rows; ++i) {
+      const auto single = Alone(device, c, {1, s.context - s.rows + 1 + i, s.seed});
+      singles.insert(singles.end(), single.begin(), single.end());
+    }
+  }
+  c.sequences = few;
+  CHECK(Attend(device, c) == singles);
+  c.sequences.resize(80, {0, 0, 9});  // then a block computes several splits
+  CHECK(Attend(device, c) == singles);
 }
 
 TEST_CASE("nothing to attend") {
