@@ -20,13 +20,27 @@ struct GemmParams : LinearParams {
   int64_t parts = 1;    // 1: sums go to `out`
 };
 
-__device__ __forceinline__ RowTile FindTile(const LinearParams& p, int64_t tile, int tile_rows) {
-  if (p.expert_offsets == nullptr) return {0, min(tile * tile_rows, p.rows), p.rows};
-  for (int64_t e = 0; e < p.experts; ++e) {
-    const int64_t begin = p.expert_offsets[e], end = p.expert_offsets[e + 1];
-    const int64_t tiles = (end - begin + tile_rows - 1) / tile_rows;
-    if (tile < tiles) return {e, begin + tile * tile_rows, end};
-    tile -= tiles;
+// An expert's tiles begin with number (rows of those before it) / tile_rows + expert: there are as
+// many as it needs, and at times one more. So one lane of a warp finds a tile's expert, by its
+// offsets alone.
+template <int kTileRows>
+__device__ __forceinline__ RowTile FindTile(const LinearParams& p, int tile, int lane) {
+  if (p.expert_offsets == nullptr) {
+    const int rows = static_cast<int>(p.rows);
+    return {0, min(tile * kTileRows, rows), rows};
+  }
+  const int experts = static_cast<int>(p.experts), first_row = p.expert_offsets[0];
+#pragma unroll 1
+  for (int first = 0; first < experts; first += kWarpThreads) {
+    const int expert = min(first + lane, experts - 1);
+    const int begin = p.expert_offsets[expert], end = p.expert_offsets[expert + 1];
+    const int first_tile = (begin - first_row) / kTileRows + expert;
+    const int end_tile = (end - first_row) / kTileRows + expert + 1;
+    const uint32_t found = __ballot_sync(kAllLanes, tile >= first_tile && tile < end_tile);
+    if (found == 0) continue;
+    const int from = __ffs(static_cast<int>(found)) - 1;  // others stand for the same expert
+    const int row = __shfl_sync(kAllLanes, begin + (tile - first_tile) * kTileRows, from);
+    return {min(first + from, experts - 1), row, __shfl_sync(kAllLanes, end, from)};
   }
   return {0, 0, 0};
 }
@@ -243,9 +257,9 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
   using Staged = Stage<W, kRows, kWarpThreads * kColumnWarps * kRowWarps>;
   TESSERA_DYNAMIC_SHARED(ring);
   if (p.expert_offsets != nullptr) WaitForEarlierLaunches();
-  const RowTile rows = FindTile(p, blockIdx.x, kRows);
-  if (rows.first >= rows.end) return;  // the whole block
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
+  const RowTile rows = FindTile<kRows>(p, static_cast<int>(blockIdx.x), lane);
+  if (rows.first >= rows.end) return;  // the whole block
   const char* weights = static_cast<const char*>(p.weights) + rows.expert * p.expert_bytes;
   const int64_t block_column = static_cast<int64_t>(blockIdx.y) * kGemmColumns;
   const int warp_row = warp / kColumnWarps * 16 * kRowTiles;

@@ -22,7 +22,7 @@ constexpr int kFragments = kWarpColumns / 8;  // columns of a warp, in fragments
 
 // Which rows a block has; none: first == end.
 struct RowTile {
-  int64_t expert, first, end;
+  int expert, first, end;
 };
 
 template <typename W>
@@ -81,7 +81,7 @@ struct Stage {
       const int64_t first_row = tile.first + row;
 #pragma unroll
       for (int i = 0; i < kTileRows / kInStep; ++i) {
-        const int64_t out_row = min(first_row + i * kInStep, tile.end - 1);
+        const int64_t out_row = min(first_row + i * kInStep, int64_t{tile.end} - 1);
         const int64_t source = p.source_rows == nullptr ? out_row : p.source_rows[out_row];
         in[i] = static_cast<const char*>(p.in) + source * p.in_stride * 2 + in_chunk * 16;
       }
