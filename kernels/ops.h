@@ -46,6 +46,9 @@ struct LinearSpec {
   DType weight_dtype = DType::kF32;
   int64_t group_size = 128;  // f8, i8, i4: inputs that share one scale, per output row; <= 128
   OffsetBlocks blocks = {};  // i4 with an offset
+  // i8, of rows of bytes: every code is twice a number of e2m1 (0, 1, 2, 3, 4, 6, 8, 12, or one of
+  // these less than 0), so that a device may keep four bits of it.
+  bool e2m1 = false;
 
   bool operator==(const LinearSpec&) const = default;
 };

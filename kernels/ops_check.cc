@@ -61,6 +61,7 @@ ArgumentCheck CheckSpec(const char* op, const LinearSpec& spec) {
       spec.weight_dtype == kF8 || spec.weight_dtype == kI8 || spec.weight_dtype == kI4;
   check.That(!groups || (spec.group_size > 0 && spec.group_size <= 128), "weights",
              "have a group_size of 1 to 128");
+  check.That(!spec.e2m1 || spec.weight_dtype == kI8, "weights", "be int8 where codes are e2m1's");
   const OffsetBlocks& blocks = spec.blocks;
   const bool fits = spec.weight_dtype == kI4 && blocks.size > 0 && blocks.skipped >= 0 &&
                     blocks.skipped < blocks.size && blocks.size % spec.group_size == 0 &&

@@ -1,7 +1,6 @@
-// float8, int8 and int4 weights in kernels. A weight is scale * code, scale * (code - zero), or
-// scale * code
-// + offset; how rows of them stand in memory says device/weight_rows.h, and what a group's word,
-// pair and steps of int4 hold kernels/int4_rows.h. For .cu files.
+// float8, int8, e2m1 and int4 weights in kernels. A weight is scale * code, scale * (code - zero),
+// or scale * code + offset; how rows of them stand in memory says device/weight_rows.h, and what a
+// group's word, pair and steps of int4 hold kernels/int4_rows.h. For .cu files.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +20,20 @@ struct Float8 {  // e4m3, see kernels/byte_rows.h
   uint8_t bits;
 };
 
-// What a scale is multiplied by where codes of Float8 are taken as f16: its exponent has a bias
-// that is 8 higher, and the rest stands alike.
+struct E2m1 {};  // LinearSpec::e2m1: sign, 2 bits of exponent, 1 of mantissa, in places of int4
+
+// What a scale is multiplied by where codes are taken as f16: its exponent has a bias that is 8
+// higher than Float8's, and 14 higher than that of E2m1, whose scales are halves; the rest stands
+// alike.
 template <typename W>
-constexpr float kCodeUnit = std::is_same_v<W, Float8> ? 256.0f : 1.0f;
+constexpr float kCodeUnit = std::is_same_v<W, Float8> ? 256.0f
+                            : std::is_same_v<W, E2m1> ? 32768.0f
+                                                      : 1.0f;
+
+// The number of a code, the lowest four bits.
+__device__ __forceinline__ Float16 E2m1AsHalf(uint32_t code) {
+  return {static_cast<uint16_t>((code & 8u) << 12 | (code & 7u) << 9)};
+}
 
 __device__ __forceinline__ Float16 CodeAsHalf(uint32_t code) {
   return {static_cast<uint16_t>((code & 0x80u) << 8 | (code & 0x7fu) << 7)};
@@ -77,6 +86,13 @@ __device__ __forceinline__ float NibbleWeight(const char* row, int64_t i,
   const auto* words = reinterpret_cast<const uint32_t*>(row + words_offset_bytes);
   const uint32_t word = words[i / group_size];
   return NibbleAsFloat(NibbleAt(row, i), NibbleBase(word)) * NibbleScale(word);
+}
+
+// Weight `i` of a row of E2m1.
+__device__ __forceinline__ float E2m1Weight(const char* row, int64_t i, int64_t scales_offset_bytes,
+                                            int64_t group_size) {
+  const auto* scales = reinterpret_cast<const float*>(row + scales_offset_bytes);
+  return AsFloat(E2m1AsHalf(NibbleAt(row, i))) * kCodeUnit<E2m1> * scales[i / group_size];
 }
 
 // Of a group with an offset.

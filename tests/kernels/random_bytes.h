@@ -36,6 +36,18 @@ inline std::vector<std::byte> RandomBytes(DType type, int64_t rows, int64_t in_f
   return all;
 }
 
+// Other codes for rows of int8: those of LinearSpec::e2m1.
+inline void TakeE2m1(std::vector<std::byte>& all, int64_t rows, int64_t in_features,
+                     int64_t group_size) {
+  constexpr int8_t kDoubles[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  for (int64_t row = 0; row < rows; ++row) {
+    std::byte* codes = all.data() + row * ByteRowBytes(in_features, group_size);
+    for (int64_t i = 0; i < in_features; ++i) {
+      codes[i] = static_cast<std::byte>(kDoubles[std::to_integer<int>(codes[i]) & 15]);
+    }
+  }
+}
+
 // The same as a tensor that Ops::PackWeightRows takes, rows [first, first + count).
 inline TensorView ByteRows(const std::vector<std::byte>& all, int64_t first, int64_t count,
                            int64_t in_features, int64_t group_size) {

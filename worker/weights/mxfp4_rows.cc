@@ -33,7 +33,7 @@ class Mxfp4Rows : public RowSource {
   absl::StatusOr<RowForm> FormOf(const IndexRange& columns) const override {
     const int64_t group = std::gcd(kBlock, columns.begin);
     if (group < kMinGroup) return RowForm{};
-    return RowForm{.dtype = kernels::DType::kI8, .group_size = group};
+    return RowForm{.dtype = kernels::DType::kI8, .group_size = group, .e2m1 = true};
   }
   int64_t code_bits() const override { return matrix_.bits; }
 

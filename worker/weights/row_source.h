@@ -28,6 +28,7 @@ struct RowForm {
   kernels::DType dtype = kernels::DType::kF32;
   int64_t group_size = 0;             // of codes: inputs that share a scale
   kernels::OffsetBlocks blocks = {};  // kI4 with an offset
+  bool e2m1 = false;                  // kI8, as LinearSpec::e2m1
 
   bool is_codes() const {
     return dtype == kernels::DType::kI4 || dtype == kernels::DType::kI8 ||

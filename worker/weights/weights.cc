@@ -382,7 +382,7 @@ class ModelPlanner {
     bool all = true;
     for (const RowForm& form : *forms) {
       all = all && form.is_codes() && form.dtype == (*forms)[0].dtype &&
-            form.blocks == (*forms)[0].blocks;
+            form.blocks == (*forms)[0].blocks && form.e2m1 == (*forms)[0].e2m1;
       group = std::gcd(group, form.group_size);
     }
     for (RowForm& form : *forms) {
@@ -409,7 +409,8 @@ class ModelPlanner {
             .out_features = out_features,
             .weight_dtype = codes ? form.dtype : options_.weight_dtype,
             .group_size = codes ? form.group_size : options_.int8_group_size,
-            .blocks = form.blocks};
+            .blocks = form.blocks,
+            .e2m1 = form.e2m1};
   }
 
   // A router is small and decides a lot: f32 whatever the rest is.

@@ -16,7 +16,7 @@ int64_t RoundedStride(int64_t width) { return (width + 7) / 8 * 8; }
 LinearProblem ProblemOf(const LinearSpec& spec, DType in, DType products, int64_t rows,
                         int64_t experts) {
   return {.in = in,
-          .weights = spec.weight_dtype,
+          .weights = KeptType(spec),
           .products = products,
           .group_size = spec.group_size,
           .rows = rows,
@@ -49,7 +49,7 @@ int64_t RoundedBytes(const TensorView& in) {
 
 // Of the workspace, for sums of parts of the depth.
 int64_t PartBytes(const LinearSpec& spec, int64_t rows) {
-  const GemmSplit split = ChooseGemmSplit(spec.out_features, spec.in_features, spec.weight_dtype);
+  const GemmSplit split = ChooseGemmSplit(spec.out_features, spec.in_features, KeptType(spec));
   return GemmPartBytes(split, rows, spec.out_features);
 }
 
@@ -80,7 +80,8 @@ Params ParamsOf(const PackedWeights& weights, const TensorView& out, const Tenso
   params.steps_offset_bytes = StepsOffsetBytes(spec);
   params.group_size = spec.group_size;
   params.blocks = spec.blocks;
-  params.weight_dtype = spec.weight_dtype;
+  params.weight_dtype = KeptType(spec);
+  params.e2m1 = spec.e2m1;
   params.in_dtype = in.dtype;
   params.out_dtype = out.dtype;
   return params;

@@ -113,7 +113,8 @@ absl::Status CudaOps::Embedding(const EmbeddingArgs& args, Stream& stream) {
     params.steps_offset_bytes = StepsOffsetBytes(spec);
     params.group_size = spec.group_size;
     params.blocks = spec.blocks;
-    params.table_dtype = spec.weight_dtype;
+    params.table_dtype = KeptType(spec);
+    params.e2m1 = spec.e2m1;
   }
   return Enqueue("Embedding", &LaunchEmbedding, params, stream);
 }

@@ -3,6 +3,7 @@
 #include <emmintrin.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kernels/cpu/linear/weight_rows.h"
 #include "kernels/half_floats.h"
 #include "kernels/int4_rows.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -21,7 +23,7 @@ int64_t Groups(const LinearSpec& spec) {
 }
 
 bool HasByteCodes(const LinearSpec& spec) {
-  return spec.weight_dtype == DType::kF8 || spec.weight_dtype == DType::kI8;
+  return KeptType(spec) == DType::kF8 || KeptType(spec) == DType::kI8;
 }
 
 // What stands behind codes.
@@ -29,7 +31,8 @@ int64_t ScaleBytes(const LinearSpec& spec) {
   if (spec.weight_dtype == DType::kI4) {
     return Int4ScaleBytes(spec.in_features, spec.group_size, spec.blocks);
   }
-  return HasByteCodes(spec) ? Groups(spec) * static_cast<int64_t>(sizeof(float)) : 0;
+  const bool scales = HasByteCodes(spec) || spec.e2m1;
+  return scales ? Groups(spec) * static_cast<int64_t>(sizeof(float)) : 0;
 }
 
 constexpr int64_t kBlockCodes = 32;  // whose order is the tensor cores'
@@ -86,6 +89,41 @@ uint32_t PackedInt4Code(const std::byte* row, int64_t input) {
   return std::to_integer<uint32_t>(row[place / 2]) >> (place % 2 * 4) & 0xfu;
 }
 
+// Doubles of e2m1's numbers, by their codes. Source: OCP Microscaling Formats (MX)
+// specification 1.0 (2023), section 5.3.3.
+constexpr std::array<int8_t, 16> kDoubles = {0, 1,  2,  3,  4,  6,  8,  12,
+                                             0, -1, -2, -3, -4, -6, -8, -12};
+constexpr uint8_t kNoCode = 0xff;
+
+// The code of a double, by its bits.
+constexpr std::array<uint8_t, 256> kCodesOfDoubles = [] {
+  std::array<uint8_t, 256> codes = {};
+  for (uint8_t& code : codes) code = kNoCode;
+  for (int code = 15; code >= 0; --code) {
+    codes[static_cast<uint8_t>(kDoubles[code])] = static_cast<uint8_t>(code);
+  }
+  return codes;
+}();
+
+// From rows of bytes (kernels/byte_rows.h). `row` holds zeros.
+absl::Status PackE2m1Row(const LinearSpec& spec, int64_t number, const std::byte* from,
+                         std::byte* row) {
+  std::vector<std::byte> codes(Int4CodeBytes(spec.in_features));
+  for (int64_t i = 0; i < spec.in_features; ++i) {
+    const uint8_t code = kCodesOfDoubles[std::to_integer<uint8_t>(from[i])];
+    if (code == kNoCode) {
+      return absl::InvalidArgumentError(StrCat("row ", number, " of the weights has the code ",
+                                               static_cast<int>(static_cast<int8_t>(from[i])),
+                                               " at input ", i, ", which is no double of e2m1"));
+    }
+    codes[i / 2] |= static_cast<std::byte>(code << i % 2 * 4);
+  }
+  CopyInt4Codes(codes.data(), static_cast<int64_t>(codes.size()), row);
+  std::memcpy(row + ScalesOffsetBytes(spec), from + ByteCodeBytes(spec.in_features),
+              ScaleBytes(spec));
+  return absl::OkStatus();
+}
+
 absl::Status QuantiseRow(const LinearSpec& spec, int64_t number, const std::vector<float>& values,
                          std::byte* row) {
   auto* codes = reinterpret_cast<int8_t*>(row);
@@ -122,7 +160,7 @@ absl::Status ConvertRow(const LinearSpec& spec, int64_t number, const std::vecto
 }  // namespace
 
 int64_t ScalesOffsetBytes(const LinearSpec& spec) {
-  if (spec.weight_dtype == DType::kI4) return Aligned(Int4CodeBytes(spec.in_features));
+  if (KeptType(spec) == DType::kI4) return Aligned(Int4CodeBytes(spec.in_features));
   if (HasByteCodes(spec)) {
     return (spec.in_features + kBlockCodes - 1) / kBlockCodes * kBlockCodes;
   }
@@ -153,6 +191,14 @@ absl::Status PackRows(const LinearSpec& spec, int64_t first_row, const TensorVie
       std::memcpy(row + ScalesOffsetBytes(spec), from + code_bytes, ScaleBytes(spec));
       continue;
     }
+    if (spec.e2m1) {
+      if (source.dtype != DType::kI8) {
+        return absl::InvalidArgumentError("weights of e2m1 are packed from rows of bytes alone");
+      }
+      absl::Status status = PackE2m1Row(spec, first_row + r, source.Row<std::byte>(r), row);
+      if (!status.ok()) return status;
+      continue;
+    }
     if (source.dtype == DType::kI8) {
       const auto* from = source.Row<std::byte>(r);
       std::memcpy(row, from, spec.in_features);
@@ -179,8 +225,13 @@ void UnpackRows(const LinearSpec& spec, const std::byte* packed, const TensorVie
     const auto* scales = reinterpret_cast<const float*>(row + ScalesOffsetBytes(spec));
     float* out = out_f32.Row<float>(r);
     for (int64_t i = 0; i < spec.in_features; ++i) {
-      switch (spec.weight_dtype) {
+      switch (KeptType(spec)) {
         case DType::kI4:
+          if (spec.e2m1) {
+            out[i] =
+                static_cast<float>(kDoubles[PackedInt4Code(row, i)]) * scales[i / spec.group_size];
+            break;
+          }
           out[i] = Int4WeightAt(row + ScalesOffsetBytes(spec), PackedInt4Code(row, i),
                                 spec.in_features, spec.group_size, spec.blocks, i);
           break;

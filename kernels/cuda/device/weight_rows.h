@@ -7,7 +7,8 @@
 // another: of inputs 8c + 2t + e (c and t of 0 to 3, e of 0 and 1) those of t = 0 come first, with
 // c from 0 to 3, then those of t = 1 and so on. Of the 8 int4 codes of a t, a 32-bit word, those of
 // e = 0 are the lower half: so two inputs that follow each other become a pair of 16-bit numbers by
-// one shift.
+// one shift. Codes of LinearSpec::e2m1 stand so too, as sign, exponent and mantissa, with the f32
+// scales that they had as bytes.
 //
 // Host memory only; pure functions, thread-safe.
 #pragma once
@@ -20,6 +21,10 @@
 
 namespace tessera::kernels::cuda {
 
+// As kernels have the codes of a spec: those of LinearSpec::e2m1 stand in the places of int4.
+constexpr DType KeptType(const LinearSpec& spec) {
+  return spec.e2m1 ? DType::kI4 : spec.weight_dtype;
+}
 int64_t WeightRowBytes(const LinearSpec& spec);
 // From a row's start to its scales, words or pairs; only codes have them.
 int64_t ScalesOffsetBytes(const LinearSpec& spec);

@@ -382,6 +382,7 @@ cudaError_t LaunchOf(const LinearParams& p, DType type, cudaStream_t stream) {
   const bool groups = p.group_size > 0 && p.group_size % kGemmWindow == 0;
   if (!groups) return cudaErrorInvalidValue;
   if (p.weight_dtype == DType::kI4) {
+    if (p.e2m1) return LaunchTile<T, E2m1>(p, stream);
     return p.blocks.size > 0 ? LaunchTile<T, OffsetNibbles>(p, stream)
                              : LaunchTile<T, Nibbles>(p, stream);
   }

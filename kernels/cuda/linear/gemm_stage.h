@@ -2,8 +2,8 @@
 // For .cu files.
 //
 // A stage holds rows of 16-bit inputs and, per column, weights as they stand in memory. Inputs and
-// 16-bit weights become fragments by matrix loads. float8, int8 and int4 codes stand in the order
-// of fragments (device/weight_rows.h): a lane reads the 8 codes that it has in a window of 32
+// 16-bit weights become fragments by matrix loads. float8, int8, e2m1 and int4 codes stand in the
+// order of fragments (device/weight_rows.h): a lane reads the 8 codes that it has in a window of 32
 // inputs, two products, at once.
 #pragma once
 
@@ -26,12 +26,13 @@ struct RowTile {
 };
 
 template <typename W>
-constexpr bool kIsInt4 = std::is_same_v<W, Nibbles> || std::is_same_v<W, OffsetNibbles>;
+constexpr bool kHasFourBits =
+    std::is_same_v<W, Nibbles> || std::is_same_v<W, OffsetNibbles> || std::is_same_v<W, E2m1>;
 
 // A tile of kRows rows and kGemmColumns columns, by kThreads threads.
 template <typename W, int kTileRows, int kTileThreads>
 struct Stage {
-  static constexpr int kBits = kIsInt4<W> ? 4 : 8 * static_cast<int>(sizeof(W));
+  static constexpr int kBits = kHasFourBits<W> ? 4 : 8 * static_cast<int>(sizeof(W));
   static constexpr bool kCodes = kBits < 16;
   static constexpr int kDepth = GemmDepth(kBits);
   static constexpr int kInRowBytes = 2 * kDepth, kWeightRowBytes = kDepth * kBits / 8;
@@ -145,7 +146,12 @@ struct Stage {
     uint32_t pairs[4];
     if constexpr (kBits == 4) {
       const unsigned char* at = columns + WeightOffset(column, window) + 4 * part;
-      NibblesAsPairs<T>(*reinterpret_cast<const uint32_t*>(at), base, pairs);
+      const uint32_t codes = *reinterpret_cast<const uint32_t*>(at);
+      if constexpr (std::is_same_v<W, E2m1>) {
+        E2m1sAsPairs<T>(codes, pairs);
+      } else {
+        NibblesAsPairs<T>(codes, base, pairs);
+      }
     } else {
       const unsigned char* at =
           columns + WeightOffset(column, 2 * window + part / 2) + part % 2 * 8;

@@ -183,6 +183,29 @@ struct Chunk<Nibbles> {
 };
 
 template <>
+struct Chunk<E2m1> {
+  static constexpr int kWeights = 16, kBits = 4;
+  static constexpr bool kCodes = true, kTotals = false;
+  uint2 packed;
+
+  __device__ __forceinline__ void Load(const char* row, int k) {
+    packed = __ldcg(reinterpret_cast<const uint2*>(row + k / 2));
+  }
+  // Over kCodeUnit; in the order of int4.
+  __device__ __forceinline__ void Read(float* out) const {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t codes = i % 4 < 2 ? packed.x : packed.y;
+      out[i] = AsFloat(E2m1AsHalf(codes >> (i / 4 * 4 + i % 2 * 16)));
+    }
+  }
+  static __device__ __forceinline__ float AddScaled(float sum, float part, float,
+                                                    const GroupWord& group) {
+    return sum + part * (__uint_as_float(group.word) * kCodeUnit<E2m1>);
+  }
+};
+
+template <>
 struct Chunk<OffsetNibbles> : Chunk<Nibbles> {
   static __device__ __forceinline__ float AddScaled(float sum, float part, float total,
                                                     const GroupWord& group) {
@@ -410,6 +433,7 @@ cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
 
 template <typename T>
 cudaError_t LaunchNibbles(const LinearParams& p, cudaStream_t stream) {
+  if (p.e2m1) return LaunchRows<T, E2m1>(p, stream);
   return p.blocks.size > 0 ? LaunchRows<T, OffsetNibbles>(p, stream)
                            : LaunchRows<T, Nibbles>(p, stream);
 }

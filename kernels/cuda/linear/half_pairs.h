@@ -59,6 +59,20 @@ __device__ __forceinline__ void Float8sAsPairs(uint32_t codes, uint32_t* pairs) 
   }
 }
 
+// Eight codes of E2m1 as four registers of two T, in the order of the weights, over kCodeUnit.
+template <typename T>
+__device__ __forceinline__ void E2m1sAsPairs(uint32_t codes, uint32_t* pairs) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t both = codes >> 4 * i, sign = (both & 0x00080008u) << 12;
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      pairs[i] = MultiplyPairs<T>(sign | (both & 0x00070007u) << 6, 0x77807780u);  // by 2^112
+    } else {
+      pairs[i] = sign | (both & 0x00070007u) << 9;
+    }
+  }
+}
+
 // What NibblesAsPairs takes off a group's codes, from the group's word.
 template <typename T>
 __device__ __forceinline__ uint32_t NibblePairBase(uint32_t word) {

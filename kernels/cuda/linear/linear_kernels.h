@@ -36,6 +36,10 @@ struct LinearParams {
   OffsetBlocks blocks = {};
   int64_t experts = 1, expert_bytes = 0;  // from one expert's weights to the next one's
   DType weight_dtype = DType::kBF16, in_dtype = DType::kF32, out_dtype = DType::kF32;
+  bool e2m1 = false;  // i4: codes are e2m1, and scales f32, see LinearSpec
+  // GEMV without experts, f32 outputs: `out` is [rows, columns / 2], SiLU of the first half of the
+  // columns times the second half.
+  bool silu_gate = false;
   // GEMM of at most kMaxSplitRows rows: room for GemmPartBytes, from a multiple of 16 bytes on, or
   // null: the depth is not split. Null with experts.
   float* part_sums = nullptr;

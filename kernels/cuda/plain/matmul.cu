@@ -28,6 +28,10 @@ __device__ __forceinline__ float Weight<Nibbles>(const MatmulParams& p, const ch
   return NibbleWeight(row, k, p.scales_offset_bytes, p.group_size);
 }
 template <>
+__device__ __forceinline__ float Weight<E2m1>(const MatmulParams& p, const char* row, int64_t k) {
+  return E2m1Weight(row, k, p.scales_offset_bytes, p.group_size);
+}
+template <>
 __device__ __forceinline__ float Weight<OffsetNibbles>(const MatmulParams& p, const char* row,
                                                        int64_t k) {
   return OffsetNibbleWeight(p, row, k);
@@ -78,6 +82,7 @@ cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
     case DType::kF8: return Launch(MatmulKernel<T, Float8>, shape, stream, p);
     case DType::kI8: return Launch(MatmulKernel<T, int8_t>, shape, stream, p);
     case DType::kI4:
+      if (p.e2m1) return Launch(MatmulKernel<T, E2m1>, shape, stream, p);
       return p.blocks.size > 0 ? Launch(MatmulKernel<T, OffsetNibbles>, shape, stream, p)
                                : Launch(MatmulKernel<T, Nibbles>, shape, stream, p);
     default: return cudaErrorInvalidValue;

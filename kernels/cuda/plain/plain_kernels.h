@@ -44,6 +44,7 @@ struct EmbeddingParams {
   int64_t scales_offset_bytes = 0, steps_offset_bytes = 0, group_size = 0;  // f8, i8, i4
   OffsetBlocks blocks = {};
   DType table_dtype = DType::kF32, dtype = DType::kF32;
+  bool e2m1 = false;        // as in MatmulParams
   bool accumulate = false;  // out += row
 };
 
@@ -181,6 +182,7 @@ struct MatmulParams {
   int64_t scales_offset_bytes = 0, steps_offset_bytes = 0, group_size = 0;
   OffsetBlocks blocks = {};
   DType weight_dtype = DType::kF32, in_dtype = DType::kF32, out_dtype = DType::kF32;
+  bool e2m1 = false;  // i4: codes are e2m1, and scales f32, see LinearSpec
 };
 
 namespace TESSERA_CUDA_PLATFORM {

@@ -31,6 +31,11 @@ __device__ __forceinline__ float TableValue<Nibbles>(const EmbeddingParams& p, c
   return NibbleWeight(row, i, p.scales_offset_bytes, p.group_size);
 }
 template <>
+__device__ __forceinline__ float TableValue<E2m1>(const EmbeddingParams& p, const char* row,
+                                                  int64_t i) {
+  return E2m1Weight(row, i, p.scales_offset_bytes, p.group_size);
+}
+template <>
 __device__ __forceinline__ float TableValue<OffsetNibbles>(const EmbeddingParams& p,
                                                            const char* row, int64_t i) {
   return OffsetNibbleWeight(p, row, i);
@@ -181,6 +186,7 @@ cudaError_t LaunchEmbeddingInto(const EmbeddingParams& p, cudaStream_t stream) {
     case DType::kF8: return LaunchEarly(EmbeddingKernel<Float8, T>, shape, stream, p);
     case DType::kI8: return LaunchEarly(EmbeddingKernel<int8_t, T>, shape, stream, p);
     case DType::kI4:
+      if (p.e2m1) return LaunchEarly(EmbeddingKernel<E2m1, T>, shape, stream, p);
       return p.blocks.size > 0 ? LaunchEarly(EmbeddingKernel<OffsetNibbles, T>, shape, stream, p)
                                : LaunchEarly(EmbeddingKernel<Nibbles, T>, shape, stream, p);
     default: return cudaErrorInvalidValue;
