@@ -90,7 +90,7 @@ struct EmbeddingArgs {
 };
 
 struct NormArgs {
-  TensorView out;            // [rows, width]
+  TensorView out;            // [rows, width]; may be of LinearInputs where `in` is f32
   TensorView in;             // [rows, width]
   TensorView residual = {};  // [rows, width], optional, in place: += in, and the sum is normalised
   TensorView weight;         // [width] f32; or [heads, width], where each head has its own
@@ -159,13 +159,13 @@ enum class Activation {
 };
 
 struct ActivationArgs {
-  TensorView out;  // [rows, n]; may equal `in`
+  TensorView out;  // [rows, n]; may equal `in`, or be of LinearInputs where that is f32
   TensorView in;   // [rows, n]
   Activation kind = Activation::kRelu;
 };
 
 struct GatedActivationArgs {
-  TensorView out;      // [rows, n] = act(gate) * up
+  TensorView out;      // [rows, n] = act(gate) * up; may be of LinearInputs where gate_up is f32
   TensorView gate_up;  // [rows, 2n]: gate columns, then up columns
   Activation kind = Activation::kSilu;
 };
@@ -173,7 +173,7 @@ struct GatedActivationArgs {
 // gpt-oss: with g = min(gate, limit), u = up within [-limit, limit], out = (u + 1) * g *
 // sigmoid(alpha * g).
 struct ClampedGateArgs {
-  TensorView out;      // [rows, n]
+  TensorView out;      // [rows, n]; as in GatedActivationArgs
   TensorView gate_up;  // [rows, 2n]: gate columns, then up columns
   float limit = 7.0f;
   float alpha = 1.702f;
@@ -183,13 +183,15 @@ struct ClampedGateArgs {
 // ------------------------------------------------------------------------------------------
 
 struct LinearArgs {
-  TensorView out;  // [rows, out_features] f32|bf16
+  TensorView out;  // [rows, out_features] f32|bf16; [rows, out_features / 2] with silu_gate
   TensorView in;   // [rows, in_features] f32|bf16
   const PackedWeights* weights = nullptr;
   TensorView bias = {};  // optional [out_features] f32
   TensorView workspace = {};
   DType products = DType::kF32;  // see below
-};                               // f32 invariance
+  // Where Ops::FusesSiluGate: what GatedActivate by SiLU makes of the product, with its bits.
+  bool silu_gate = false;
+};  // f32 invariance
 
 // LinearArgs::products: f32 keeps f32 activations as they are, whatever the weights. With bf16, f32
 // activations may be rounded to bf16 before bf16, f8, i8 or i4 weights meet them, which is several
@@ -485,6 +487,19 @@ class Ops {
   // Whether models are to be computed in this type (f32, f16 or bf16): the ops take it, and as fast
   // as any of its size. CUDA's take all three; on CPUs only the reference's take f16, for tests.
   virtual bool ComputesIn(DType dtype) const { return dtype != DType::kF16; }
+
+  // The type of `in` with which a Linear of so many rows, of such products and with an f32 `out`,
+  // does least work. Where it is not f32, Linear takes it, and ops that say so write it.
+  virtual DType LinearInputs(const LinearSpec& /*spec*/, int64_t /*rows*/,
+                             DType /*products*/) const {
+    return DType::kF32;
+  }
+
+  // Whether Linear takes silu_gate for an even number of f32 outputs of so many f32 rows.
+  virtual bool FusesSiluGate(const LinearSpec& /*spec*/, int64_t /*rows*/,
+                             DType /*products*/) const {
+    return false;
+  }
 
   // Of codes (f8, i8, i4): whether linears of such groups are worth their bytes. Where they are
   // not, linears take them too, but only the plain kernel does.

@@ -29,10 +29,21 @@ ArgumentCheck& RowTensor(ArgumentCheck& check, const char* name, const TensorVie
   return check.Tensor(name, view, types, {like.shape[0], like.shape[1]}, kMayBeStrided);
 }
 
-ArgumentCheck CheckNorm(const char* op, const NormArgs& args) {
+// What an output must be.
+DType TypeOfOutput(const TensorView& out, DType in, bool narrows) {
+  return narrows && in == kF32 && IsActivation(out.dtype) ? out.dtype : in;
+}
+
+DType TypeOfInput(const TensorView& in, DType out, bool narrows) {
+  return narrows && in.dtype == kF32 ? kF32 : out;
+}
+
+ArgumentCheck CheckNorm(const char* op, const NormArgs& args, bool narrows) {
   ArgumentCheck check(op);
   RowTensor(check, "in", args.in, args.in, kActivations);
-  RowTensor(check, "out", args.out, args.in, {args.in.dtype});
+  RowTensor(check, "out", args.out, args.in, {TypeOfOutput(args.out, args.in.dtype, narrows)});
+  check.That(args.out.dtype == args.in.dtype || args.out.data != args.in.data, "out",
+             "not alias in of another type");
   if (!args.residual.empty()) {
     RowTensor(check, "residual", args.residual, args.in, {args.in.dtype});
   }
@@ -110,8 +121,8 @@ absl::Status CheckEmbedding(const EmbeddingArgs& args) {
       .status();
 }
 
-absl::Status CheckRmsNorm(const NormArgs& args) {
-  return CheckNorm("RmsNorm", args)
+absl::Status CheckRmsNorm(const NormArgs& args, bool narrows) {
+  return CheckNorm("RmsNorm", args, narrows)
       .That(args.bias.empty(), "bias", "be empty: RmsNorm has none")
       .Optional("squares", args.squares, {kF32}, {args.in.shape[0], 1}, kMayBeStrided)
       .That(args.squares.empty() || (args.in.rank == 2 && args.residual.empty()), "squares",
@@ -121,8 +132,8 @@ absl::Status CheckRmsNorm(const NormArgs& args) {
       .status();
 }
 
-absl::Status CheckLayerNorm(const NormArgs& args) {
-  return CheckNorm("LayerNorm", args)
+absl::Status CheckLayerNorm(const NormArgs& args, bool narrows) {
+  return CheckNorm("LayerNorm", args, narrows)
       .Optional("bias", args.bias, {kF32}, {args.in.shape[args.in.rank - 1]})
       .That(args.squares.empty(), "squares", "be empty: LayerNorm takes whole rows")
       .status();
@@ -168,27 +179,30 @@ absl::Status CheckAdd(const AddArgs& args) {
       .status();
 }
 
-absl::Status CheckActivate(const ActivationArgs& args) {
+absl::Status CheckActivate(const ActivationArgs& args, bool narrows) {
+  const DType out = TypeOfOutput(args.out, args.in.dtype, narrows);
   return ArgumentCheck("Activate")
       .Tensor("in", args.in, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
-      .Tensor("out", args.out, {args.in.dtype}, {args.in.shape[0], args.in.shape[1]}, kMayBeStrided)
+      .Tensor("out", args.out, {out}, {args.in.shape[0], args.in.shape[1]}, kMayBeStrided)
+      .That(out == args.in.dtype || args.out.data != args.in.data, "out",
+            "not alias in of another type")
       .status();
 }
 
-absl::Status CheckGatedActivate(const GatedActivationArgs& args) {
+absl::Status CheckGatedActivate(const GatedActivationArgs& args, bool narrows) {
   return ArgumentCheck("GatedActivate")
       .Tensor("out", args.out, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
-      .Tensor("gate_up", args.gate_up, {args.out.dtype}, {args.out.shape[0], 2 * args.out.shape[1]},
-              kMayBeStrided)
+      .Tensor("gate_up", args.gate_up, {TypeOfInput(args.gate_up, args.out.dtype, narrows)},
+              {args.out.shape[0], 2 * args.out.shape[1]}, kMayBeStrided)
       .That(args.out.data != args.gate_up.data || args.out.empty(), "out", "not alias gate_up")
       .status();
 }
 
-absl::Status CheckClampedGate(const ClampedGateArgs& args) {
+absl::Status CheckClampedGate(const ClampedGateArgs& args, bool narrows) {
   return ArgumentCheck("ClampedGate")
       .Tensor("out", args.out, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
-      .Tensor("gate_up", args.gate_up, {args.out.dtype}, {args.out.shape[0], 2 * args.out.shape[1]},
-              kMayBeStrided)
+      .Tensor("gate_up", args.gate_up, {TypeOfInput(args.gate_up, args.out.dtype, narrows)},
+              {args.out.shape[0], 2 * args.out.shape[1]}, kMayBeStrided)
       .That(args.out.data != args.gate_up.data || args.out.empty(), "out", "not alias gate_up")
       .That(args.limit > 0, "limit", "be above 0")
       .status();
@@ -256,14 +270,16 @@ absl::Status CheckUnpackWeightRows(const PackedWeights& weights, int64_t first_r
       .status();
 }
 
-absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes) {
+absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes, bool fuses) {
   if (args.weights == nullptr || args.weights->data == nullptr) {
     return ArgumentCheck("Linear").That(false, "weights", "be given").status();
   }
   const LinearSpec& spec = args.weights->spec;
   return CheckSpec("Linear", spec)
       .Tensor("in", args.in, kActivations, {kAnySize, spec.in_features}, kMayBeStrided)
-      .Tensor("out", args.out, kActivations, {args.in.shape[0], spec.out_features}, kMayBeStrided)
+      .That(!args.silu_gate || fuses, "silu_gate", "be off: the device does not take it")
+      .Tensor("out", args.out, kActivations,
+              {args.in.shape[0], spec.out_features / (args.silu_gate ? 2 : 1)}, kMayBeStrided)
       .Optional("bias", args.bias, {kF32}, {spec.out_features})
       .That(args.out.data != args.in.data || args.out.empty(), "out", "not alias in")
       .That(IsActivation(args.products), "products", "be float32, float16 or bfloat16")

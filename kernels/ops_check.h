@@ -11,23 +11,25 @@
 namespace tessera::kernels {
 
 absl::Status CheckEmbedding(const EmbeddingArgs& args);
-absl::Status CheckRmsNorm(const NormArgs& args);
-absl::Status CheckLayerNorm(const NormArgs& args);
+// `narrows`, here and below: the device may write outputs of 16 bits where inputs are f32.
+absl::Status CheckRmsNorm(const NormArgs& args, bool narrows = false);
+absl::Status CheckLayerNorm(const NormArgs& args, bool narrows = false);
 absl::Status CheckSumSquares(const SumSquaresArgs& args);
 absl::Status CheckScale(const ScaleArgs& args);
 absl::Status CheckGatherRows(const GatherRowsArgs& args);
 absl::Status CheckFeedTokens(const FeedTokensArgs& args);
 absl::Status CheckAdd(const AddArgs& args);
-absl::Status CheckActivate(const ActivationArgs& args);
-absl::Status CheckGatedActivate(const GatedActivationArgs& args);
-absl::Status CheckClampedGate(const ClampedGateArgs& args);
+absl::Status CheckActivate(const ActivationArgs& args, bool narrows = false);
+absl::Status CheckGatedActivate(const GatedActivationArgs& args, bool narrows = false);
+absl::Status CheckClampedGate(const ClampedGateArgs& args, bool narrows = false);
 
 // For PackWeightRows (f32|f16|bf16, of i4 weights bytes) and UnpackWeightRows (f32).
 absl::Status CheckPackWeightRows(const PackedWeights& weights, int64_t first_row,
                                  const TensorView& source);
 absl::Status CheckUnpackWeightRows(const PackedWeights& weights, int64_t first_row,
                                    const TensorView& out_f32);
-absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes);
+// `fuses`: the device takes silu_gate for the call.
+absl::Status CheckLinear(const LinearArgs& args, int64_t workspace_bytes, bool fuses = false);
 absl::Status CheckGroupedLinear(const GroupedLinearArgs& args, int64_t workspace_bytes);
 
 absl::Status CheckRopeTable(const RopeTableArgs& args);

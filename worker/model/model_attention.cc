@@ -75,8 +75,12 @@ absl::Status ForwardPass::WriteKv(int64_t index, const StepInputs& step, const R
                                   kernels::Stream& stream) {
   const AttentionWeights& attention = weights_.layers[index].attention;
   const int64_t tokens = step.token_ids.rows();
+  Residual typed = rows;
+  if (!Kind(index).attention().has_latent()) {
+    typed.normed = InputsFor(attention.qkv.matrix, buffers_.normed, tokens, model_.hidden());
+  }
   TensorView in;
-  absl::Status status = BeginBlock(attention.norms, PendingBefore(index), rows, stream, &in);
+  absl::Status status = BeginBlock(attention.norms, PendingBefore(index), typed, stream, &in);
   if (!status.ok()) return status;
 
   if (Kind(index).attention().has_latent()) return WriteLatent(index, step, in, stream);
@@ -200,7 +204,8 @@ absl::Status ForwardPass::Attend(int64_t index, const StepInputs& step, kernels:
   const Projections projected = ProjectionsOf(index, step.token_ids.rows());
   const TensorView& q = projected.q;
   const bool gated = attention.output_gate();
-  *attended = Matrix(buffers_.inner, q.rows(), q.shape[1] * d);
+  *attended = InputsFor(weights_.layers[index].attention.output.matrix, buffers_.inner, q.rows(),
+                        q.shape[1] * d);
   const absl::Status status =
       ops_.Attention({.out = gated ? projected.read : Heads(*attended, 0, q.shape[1], d),
                       .q = q,

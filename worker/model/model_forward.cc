@@ -62,6 +62,11 @@ absl::Status ForwardPass::Linear(const kernels::PackedWeights& weights, const Te
                      stream);
 }
 
+TensorView ForwardPass::InputsFor(const kernels::PackedWeights& weights, const TensorView& buffer,
+                                  int64_t rows, int64_t columns) const {
+  return TensorView(buffer.data, ops_.LinearInputs(weights.spec, rows, products_), {rows, columns});
+}
+
 absl::Status ForwardPass::HeadLinear(absl::Span<const kernels::PackedWeights> heads,
                                      const TensorView& in, const TensorView& out,
                                      kernels::Stream& stream) {
@@ -268,6 +273,11 @@ absl::Status ForwardPass::Layer(int64_t index, const StepInputs& step, kernels::
   if (status.ok()) status = EndBlock(layer.attention.norms, rows, stream);
   if (!status.ok()) return status;
 
+  // A router reads rows that nobody rounded.
+  const LinearWeights& up = layer.ffn.up;
+  if (!layer.ffn.has_experts() && !Kind(index).ffn().normed_apart()) {
+    rows.normed = InputsFor(up.matrix, buffers_.normed, rows.normed.rows(), model_.hidden());
+  }
   TensorView in = rows.normed;
   if (Kind(index).parallel()) {
     status = BeginParallelBlock(layer.ffn.norms, rows, stream);
@@ -332,8 +342,8 @@ absl::Status ForwardPass::KeepLogitRows(const StepInputs& step, kernels::Stream&
                                         Residual* rows, TensorView* attended) {
   const Residual kept = RowsOf(buffers_.logit_hidden, step.logit_rows.rows());
   // Queries, keys and values, which stood there, have been read.
-  const TensorView kept_attended =
-      Matrix(buffers_.wide, step.logit_rows.rows(), attended->shape[1]);
+  const TensorView kept_attended(buffers_.wide.data, attended->dtype,
+                                 {step.logit_rows.rows(), attended->shape[1]});
   absl::Status status =
       ops_.GatherRows({.out = kept.hidden, .in = rows->hidden, .rows = step.logit_rows}, stream);
   if (status.ok()) {
@@ -365,9 +375,23 @@ absl::Status ForwardPass::DenseFfn(int64_t index, const TensorView& in, kernels:
   const FfnWeights& ffn = weights_.layers[index].ffn;
   const int64_t tokens = in.rows();
   const TensorView wide = Matrix(buffers_.wide, tokens, ffn.up.matrix.spec.out_features);
-  const TensorView inner = Matrix(buffers_.inner, tokens, ffn.down.matrix.spec.in_features);
-  absl::Status status = Linear(ffn.up.matrix, ffn.up.bias, in, wide, stream);
-  if (status.ok()) status = Activate(Kind(index).ffn(), wide, inner, stream);
+  const TensorView inner =
+      InputsFor(ffn.down.matrix, buffers_.inner, tokens, ffn.down.matrix.spec.in_features);
+  const v1::Ffn& kind = Kind(index).ffn();
+  const bool silu_gate = kind.gated() && kind.gate_limit() == 0 &&
+                         ActivationOf(kind.activation()) == kernels::Activation::kSilu;
+  const bool exact = in.dtype == kernels::DType::kF32 && inner.dtype == kernels::DType::kF32;
+  const bool fuses =
+      silu_gate && exact && ops_.FusesSiluGate(ffn.up.matrix.spec, tokens, products_);
+  absl::Status status = ops_.Linear({.out = fuses ? inner : wide,
+                                     .in = in,
+                                     .weights = &ffn.up.matrix,
+                                     .bias = ffn.up.bias,
+                                     .workspace = buffers_.workspace,
+                                     .products = products_,
+                                     .silu_gate = fuses},
+                                    stream);
+  if (status.ok() && !fuses) status = Activate(kind, wide, inner, stream);
   if (!status.ok()) return status;
   return Linear(ffn.down.matrix, ffn.down.bias, inner, buffers_.block_out.Rows(tokens), stream);
 }

@@ -128,6 +128,19 @@ size_t EvenlySpaced(absl::Span<const PackedWeights> experts, size_t first) {
 
 }  // namespace
 
+DType CudaLinear::Inputs(const LinearSpec& spec, int64_t rows, DType products) const {
+  if (rows < 1 || spec.in_features % 8 != 0) return DType::kF32;  // rows as IsAligned wants them
+  const LinearProblem problem = ProblemOf(spec, DType::kF32, products, rows, 1);
+  const bool tensor_cores = ChooseLinear(problem, capability_) == LinearKernel::kTensorCores;
+  return tensor_cores ? TensorCoreType(problem, capability_) : DType::kF32;
+}
+
+bool CudaLinear::FusesSiluGate(const LinearSpec& spec, int64_t rows, DType products) const {
+  if (rows < 1 || spec.out_features % 2 != 0) return false;
+  const LinearProblem problem = ProblemOf(spec, DType::kF32, products, rows, 1);
+  return ChooseLinear(problem, capability_) == LinearKernel::kGemv;
+}
+
 int64_t CudaLinear::GroupedWorkspaceBytes(const LinearSpec& spec, int64_t rows) const {
   if (spec.weight_dtype == DType::kF32) return 0;
   return Aligned(rows * RoundedStride(spec.in_features) * 2);
@@ -151,14 +164,16 @@ int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType i
 BlasProducts::Plan* CudaLinear::FindPlan(const LinearArgs& args, DType type) const {
   const LinearSpec& spec = args.weights->spec;
   const bool bias = !args.bias.empty();
-  const bool fits = type == spec.weight_dtype && args.out.dtype == args.in.dtype &&
-                    (!bias || args.out.dtype == DType::kF32);
+  const bool fits = type == spec.weight_dtype && (!bias || args.out.dtype == DType::kF32);
   if (blas_ == nullptr || !fits) return nullptr;
   return blas_->Find(ShapeOf(spec, args.out.dtype, bias), args.in.rows());
 }
 
 absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) const {
-  if (absl::Status check = CheckLinear(args, 0); !check.ok()) return check;
+  const bool fuses = args.silu_gate && args.weights != nullptr && args.in.dtype == DType::kF32 &&
+                     args.out.dtype == DType::kF32 &&
+                     FusesSiluGate(args.weights->spec, args.in.rows(), args.products);
+  if (absl::Status check = CheckLinear(args, 0, fuses); !check.ok()) return check;
   const LinearProblem problem =
       ProblemOf(args.weights->spec, args.in.dtype, args.products, args.in.rows(), 1);
   const LinearKernel kernel = ChooseLinear(problem, capability_);
@@ -172,6 +187,7 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   if (kernel == LinearKernel::kGemv) {
     auto params = ParamsOf<LinearParams>(*args.weights, args.out, args.in);
     params.bias = args.bias.As<float>();
+    params.silu_gate = args.silu_gate;
     stream.Enqueue("Linear", &LaunchGemv, params);
     return absl::OkStatus();
   }
@@ -189,6 +205,7 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   params.bias = args.bias.As<float>();
   if (part_bytes > 0) {
     params.part_sums = reinterpret_cast<float*>(args.workspace.data + rounded_bytes);
+    params.arrivals = stream.arrivals();
   }
   params.capability = capability_;
   params.multiprocessors = multiprocessors_;

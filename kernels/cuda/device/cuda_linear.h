@@ -21,6 +21,10 @@ class CudaLinear {
   CudaLinear(int capability, int multiprocessors, BlasProducts* blas, SlowKernels* slow)
       : capability_(capability), multiprocessors_(multiprocessors), blas_(blas), slow_(slow) {}
 
+  // Ops::LinearInputs: what tensor cores read, where they compute such a linear.
+  DType Inputs(const LinearSpec& spec, int64_t rows, DType products) const;
+  // Ops::FusesSiluGate: where GEMV computes such a linear.
+  bool FusesSiluGate(const LinearSpec& spec, int64_t rows, DType products) const;
   // For the rows as tensor cores take them, where the call's are others, for sums of parts of the
   // depth, and for cuBLASLt, whose plans for up to so many rows of the type `in` this makes.
   int64_t WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType in) const;

@@ -20,6 +20,8 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
+constexpr bool kNarrows = true;  // f32 inputs may have 16-bit outputs
+
 ActivationKind KindOf(Activation kind) {
   switch (kind) {
     case Activation::kSilu: return ActivationKind::kSilu;
@@ -84,6 +86,10 @@ absl::Status CudaOps::Enqueue(const char* op, cudaError_t (*launch)(const Params
   return status;
 }
 
+DType CudaOps::LinearInputs(const LinearSpec& spec, int64_t rows, DType products) const {
+  return linear_.Inputs(spec, rows, products);
+}
+
 bool CudaOps::ComputesCodes(const LinearSpec& spec) const {
   return spec.group_size % kGemmWindow == 0;
 }
@@ -138,17 +144,18 @@ absl::Status CudaOps::Norm(const char* op, const NormArgs& args, bool subtract_m
                              .weight_stride = args.weight.rank == 2 ? args.weight.row_stride : 0,
                              .epsilon = args.epsilon,
                              .subtract_mean = subtract_mean,
-                             .dtype = args.in.dtype};
+                             .dtype = args.in.dtype,
+                             .out_dtype = args.out.dtype};
   return Enqueue(op, &LaunchNorm, params, stream);
 }
 
 absl::Status CudaOps::RmsNorm(const NormArgs& args, Stream& stream) {
-  if (absl::Status check = CheckRmsNorm(args); !check.ok()) return check;
+  if (absl::Status check = CheckRmsNorm(args, kNarrows); !check.ok()) return check;
   return Norm("RmsNorm", args, false, stream);
 }
 
 absl::Status CudaOps::LayerNorm(const NormArgs& args, Stream& stream) {
-  if (absl::Status check = CheckLayerNorm(args); !check.ok()) return check;
+  if (absl::Status check = CheckLayerNorm(args, kNarrows); !check.ok()) return check;
   return Norm("LayerNorm", args, true, stream);
 }
 
@@ -217,7 +224,7 @@ absl::Status CudaOps::Add(const AddArgs& args, Stream& stream) {
 }
 
 absl::Status CudaOps::Activate(const ActivationArgs& args, Stream& stream) {
-  if (absl::Status check = CheckActivate(args); !check.ok()) return check;
+  if (absl::Status check = CheckActivate(args, kNarrows); !check.ok()) return check;
   const ActivationParams params = {.out = args.out.data,
                                    .in = args.in.data,
                                    .rows = args.out.rows(),
@@ -226,12 +233,13 @@ absl::Status CudaOps::Activate(const ActivationArgs& args, Stream& stream) {
                                    .in_stride = args.in.row_stride,
                                    .kind = KindOf(args.kind),
                                    .gated = false,
-                                   .dtype = args.in.dtype};
+                                   .dtype = args.in.dtype,
+                                   .out_dtype = args.out.dtype};
   return Enqueue("Activate", &LaunchActivation, params, stream);
 }
 
 absl::Status CudaOps::GatedActivate(const GatedActivationArgs& args, Stream& stream) {
-  if (absl::Status check = CheckGatedActivate(args); !check.ok()) return check;
+  if (absl::Status check = CheckGatedActivate(args, kNarrows); !check.ok()) return check;
   const ActivationParams params = {.out = args.out.data,
                                    .in = args.gate_up.data,
                                    .rows = args.out.rows(),
@@ -240,12 +248,13 @@ absl::Status CudaOps::GatedActivate(const GatedActivationArgs& args, Stream& str
                                    .in_stride = args.gate_up.row_stride,
                                    .kind = KindOf(args.kind),
                                    .gated = true,
-                                   .dtype = args.gate_up.dtype};
+                                   .dtype = args.gate_up.dtype,
+                                   .out_dtype = args.out.dtype};
   return Enqueue("GatedActivate", &LaunchActivation, params, stream);
 }
 
 absl::Status CudaOps::ClampedGate(const ClampedGateArgs& args, Stream& stream) {
-  if (absl::Status check = CheckClampedGate(args); !check.ok()) return check;
+  if (absl::Status check = CheckClampedGate(args, kNarrows); !check.ok()) return check;
   const ClampedGateParams params = {.out = args.out.data,
                                     .in = args.gate_up.data,
                                     .rows = args.out.rows(),
@@ -254,7 +263,8 @@ absl::Status CudaOps::ClampedGate(const ClampedGateArgs& args, Stream& stream) {
                                     .in_stride = args.gate_up.row_stride,
                                     .limit = args.limit,
                                     .alpha = args.alpha,
-                                    .dtype = args.out.dtype};
+                                    .dtype = args.gate_up.dtype,
+                                    .out_dtype = args.out.dtype};
   return Enqueue("ClampedGate", &LaunchClampedGate, params, stream);
 }
 

@@ -44,6 +44,10 @@ class CudaOps final : public Ops {
   std::string name() const override { return std::string(kPlatformName); }
   // Turing has no arithmetic in bf16.
   bool ComputesIn(DType dtype) const override { return dtype != DType::kBF16 || capability_ >= 80; }
+  DType LinearInputs(const LinearSpec& spec, int64_t rows, DType products) const override;
+  bool FusesSiluGate(const LinearSpec& spec, int64_t rows, DType products) const override {
+    return linear_.FusesSiluGate(spec, rows, products);
+  }
   bool ComputesCodes(const LinearSpec& spec) const override;
 
   absl::Status Embedding(const EmbeddingArgs& args, Stream& stream) override;

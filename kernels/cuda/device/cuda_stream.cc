@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/cpu/futex.h"
+#include "kernels/cuda/launch/linear_shapes.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
@@ -46,6 +47,15 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device_index,
     status.Update(health->Check(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming),
                                 "making an event"));
   }
+  void* arrivals = nullptr;
+  const std::vector<int32_t> zeros(kMaxSplitTiles);
+  const size_t bytes = zeros.size() * sizeof(int32_t);
+  status.Update(health->Check(cudaMalloc(&arrivals, bytes), "memory of a stream"));
+  if (status.ok()) {
+    made->arrivals_ = static_cast<int32_t*>(arrivals);
+    status = health->Check(cudaMemcpy(arrivals, zeros.data(), bytes, cudaMemcpyHostToDevice),
+                           "memory of a stream");
+  }
   if (!status.ok()) return status;
   try {
     made->runner_ = std::thread([s = made.get()] { s->Loop(); });
@@ -69,6 +79,7 @@ CudaStream::~CudaStream() {
   for (const MarkedPoint& mark : marks_) {
     if (mark.event != nullptr) cudaEventDestroy(mark.event);
   }
+  cudaFree(arrivals_);
   cudaStreamDestroy(stream_);
 }
 

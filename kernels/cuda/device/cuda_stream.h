@@ -70,6 +70,8 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   }
 
   const CudaHealth* health() const { return health_; }
+  // Device memory: kMaxSplitTiles zeros, for products that split their depth.
+  int32_t* arrivals() const { return arrivals_; }
 
  private:
   static constexpr int64_t kMaxArgumentBytes = 512;
@@ -115,6 +117,7 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   const int device_index_;
   CudaHealth* const health_;
   const cudaStream_t stream_;
+  int32_t* arrivals_ = nullptr;
   const std::unique_ptr<Record[]> ring_;
   alignas(64) std::atomic<uint32_t> submitted_{0};
   alignas(64) std::atomic<uint32_t> handed_on_{0};  // to CUDA, or skipped

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <source_location>
+#include <utility>
 
 #include "kernels/cuda/emulation/block.h"
 #include "kernels/cuda/emulation/device_variables.h"
@@ -163,6 +164,10 @@ inline uint32_t __float_as_uint(float value) {
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
+
+// Blocks run one behind the other, and so do threads between their waits.
+inline int32_t atomicAdd(int32_t* at, int32_t value) { return std::exchange(*at, *at + value); }
+inline void __threadfence() {}
 
 // Loads past the first-level cache.
 template <typename T>

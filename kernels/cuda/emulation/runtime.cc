@@ -359,6 +359,13 @@ int64_t LaunchesFrom(std::string_view file) {
   return found == Global().launches_from.end() ? 0 : found->second;
 }
 
+int64_t LaunchesMade() {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  int64_t all = 0;
+  for (const auto& [file, launches] : Global().launches_from) all += launches;
+  return all;
+}
+
 int64_t AllocationsMade() {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   return Global().memory.allocations();

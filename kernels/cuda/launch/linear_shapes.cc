@@ -13,7 +13,6 @@ constexpr int64_t kGroup = kGemmWindow;  // inputs that must share one scale
 // Of a GEMM with split depth: enough blocks for large GPUs, and what a block sums at least.
 constexpr int64_t kSplitBlocks = 256, kMinPartStages = 4;
 constexpr int kMinStages = 2, kEnoughStages = 3, kMaxStages = 6;
-constexpr int64_t kSumThreads = 256;
 
 int64_t Ceil(int64_t value, int64_t step) { return (value + step - 1) / step; }
 
@@ -109,10 +108,6 @@ LaunchShape GemmShape(const GemmTile& tile, const GemmProblem& problem, int64_t 
   return {.blocks = {tiles, Ceil(problem.columns, kGemmColumns), parts},
           .threads = {kWarpThreads, int64_t{4} * tile.row_warps},
           .shared_bytes = GemmStages(tile, problem) * stage_bytes};
-}
-
-LaunchShape SumPartsShape(int64_t rows, int64_t columns) {
-  return {.blocks = {Ceil(columns, kSumThreads), rows}, .threads = {kSumThreads}};
 }
 
 }  // namespace tessera::kernels::cuda

@@ -67,6 +67,8 @@ inline constexpr int kGemmColumns = 128;  // of a block: four warps beside each 
 inline constexpr int kGemmWindow = 32;
 // Products of so many rows and fewer may split their depth over blocks.
 inline constexpr int64_t kMaxSplitRows = 64;
+// Tiles of such a product, where it does split it.
+inline constexpr int64_t kMaxSplitTiles = 1024;
 
 // Inputs of a stage of copies.
 constexpr int GemmDepth(int weight_bits) { return weight_bits == 16 ? 64 : 128; }
@@ -110,7 +112,5 @@ int64_t GemmPartBytes(const GemmSplit& split, int64_t rows, int64_t columns);
 // Blocks (tiles of rows, columns, parts). How many tiles the experts' rows make is known on the
 // device alone: there are enough for any split of them, and those beyond end at once.
 LaunchShape GemmShape(const GemmTile& tile, const GemmProblem& problem, int64_t parts);
-// A thread per output of a row.
-LaunchShape SumPartsShape(int64_t rows, int64_t columns);
 
 }  // namespace tessera::kernels::cuda

@@ -2,8 +2,8 @@
 // through shared memory in stages, which asynchronous copies fill ahead. float8, int8 and int4
 // weights stay codes until they are fragments; the sums of a group of them are scaled together, and
 // an offset is multiplied by the sum of the group's inputs, so that no weight is rounded. Where
-// columns alone make too few blocks for a few rows, blocks also split the depth, and a second
-// kernel adds their sums in order.
+// columns alone make too few blocks for a few rows, blocks also split the depth, and the one that
+// ends last adds the sums of a tile, in order. It waits for none: it finds that it is the last.
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/gemm_stage.h"
 #include "kernels/cuda/linear/linear_kernels.h"
@@ -251,6 +251,46 @@ __device__ __forceinline__ void StoreTile(const GemmParams& p, const RowTile& ro
   }
 }
 
+// Behind StoreTile: the last of the blocks of a tile to come here sums its parts, for each output
+// one after the other. `shared`: memory that nobody uses any more.
+template <int kRows, int kThreads>
+__device__ __forceinline__ void AddParts(const GemmParams& p, const RowTile& rows,
+                                         unsigned char* shared) {
+  auto* const earlier = reinterpret_cast<int32_t*>(shared);
+  // Computed here again, so that they take no registers before.
+  const int thread =
+      ComputedHere(static_cast<int>(threadIdx.y)) * kWarpThreads + static_cast<int>(threadIdx.x);
+  const int64_t block_column = int64_t{ComputedHere(static_cast<int>(blockIdx.y))} * kGemmColumns;
+  __threadfence();  // what this block stored is there for the block that counts it
+  __syncthreads();
+  if (thread == 0) {
+    int32_t* const arrivals = p.arrivals + blockIdx.x * gridDim.y + blockIdx.y;
+    earlier[0] = atomicAdd(arrivals, 1);
+    if (earlier[0] == p.parts - 1) *arrivals = 0;  // for the next launch
+  }
+  __syncthreads();
+  if (earlier[0] != p.parts - 1) return;  // the whole block
+  __threadfence();
+  const int64_t width = static_cast<int64_t>(gridDim.y) * kGemmColumns;
+  const int64_t part_step = p.rows * width;
+  constexpr int kPairs = kGemmColumns / 2;
+  const int count = min(rows.end - rows.first, kRows) * kPairs;
+#pragma unroll 1
+  for (int i = thread; i < count; i += kThreads) {
+    const int64_t row = rows.first + i / kPairs, column = block_column + i % kPairs * 2;
+    const float* const part = p.part_sums + row * width + column;
+    float2 sum = {0, 0};
+#pragma unroll 4
+    for (int64_t n = 0; n < p.parts; ++n) {
+      const float2 of_part = __ldcg(reinterpret_cast<const float2*>(part + n * part_step));
+      sum.x += of_part.x;
+      sum.y += of_part.y;
+    }
+    StoreSum(p, row, column, sum.x);
+    StoreSum(p, row, column + 1, sum.y);
+  }
+}
+
 template <typename T, typename W, int kRowTiles, int kRowWarps>
 __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKernel(GemmParams p) {
   constexpr int kRows = 16 * kRowTiles * kRowWarps;
@@ -331,21 +371,7 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
     ForEachStage<Staged>(copies, p.stages, first, end, ring, multiply);
   }
   StoreTile<kRowTiles>(p, rows, warp_row, block_column + warp_column + lane % 4 * 2, lane, sums);
-}
-
-// A thread per output: the sums of its parts, one after the other.
-__global__ void SumPartsKernel(GemmParams p) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t row = blockIdx.y;
-  WaitForEarlierLaunches();
-  LetNextLaunchBegin();
-  if (column >= p.columns) return;
-  const int64_t width = (p.columns + kGemmColumns - 1) / kGemmColumns * kGemmColumns;
-  const float* part = p.part_sums + row * width + column;
-  float sum = 0;
-#pragma unroll 8
-  for (int64_t i = 0; i < p.parts; ++i) sum += part[i * p.rows * width];
-  StoreSum(p, row, column, sum);
+  if (p.parts > 1) AddParts<kRows, kWarpThreads * kColumnWarps * kRowWarps>(p, rows, ring);
 }
 
 template <typename T, typename W>
@@ -365,15 +391,16 @@ cudaError_t LaunchTile(const LinearParams& p, cudaStream_t stream) {
   params.parts = split.parts;
   params.part_stages = static_cast<int>(split.part_stages);
   const LaunchShape shape = GemmShape(tile, problem, split.parts);
-  cudaError_t error = cudaSuccess;
-  switch (tile.rows()) {
-    case 16: error = LaunchEarly(GemmKernel<T, W, 1, 1>, shape, stream, params); break;
-    case 32: error = LaunchEarly(GemmKernel<T, W, 2, 1>, shape, stream, params); break;
-    case 64: error = LaunchEarly(GemmKernel<T, W, 4, 1>, shape, stream, params); break;
-    default: error = LaunchEarly(GemmKernel<T, W, 4, 2>, shape, stream, params);
+  if (split.parts > 1 &&
+      (p.arrivals == nullptr || shape.blocks.x * shape.blocks.y > kMaxSplitTiles)) {
+    return cudaErrorInvalidValue;
   }
-  if (error != cudaSuccess || split.parts == 1) return error;
-  return LaunchEarly(SumPartsKernel, SumPartsShape(p.rows, p.columns), stream, params);
+  switch (tile.rows()) {
+    case 16: return LaunchEarly(GemmKernel<T, W, 1, 1>, shape, stream, params);
+    case 32: return LaunchEarly(GemmKernel<T, W, 2, 1>, shape, stream, params);
+    case 64: return LaunchEarly(GemmKernel<T, W, 4, 1>, shape, stream, params);
+    default: return LaunchEarly(GemmKernel<T, W, 4, 2>, shape, stream, params);
+  }
 }
 
 template <typename T>

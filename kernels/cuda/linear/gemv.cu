@@ -361,6 +361,25 @@ struct LaneSums {
   }
 };
 
+// A value of all warps, one after the other.
+template <int kValues>
+__device__ __forceinline__ float SumOfWarps(const float* warp_sums, int value) {
+  float sum = warp_sums[value];
+  for (int w = 1; w < kGemvWarps; ++w) sum += warp_sums[w * kValues + value];
+  return sum;
+}
+
+// Stores a gate times what it belongs to; nothing where the column is beyond the gates.
+__device__ __forceinline__ void StoreGated(const LinearParams& p, int64_t row, int64_t column,
+                                           float gate, float up) {
+  if (column >= p.columns / 2) return;
+  if (p.bias != nullptr) {
+    gate += p.bias[column];
+    up += p.bias[p.columns / 2 + column];
+  }
+  static_cast<float*>(p.out)[row * p.out_stride + column] = gate / (1.0f + expf(-gate)) * up;
+}
+
 template <typename T, typename W, int kRows>
 __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
                                   MinBlocks(kRows, Chunk<W>::kBits, kHasOffsets<W>))
@@ -370,7 +389,10 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
   TESSERA_SHARED(float, warp_sums, kGemvWarps* kValues);
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const int thread = warp * kWarpThreads + lane;
-  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kColumns;
+  // A block of a gate has half of its columns there, and those that belong to them.
+  const int own_columns = p.silu_gate ? kColumns / 2 : kColumns;
+  const int64_t of_half = p.silu_gate ? p.columns / 2 : p.columns;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * own_columns;
   if (p.expert_offsets != nullptr) WaitForEarlierLaunches();
   const ExpertRows range = FindExpert(p, static_cast<int>(blockIdx.y), lane);
   if (range.begin >= range.end) return;  // the whole block
@@ -378,8 +400,11 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
   lane_sums.weights = static_cast<const char*>(p.weights) + range.expert * p.expert_bytes +
                       first_column * p.weight_row_bytes;
   for (int c = 0; c < kColumns; ++c) {
-    const int64_t column = min(int64_t{c}, p.columns - 1 - first_column);  // beyond: not written
-    lane_sums.to_column[c] = static_cast<uint32_t>(column * p.weight_row_bytes);
+    const bool second = c >= own_columns;
+    const int64_t in_half = second ? c - own_columns : c;
+    const int64_t column = min(in_half, of_half - 1 - first_column);  // beyond: not written
+    const int64_t begin = second ? of_half : 0;
+    lane_sums.to_column[c] = static_cast<uint32_t>((begin + column) * p.weight_row_bytes);
   }
   constexpr int kPlaces = Chunk<W>::kCodes ? 32 : 1;
   lane_sums.places = (static_cast<int>(p.depth) + kPlaces - 1) / kPlaces * kPlaces;
@@ -406,11 +431,14 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
       warp_sums[warp * kValues + value] = lane_sums.sums[0];
     }
     __syncthreads();
-    if (thread < kValues) {
-      float sum = warp_sums[thread];
-      for (int w = 1; w < kGemvWarps; ++w) sum += warp_sums[w * kValues + thread];
+    if (thread < kValues && thread % kColumns < own_columns) {
+      const float sum = SumOfWarps<kValues>(warp_sums, thread);
       const int64_t row = first_row + thread / kColumns;
-      if (row < range.end) StoreSum(p, row, first_column + thread % kColumns, sum);
+      const int64_t column = first_column + thread % kColumns;
+      if (row < range.end && !p.silu_gate) StoreSum(p, row, column, sum);
+      if (row < range.end && p.silu_gate) {
+        StoreGated(p, row, column, sum, SumOfWarps<kValues>(warp_sums, thread + own_columns));
+      }
     }
     __syncthreads();  // before the sums of the next rows
   }
@@ -419,7 +447,11 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
 template <typename T, typename W>
 cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
   const int rows = GemvRowsAtOnce(p.rows, p.experts, p.weight_dtype);
-  const LaunchShape shape = GemvShape(p.rows, p.columns, p.experts, p.weight_dtype);
+  LaunchShape shape = GemvShape(p.rows, p.columns, p.experts, p.weight_dtype);
+  if (p.silu_gate) {
+    const int half = GemvColumns(rows, WeightBits(p.weight_dtype)) / 2;
+    shape.blocks.x = (p.columns / 2 + half - 1) / half;
+  }
   switch (rows) {
     case 1: return LaunchEarly(GemvKernel<T, W, 1>, shape, stream, p);
     case 2: return LaunchEarly(GemvKernel<T, W, 2>, shape, stream, p);
@@ -464,7 +496,9 @@ cudaError_t LaunchGemv(const LinearParams& params, cudaStream_t stream) {
   if (params.rows == 0 || params.columns == 0) return cudaSuccess;
   const bool aligned = reinterpret_cast<uintptr_t>(params.weights) % 16 == 0 &&
                        params.weight_row_bytes % 16 == 0 && params.expert_bytes % 16 == 0;
-  if (!aligned) return cudaErrorInvalidValue;
+  const bool gates = !params.silu_gate || (params.columns % 2 == 0 && params.experts == 1 &&
+                                           params.out_dtype == DType::kF32);
+  if (!aligned || !gates) return cudaErrorInvalidValue;
   switch (params.in_dtype) {
     case DType::kF32: return LaunchFloat(params, stream);
     case DType::kBF16: return LaunchHalf<BFloat16>(params, DType::kBF16, stream);

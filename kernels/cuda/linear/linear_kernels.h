@@ -43,6 +43,8 @@ struct LinearParams {
   // GEMM of at most kMaxSplitRows rows: room for GemmPartBytes, from a multiple of 16 bytes on, or
   // null: the depth is not split. Null with experts.
   float* part_sums = nullptr;
+  // With them: kMaxSplitTiles zeros, which are zeros again when the launch has ended.
+  int32_t* arrivals = nullptr;
   int capability = 75, multiprocessors = 1;  // of the GPU, for the shape
 };
 

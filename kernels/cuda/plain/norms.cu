@@ -47,10 +47,11 @@ __global__ void NormKernel(NormParams p) {
   squares = SumOfRow(squares, sums);
   const float scale = width > 0 ? ScaleOf(p, row, squares) : 0.0f;
   const float* weight = p.weight + vector % p.vectors * p.weight_stride;
-  T* out = static_cast<T*>(p.out) + row * p.out_stride + begin;
+  const int64_t out = row * p.out_stride + begin;
   for (int64_t i = threadIdx.x; i < width; i += blockDim.x) {
     const float x = (AsFloat(in[i]) - mean) * scale * weight[i];
-    out[i] = RoundTo<T>(p.bias == nullptr ? x : x + p.bias[i]);
+    const float normed[1] = {p.bias == nullptr ? x : x + p.bias[i]};
+    StoreOutputs<T>(p.out, p.out_dtype, out + i, normed);
   }
 }
 
@@ -115,17 +116,16 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
   }
   squares = SumOfRow(squares, sums);
   const float scale = ScaleOf(p, row, squares);
-  T* out = static_cast<T*>(p.out) + row * p.out_stride + begin;
+  const int64_t out = row * p.out_stride + begin;
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
     if (of_thread(f) >= p.width) continue;
     float biases[kFour] = {};
     if (p.bias != nullptr) LoadFour(p.bias + of_thread(f), biases);
-    T normed[kFour];
+    float normed[kFour];
 #pragma unroll
-    for (int i = 0; i < kFour; ++i)
-      normed[i] = RoundTo<T>(x[f][i] * scale * weights[f][i] + biases[i]);
-    StoreFour(out + of_thread(f), normed);
+    for (int i = 0; i < kFour; ++i) normed[i] = x[f][i] * scale * weights[f][i] + biases[i];
+    StoreOutputs<T>(p.out, p.out_dtype, out + of_thread(f), normed);
   }
 }
 
@@ -152,7 +152,7 @@ bool IsWide(const NormParams& p) {
     return HasFours(rows, stride, p.width, bytes);
   };
   return HasWideNorm(p.width) && has_fours(p.in, p.in_stride, sizeof(T)) &&
-         has_fours(p.out, p.out_stride, sizeof(T)) &&
+         has_fours(p.out, p.out_stride, SizeInBytes(p.out_dtype)) &&
          has_fours(p.residual, p.residual_stride, sizeof(T)) &&
          has_fours(p.weight, 0, sizeof(float)) && has_fours(p.bias, 0, sizeof(float));
 }

@@ -32,6 +32,7 @@ struct NormParams {
   float epsilon = 0;
   bool subtract_mean = false;  // LayerNorm
   DType dtype = DType::kF32;
+  DType out_dtype = DType::kF32;  // dtype, or any where that is f32
 };
 
 // Embedding of ops.h. The table's rows may be those of a linear's weights, see MatmulParams.
@@ -131,8 +132,8 @@ struct ActivationParams {
   int64_t rows = 0, width = 0;
   int64_t out_stride = 0, in_stride = 0;
   ActivationKind kind = ActivationKind::kRelu;
-  bool gated = false;  // act(first half) * second half
-  DType dtype = DType::kF32;
+  bool gated = false;                                  // act(first half) * second half
+  DType dtype = DType::kF32, out_dtype = DType::kF32;  // as in NormParams
 };
 
 // ClampedGate of ops.h.
@@ -142,7 +143,7 @@ struct ClampedGateParams {
   int64_t rows = 0, width = 0;
   int64_t out_stride = 0, in_stride = 0;
   float limit = 0, alpha = 0;
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32, out_dtype = DType::kF32;  // as in NormParams
 };
 
 // RopeTable of ops.h.

@@ -148,18 +148,18 @@ __global__ void ActivationKernel(ActivationParams p) {
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
-  T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
+  const int64_t out = blockIdx.x * p.out_stride;
   for (int64_t at = FirstOfThread() * count; at < p.width; at += ThreadsOfRow() * count) {
     float x[count], factors[count];
     LoadElements<count>(in + at, x);
     if (p.gated) LoadElements<count>(in + p.width + at, factors);
-    T activated[count];
+    float activated[count];
 #pragma unroll
     for (int i = 0; i < count; ++i) {
       const float value = Activated(p.kind, x[i]);
-      activated[i] = RoundTo<T>(p.gated ? value * factors[i] : value);
+      activated[i] = p.gated ? value * factors[i] : value;
     }
-    StoreElements<count>(out + at, activated);
+    StoreOutputs<T>(p.out, p.out_dtype, out + at, activated);
   }
 }
 
@@ -168,11 +168,12 @@ __global__ void ClampedGateKernel(ClampedGateParams p) {
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
   const T* in = static_cast<const T*>(p.in) + blockIdx.x * p.in_stride;
-  T* out = static_cast<T*>(p.out) + blockIdx.x * p.out_stride;
+  const int64_t out = blockIdx.x * p.out_stride;
   for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
     const float gate = fminf(AsFloat(in[i]), p.limit);
     const float up = fmaxf(fminf(AsFloat(in[p.width + i]), p.limit), -p.limit);
-    out[i] = RoundTo<T>((up + 1.0f) * gate / (1.0f + expf(-p.alpha * gate)));
+    const float gated[1] = {(up + 1.0f) * gate / (1.0f + expf(-p.alpha * gate))};
+    StoreOutputs<T>(p.out, p.out_dtype, out + i, gated);
   }
 }
 
@@ -248,7 +249,7 @@ cudaError_t LaunchActivation(const ActivationParams& params, cudaStream_t stream
   return WithFloatType(params.dtype, [&](auto type) {
     using T = decltype(type);
     if (HasFours(params.in, params.in_stride, params.width, sizeof(T)) &&
-        HasFours(params.out, params.out_stride, params.width, sizeof(T))) {
+        HasFours(params.out, params.out_stride, params.width, SizeInBytes(params.out_dtype))) {
       return LaunchEarly(ActivationKernel<T, kFour>, SpreadShape(params.rows, params.width / kFour),
                          stream, params);
     }

@@ -36,8 +36,8 @@ struct Packed {
       return;
     }
     if (source_type == DType::kI8 || spec.weight_dtype == DType::kF8) {
-      const auto made =
-          RandomBytes(spec.weight_dtype, rows, spec.in_features, spec.group_size, seed);
+      auto made = RandomBytes(spec.weight_dtype, rows, spec.in_features, spec.group_size, seed);
+      if (spec.e2m1) TakeE2m1(made, rows, spec.in_features, spec.group_size);
       const TensorView source = ByteRows(made, 0, rows, spec.in_features, spec.group_size);
       REQUIRE(path_.ops().PackWeightRows(weights, first, source).ok());
       return;
@@ -89,12 +89,12 @@ std::vector<Path*> AllPaths(const std::string& op) {
 }
 
 // One linear of `rows` rows on a path, against products in double.
-void CheckLinear(Path& path, const LinearSpec& spec, DType activation, DType products,
-                 int64_t rows) {
+void CheckLinear(Path& path, const LinearSpec& spec, DType activation, DType products, int64_t rows,
+                 DType source = DType::kF32) {
   INFO("path " << path.name());
   CAPTURE(Name(spec.weight_dtype), spec.group_size, spec.blocks.size, spec.blocks.skipped,
           Name(activation), Name(products), spec.in_features, spec.out_features, rows);
-  const Packed packed(path, spec, DType::kF32, 1);
+  const Packed packed(path, spec, source, 1);
   const Tensor in = Random(path, activation, {rows, spec.in_features}, 5, 3);
   const Tensor bias = Random(path, DType::kF32, {spec.out_features}, 6);
   const Tensor out = Zeros(path, activation, {rows, spec.out_features}, 2);
@@ -124,6 +124,60 @@ TEST_CASE("Linear: shapes, weight and activation types, bias") {
                  .weight_dtype = weight,
                  .group_size = 64},
                 activation, products, rows);
+  }
+}
+
+TEST_CASE("Linear: a gate by SiLU has the bits of the product and of GatedActivate") {
+  const DType weight = GENERATE(DType::kBF16, DType::kI8, DType::kF8, DType::kI4);
+  const int64_t half = GENERATE(1, 3, 64, 101), rows = GENERATE(1, 2, 3, 9);
+  CAPTURE(Name(weight), half, rows);
+  const LinearSpec spec = {
+      .in_features = 96, .out_features = 2 * half, .weight_dtype = weight, .group_size = 32};
+  for (Path* path : AllPaths("Linear")) {
+    INFO("path " << path->name());
+    Ops& ops = path->ops();
+    const Packed packed(*path, spec, DType::kF32, 1);
+    const Tensor in = Random(*path, DType::kF32, {rows, 96}, 5, 3);
+    const Tensor bias = Random(*path, DType::kF32, {2 * half}, 6);
+    const Tensor wide = Zeros(*path, DType::kF32, {rows, 2 * half});
+    const Tensor apart = Zeros(*path, DType::kF32, {rows, half});
+    const Tensor fused = Zeros(*path, DType::kF32, {rows, half}, 2);
+    LinearArgs args = {.out = wide, .in = in, .weights = &packed.weights, .bias = bias};
+    args.products = DType::kBF16;
+    args.workspace = path->Workspace(ops.LinearWorkspaceBytes(spec, rows, DType::kF32));
+    REQUIRE(ops.Linear(args, path->stream()).ok());
+    REQUIRE(ops.GatedActivate({.out = apart, .gate_up = wide}, path->stream()).ok());
+    args.out = fused;
+    args.silu_gate = true;
+    const bool fuses = ops.FusesSiluGate(spec, rows, args.products);
+    const bool few = rows <= (weight == DType::kBF16 ? 4 : 2);
+    CHECK(fuses == (few && (path == CudaEmulated() || path == Gpu())));
+    CHECK(ops.Linear(args, path->stream()).ok() == fuses);
+    path->Synchronize();
+    if (!fuses) continue;
+    CHECK(fused.Read() == apart.Read());
+    CHECK(fused.PaddingIntact());
+  }
+}
+
+TEST_CASE("Linear: codes of which four bits are kept have the weights that bytes have") {
+  const auto [in_features, out_features] =
+      GENERATE(table<int64_t, int64_t>({{1, 1}, {130, 33}, {512, 100}}));
+  const DType products = GENERATE(DType::kF32, DType::kF16, DType::kBF16);
+  const int64_t group_size = GENERATE(16, 32, 64);
+  const LinearSpec spec = {.in_features = in_features,
+                           .out_features = out_features,
+                           .weight_dtype = DType::kI8,
+                           .group_size = group_size,
+                           .e2m1 = true};
+  const std::vector<float> bytes = Packed(Reference(), spec, DType::kI8, 1).Unpack();
+  for (Path* path : AllPaths("Linear")) {
+    INFO("path " << path->name());
+    if (products == DType::kF16 && !path->ops().ComputesIn(DType::kF16)) continue;
+    CHECK(Packed(*path, spec, DType::kI8, 1).Unpack() == bytes);
+    for (const int64_t rows : {1, 2, 40}) {
+      CheckLinear(*path, spec, DType::kF32, products, rows, DType::kI8);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/half_floats.h"
 #include "tests/kernels/conformance/path.h"
 
 namespace tessera::kernels::conformance {
@@ -23,6 +24,58 @@ TEST_CASE("every path that this processor can run is run, and named") {
   std::string line = "paths that ran:";
   for (const std::string& name : ran) line += " " + name;
   WARN(line << (MissingPaths().empty() ? "" : "; " + MissingPaths()));
+}
+
+// What linears read: where a device says which type that is, ops write it, with the bits that
+// rounding their f32 outputs gives; elsewhere they refuse it.
+TEST_CASE("norms and activations write the inputs of linears, beyond float16 its largest number") {
+  const DType half = GENERATE(DType::kBF16, DType::kF16);
+  const int64_t width = GENERATE(8, 72, 1024, 5000);
+  CAPTURE(Name(half), width);
+  constexpr int64_t kRows = 9;
+  for (Path* path : PathsWith("RmsNorm")) {
+    INFO("path " << path->name());
+    Ops& ops = path->ops();
+    const LinearSpec spec = {.in_features = width, .out_features = 64, .weight_dtype = half};
+    const bool narrows = ops.LinearInputs(spec, kRows, half) == half;
+    CHECK(ops.LinearInputs(spec, 1, half) == DType::kF32);  // nothing is rounded for one row
+    CHECK(ops.LinearInputs(spec, kRows, DType::kF32) == DType::kF32);
+    std::vector<float> numbers = RandomFloats(kRows * 2 * width, 1);
+    numbers[3] = numbers[width + 3] = 7000;  // their product is too large for float16
+    const Tensor in(*path, DType::kF32, {kRows, 2 * width}, numbers);
+    const Tensor weight = Random(*path, DType::kF32, {2 * width}, 2);
+    const auto check = [&](int64_t columns, const auto& op) {
+      const Tensor exact = Zeros(*path, DType::kF32, {kRows, columns}, 4);
+      const Tensor rounded = Zeros(*path, half, {kRows, columns}, 4);
+      REQUIRE(op(exact).ok());
+      CHECK(op(rounded).ok() == narrows);
+      path->Synchronize();
+      if (!narrows) return;
+      std::vector<float> expected = exact.Read();
+      for (float& value : expected) {
+        if (half == DType::kF16) value = std::clamp(value, -65504.0f, 65504.0f);
+        value = half == DType::kF16 ? ToFloat(FromFloat<Float16>(value))
+                                    : ToFloat(FromFloat<BFloat16>(value));
+      }
+      CHECK(rounded.Read() == expected);
+      CHECK(rounded.PaddingIntact());
+    };
+    check(2 * width, [&](const Tensor& out) {
+      return ops.RmsNorm({.out = out, .in = in, .weight = weight}, path->stream());
+    });
+    check(2 * width, [&](const Tensor& out) {
+      return ops.LayerNorm({.out = out, .in = in, .weight = weight}, path->stream());
+    });
+    check(2 * width, [&](const Tensor& out) {
+      return ops.Activate({.out = out, .in = in, .kind = Activation::kRelu2}, path->stream());
+    });
+    check(width, [&](const Tensor& out) {
+      return ops.GatedActivate({.out = out, .gate_up = in}, path->stream());
+    });
+    check(width, [&](const Tensor& out) {
+      return ops.ClampedGate({.out = out, .gate_up = in, .limit = 1e4f}, path->stream());
+    });
+  }
 }
 
 TEST_CASE("Embedding: padding, shards, accumulation, every table type") {

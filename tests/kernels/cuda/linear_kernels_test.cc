@@ -159,6 +159,7 @@ LinearParams ParamsOf(const Problem& p, TestDevice& device, std::byte* out) {
     REQUIRE(split.parts > 1);
     params.part_sums = reinterpret_cast<float*>(
         device.Allocate<std::byte>(GemmPartBytes(split, p.rows, p.columns)));
+    params.arrivals = device.Upload(std::vector<int32_t>(kMaxSplitTiles));
   }
   return params;
 }
@@ -166,7 +167,12 @@ LinearParams ParamsOf(const Problem& p, TestDevice& device, std::byte* out) {
 std::vector<float> Run(Launcher launch, const Problem& p, TestDevice& device) {
   const int64_t count = p.rows * p.columns;
   std::byte* out = device.Upload(Stored(p.out, std::vector<float>(count, kUnwritten)));
-  device.Check(launch(ParamsOf(p, device, out), device.stream()));
+  const LinearParams params = ParamsOf(p, device, out);
+  device.Check(launch(params, device.stream()));
+  if (p.split) {  // zeros, so that the next launch may have them
+    const std::vector<int32_t> left = device.Download(params.arrivals, kMaxSplitTiles);
+    CHECK(left == std::vector<int32_t>(kMaxSplitTiles));
+  }
   return Loaded(p.out, device.Download(out, count * SizeInBytes(p.out)));
 }
 

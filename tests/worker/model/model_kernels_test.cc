@@ -94,6 +94,46 @@ TEST_CASE("no op of a GPU's step has a slow kernel that is not known to be one")
 #endif
 }
 
+// Norms, products (qkv, output, gate and up, down), what is between projections and attention,
+// attention, and the activation, which of one row is the product's; behind the layers what stands
+// for a step.
+TEST_CASE("a layer of a GPU's step takes nine launches, of one row eight, in every type") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  kernels::cuda::emulated::Inject({.runs_nothing = true});
+  const auto model = ReadModelFolder(GoldenFolder("llama_bf16_heads_64").string());
+  REQUIRE(model.ok());
+  constexpr int64_t kLayers = 2;
+  // Ids to rows, the rotation's table; rows of logits and what they attended to; the last norm.
+  constexpr int64_t kOfStep = 5;
+  for (const v1::DataType requested : {v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8}) {
+    const auto types = ResolveDTypes(*model, requested, v1::DATA_TYPE_UNSPECIFIED,
+                                     {.float16 = true, .bfloat16 = true});
+    REQUIRE(types.ok());
+    TinyModel tiny(GoldenFolder("llama_bf16_heads_64"), {.cuda = true,
+                                                         .weight_dtype = types->weight_dtype,
+                                                         .kv_dtype = types->kv_dtype,
+                                                         .product_dtype = types->product_dtype});
+    const auto launches = [&](int sequences, int rows) {
+      std::vector<Chunk> chunks;
+      for (int i = 0; i < sequences; ++i) {
+        chunks.push_back({i, std::vector<int32_t>(rows, 1), 0, rows});
+      }
+      const int64_t before = kernels::cuda::emulated::LaunchesMade();
+      tiny.Run(chunks);
+      return kernels::cuda::emulated::LaunchesMade() - before;
+    };
+    CAPTURE(v1::DataType_Name(requested));
+    CHECK(launches(1, 1) == kOfStep + 8 * kLayers + 1);  // no product rounds its inputs
+    CHECK(launches(4, 2) == kOfStep + 9 * kLayers + 2);  // the head's inputs are rounded
+    // The step does not say that no sequence has few rows.
+    CHECK(launches(1, 40) == kOfStep + 10 * kLayers + 2);
+  }
+  kernels::cuda::emulated::Inject({});
+#endif
+}
+
 TEST_CASE("int4 in groups that no fast kernel takes is decoded when it is read, and the log says so") {
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
