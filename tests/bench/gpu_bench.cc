@@ -5,11 +5,13 @@
 //   bin/gpu_bench             from the archive of //deploy:gpu_bundle
 //
 // Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k;
-// products with weights of an 8B Llama's shapes in bfloat16, int8 and int4, routing of rows to 8 of
-// 128 experts, and sampling, without bars; the decode step of an 8B Llama with random weights and 1k of context at batch 1, 16 and 64,
-// in bfloat16, int8 and int4; and what the whole daemon serves over HTTP, beside the bfloat16 step.
-// Each has a bar and a goal; under a bar the exit code is 1. --device cuda-emulated runs the same
-// on a tiny model anywhere, without bars: it shows that the measurements work.
+// without bars few rows behind a long context, products with weights of an 8B Llama's shapes in
+// bfloat16, int8 and int4, routing of rows to 8 of 128 experts and these experts as Qwen3-30B-A3B
+// has them, in bfloat16, int4 and MXFP4, and sampling; the decode step of an 8B Llama with random
+// weights and 1k of context at batch 1, 16 and 64, in bfloat16, int8 and int4; and what the whole
+// daemon serves over HTTP, beside the bfloat16 step. Each has a bar and a goal; under a bar the
+// exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
+// shows that the measurements work.
 
 #include <unistd.h>
 
@@ -43,8 +45,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
-constexpr std::array<std::string_view, 8> kParts = {"attention", "linear", "route", "sample",
-                                                    "int4",      "int8",   "step",  "served"};
+constexpr std::array<std::string_view, 9> kParts = {
+    "attention", "linear", "route", "experts", "sample", "int4", "int8", "step", "served"};
 constexpr int64_t kInt4Group = 128;
 
 struct LinearShape {
@@ -59,11 +61,15 @@ struct Sizes {
     int64_t sequences = 0, context = 0;
   };
   std::vector<Attended> more_decodes, more_prompts;  // without bars
+  std::vector<int64_t> last_rows;                    // of a sequence of so many tokens
+  int64_t long_context = 0;
   std::vector<LinearShape> linears;
   std::vector<int64_t> linear_rows;
   RouterShape router;
   std::vector<std::pair<int64_t, double>> routed;  // rows, and the seconds that are the goal
-  int64_t vocabulary = 0;                          // that is sampled from
+  ExpertShape experts;
+  std::vector<int64_t> expert_rows;
+  int64_t vocabulary = 0;        // that is sampled from
   std::vector<int64_t> batches;  // of the step; the last is that of the streams
   int64_t context = 0;           // of the step, and of the prompts
   int64_t output_tokens = 0;
@@ -77,10 +83,14 @@ const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
                          .heads = {32, 8, 128},
                          .more_decodes = {{64, 1024}, {1, 32768}},
                          .more_prompts = {{4, 1024}},
+                         .last_rows = {1, 4, 8, 64},
+                         .long_context = 32768,
                          .linears = {{4096, 28672}, {14336, 4096}},
                          .linear_rows = {1, 4, 8, 16, 64, 512, 4096},
                          .router = {128, 8},
                          .routed = {{1, 8e-6}, {64, 8e-6}, {2048, 30e-6}},
+                         .experts = {{128, 8}, 2048, 768},
+                         .expert_rows = {1, 16, 64, 2048},
                          .vocabulary = 128256,
                          .batches = {1, 16, 64},
                          .context = 1024,
@@ -93,10 +103,14 @@ const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
                               .heads = {4, 2, 64},
                               .more_decodes = {{3, 80}},
                               .more_prompts = {{2, 80}},
+                              .last_rows = {1, 3, 9},
+                              .long_context = 300,
                               .linears = {{1024, 96}},
                               .linear_rows = {1, 9},
                               .router = {8, 2},
                               .routed = {{1, 8e-6}, {9, 8e-6}},
+                              .experts = {{8, 2}, 128, 64},
+                              .expert_rows = {1, 33},
                               .vocabulary = 3000,
                               .batches = {1, 2},
                               .context = 64,
@@ -150,6 +164,7 @@ class GpuBench {
     if (Wanted("attention")) status = Attention();
     if (status.ok() && Wanted("linear")) status = Linears();
     if (status.ok() && Wanted("route")) status = Route();
+    if (status.ok() && Wanted("experts")) status = Experts();
     if (status.ok() && Wanted("sample")) status = Sample();
     if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
     if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
@@ -264,11 +279,26 @@ class GpuBench {
       if (!rate.ok()) return rate.status();
       Add({StrCat("prefill attention ", prompts, " x ", tokens), *rate / multiply_rate_, 0, 0, ""});
     }
+    if (absl::Status status = LastRows(**device); !status.ok()) return status;
     HeadShape half = sizes_.heads;
     half.head_dim = 64;
     const auto narrow = PrefillAttentionRate(**device, half, 1, context);
     if (!narrow.ok()) return narrow.status();
     Add({"prefill attention, D 64", *narrow / multiply_rate_, 0, 0, StrCat(context, " tokens")});
+    return absl::OkStatus();
+  }
+
+  // Drafts that are verified, the rest of a prompt: beside one row.
+  absl::Status LastRows(kernels::Device& device) {
+    double of_one = 0;
+    for (const int64_t rows : sizes_.last_rows) {
+      const auto seconds = RowsAttentionSeconds(device, sizes_.heads, rows, sizes_.long_context);
+      if (!seconds.ok()) return seconds.status();
+      if (of_one == 0) of_one = *seconds;
+      Add({StrCat("attention, last ", rows, " of ", sizes_.long_context), of_one / *seconds, 0,
+           rows <= kernels::kFewSequenceRows ? 0.67 : 0,
+           absl::StrFormat("%.1f us; beside one row", *seconds * 1e6)});
+    }
     return absl::OkStatus();
   }
 
@@ -318,6 +348,33 @@ class GpuBench {
       Add({StrCat("route, ", sizes_.router.used, " of ", sizes_.router.experts, ", rows ", rows),
            goal_seconds / *seconds, 0, 1,
            absl::StrFormat("%.1f us; beside %.0f us", *seconds * 1e6, goal_seconds * 1e6)});
+    }
+    return absl::OkStatus();
+  }
+
+  // Ratios to the time of the bytes of weights that are read: as many experts as rows may choose.
+  absl::Status Experts() {
+    auto device = Open();
+    if (!device.ok()) return device.status();
+    const ExpertShape& shape = sizes_.experts;
+    const std::array<std::pair<const char*, kernels::DType>, 3> kinds = {
+        {{"bfloat16", kernels::DType::kBF16},
+         {"int4", kernels::DType::kI4},
+         {"MXFP4", kernels::DType::kI8}}};
+    for (const auto& [name, weights] : kinds) {
+      const double bits = weights == kernels::DType::kBF16 ? 16
+                          : weights == kernels::DType::kI4 ? 4.25
+                                                           : 5;
+      for (const int64_t rows : sizes_.expert_rows) {
+        const auto seconds = ExpertSeconds(**device, shape, weights, rows);
+        if (!seconds.ok()) return seconds.status();
+        const int64_t read = std::min(rows * shape.router.used, shape.router.experts);
+        const double bytes = static_cast<double>(read * 3 * shape.hidden * shape.ffn) * bits / 8;
+        Add({StrCat("experts, ", name, ", ", shape.router.used, " of ", shape.router.experts,
+                    ", rows ", rows),
+             bytes / copy_rate_ / *seconds, 0, 0,
+             absl::StrFormat("%.1f us a layer; of the time of its bytes", *seconds * 1e6)});
+      }
     }
     return absl::OkStatus();
   }
@@ -461,8 +518,8 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
       .ShowDefault();
   program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
   program.AddOption("--only", options.only,
-                    "attention, linear, sample, int4, int8, step (in bfloat16), served; all by "
-                    "default");
+                    "attention, linear, route, experts, sample, int4, int8, step (in bfloat16), "
+                    "served; all by default");
   program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
   program.AddOption("--batch", options.batch, "Of the step; default: 1, 16 and 64").Range(1, 1024);
   program.AddOption("--steps", options.steps, "That are timed for each batch; default: 30")
@@ -478,7 +535,8 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   for (const std::string& part : options.only) {
     if (std::find(kParts.begin(), kParts.end(), part) != kParts.end()) continue;
     return absl::InvalidArgumentError(StrCat(
-        "--only ", part, ": there are attention, linear, sample, int4, int8, step and served"));
+        "--only ", part,
+        ": there are attention, linear, route, experts, sample, int4, int8, step and served"));
   }
   GpuBench bench(options);
   const absl::Status status = bench.Run();

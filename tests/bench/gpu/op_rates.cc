@@ -11,6 +11,7 @@
 
 #include "kernels/half_floats.h"
 #include "kernels/ops.h"
+#include "tests/kernels/random_bytes.h"
 #include "tests/kernels/random_int4.h"
 
 namespace tessera::bench {
@@ -162,34 +163,59 @@ absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape
   return bench->Seconds([&] { return bench->ops().Attention(args, bench->stream()); });
 }
 
-// As many matrices of random weights as no cache holds.
-absl::StatusOr<std::vector<kernels::PackedWeights>> ManyWeights(Bench& bench,
-                                                                const kernels::LinearSpec& spec) {
-  const int64_t bytes = bench.ops().PackedWeightBytes(spec);
-  const int64_t rows = std::min(kSourceRows, spec.out_features), in = spec.in_features;
-  std::vector<BFloat16> numbers;
-  std::vector<std::byte> codes;
-  if (spec.weight_dtype == DType::kI4) {
-    codes = kernels::RandomInt4(rows, in, spec.group_size, 1);
-  } else {
-    std::mt19937 generator(1);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    numbers.resize(rows * in);
-    for (BFloat16& number : numbers) number = kernels::FromFloat<BFloat16>(uniform(generator));
-  }
-  std::vector<kernels::PackedWeights> all;
-  for (int64_t packed = 0; packed < kBeyondCaches && all.size() < 8; packed += bytes) {
-    const auto memory = bench.Allocate(bytes);
-    if (!memory.ok()) return memory.status();
-    all.push_back({.spec = spec, .data = *memory});
-    for (int64_t first = 0; first < spec.out_features; first += rows) {
-      const int64_t count = std::min(rows, spec.out_features - first);
-      const TensorView source =
-          codes.empty() ? TensorView(numbers.data(), DType::kBF16, {count, in})
-                        : kernels::Int4Rows(codes, 0, count, in, spec.group_size);
-      absl::Status status = bench.ops().PackWeightRows(all.back(), first, source);
-      if (!status.ok()) return status;
+// Rows of random weights, of which a matrix repeats the same ones.
+class RandomWeights {
+ public:
+  explicit RandomWeights(const kernels::LinearSpec& spec)
+      : rows_(std::min(kSourceRows, spec.out_features)) {
+    const int64_t in = spec.in_features, group = spec.group_size;
+    if (spec.weight_dtype == DType::kI4) {
+      codes_ = kernels::RandomInt4(rows_, in, group, 1);
+    } else if (spec.e2m1) {
+      codes_ = kernels::RandomBytes(DType::kI8, rows_, in, group, 1);
+      kernels::TakeE2m1(codes_, rows_, in, group);
+    } else {
+      std::mt19937 generator(1);
+      std::uniform_real_distribution<float> uniform(-1, 1);
+      numbers_.resize(rows_ * in);
+      for (BFloat16& number : numbers_) number = kernels::FromFloat<BFloat16>(uniform(generator));
     }
+  }
+
+  absl::Status Pack(Bench& bench, const kernels::PackedWeights& weights) {
+    const kernels::LinearSpec& spec = weights.spec;
+    absl::Status status;
+    for (int64_t first = 0; first < spec.out_features && status.ok(); first += rows_) {
+      const int64_t count = std::min(rows_, spec.out_features - first), in = spec.in_features;
+      const TensorView source =
+          codes_.empty() ? TensorView(numbers_.data(), DType::kBF16, {count, in})
+          : spec.e2m1    ? kernels::ByteRows(codes_, 0, count, in, spec.group_size)
+                         : kernels::Int4Rows(codes_, 0, count, in, spec.group_size);
+      status = bench.ops().PackWeightRows(weights, first, source);
+    }
+    return status;
+  }
+
+ private:
+  const int64_t rows_;
+  std::vector<BFloat16> numbers_;
+  std::vector<std::byte> codes_;
+};
+
+// As many matrices of random weights as no cache holds, eight at most; or `count` of them, one
+// behind the other.
+absl::StatusOr<std::vector<kernels::PackedWeights>> ManyWeights(Bench& bench,
+                                                                const kernels::LinearSpec& spec,
+                                                                int64_t count = 0) {
+  const int64_t bytes = (bench.ops().PackedWeightBytes(spec) + 63) / 64 * 64;
+  if (count == 0) count = std::min<int64_t>(8, (kBeyondCaches + bytes - 1) / bytes);
+  const auto memory = bench.Allocate(count * bytes);
+  if (!memory.ok()) return memory.status();
+  RandomWeights random(spec);
+  std::vector<kernels::PackedWeights> all;
+  for (int64_t i = 0; i < count; ++i) {
+    all.push_back({.spec = spec, .data = *memory + i * bytes});
+    if (absl::Status status = random.Pack(bench, all.back()); !status.ok()) return status;
   }
   return all;
 }
@@ -274,6 +300,11 @@ absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadSh
   return 2.0 * static_cast<double>(elements) / *seconds;
 }
 
+absl::StatusOr<double> RowsAttentionSeconds(kernels::Device& device, const HeadShape& shape,
+                                            int64_t rows, int64_t context) {
+  return AttentionSeconds(device, shape, 1, rows, context);
+}
+
 absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadShape& shape,
                                             int64_t prompts, int64_t tokens) {
   const auto seconds = AttentionSeconds(device, shape, prompts, tokens, tokens);
@@ -302,6 +333,81 @@ absl::StatusOr<double> RouteSeconds(kernels::Device& device, const RouterShape& 
       .expert_offsets = TensorView(*offsets, DType::kI32, {shape.experts + 1})};
   return bench->Seconds([&] { return bench->ops().MoeRoute(args, bench->stream()); },
                         kShortRunSeconds);
+}
+
+absl::StatusOr<double> ExpertSeconds(kernels::Device& device, const ExpertShape& shape,
+                                     DType weights, int64_t rows) {
+  auto bench = Bench::Create(device);
+  if (!bench.ok()) return bench.status();
+  kernels::Ops& ops = bench->ops();
+  const int64_t experts = shape.router.experts, used = shape.router.used, slots = rows * used;
+  const bool e2m1 = weights == DType::kI8;
+  const auto spec = [&](int64_t in, int64_t out) {
+    return kernels::LinearSpec{.in_features = in,
+                               .out_features = out,
+                               .weight_dtype = weights,
+                               .group_size = e2m1 ? 32 : 128,
+                               .e2m1 = e2m1};
+  };
+  const auto up = ManyWeights(*bench, spec(shape.hidden, 2 * shape.ffn), experts);
+  const auto down = ManyWeights(*bench, spec(shape.ffn, shape.hidden), experts);
+  if (!up.ok()) return up.status();
+  if (!down.ok()) return down.status();
+  const int64_t workspace_bytes = std::max<int64_t>(
+      {ops.GroupedLinearWorkspaceBytes(up->front().spec, slots, experts, DType::kF32),
+       ops.GroupedLinearWorkspaceBytes(down->front().spec, slots, experts, DType::kF32), 64});
+  const auto logits = bench->Random<float>(rows * experts);
+  const auto in = bench->Random<float>(rows * shape.hidden);
+  const auto route = bench->Allocate(slots * 4), places = bench->Allocate(slots * 4);
+  const auto sources = bench->Allocate(slots * 4), offsets = bench->Allocate((experts + 1) * 4);
+  const auto wide = bench->Allocate(slots * 2 * shape.ffn * 4);
+  const auto inner = bench->Allocate(slots * shape.ffn * 4);
+  const auto out = bench->Allocate(slots * shape.hidden * 4);
+  const auto sum = bench->Allocate(rows * shape.hidden * 4);
+  const auto scratch = bench->Allocate(workspace_bytes);
+  for (const auto* there :
+       {&logits, &in, &route, &places, &sources, &offsets, &wide, &inner, &out, &sum, &scratch}) {
+    if (!there->ok()) return there->status();
+  }
+  const auto floats = [](std::byte* data, int64_t count, int64_t width) {
+    return TensorView(data, DType::kF32, {count, width});
+  };
+  const kernels::MoeRouteArgs routing = {
+      .logits = floats(*logits, rows, experts),
+      .weights = floats(*route, rows, used),
+      .slots = TensorView(*places, DType::kI32, {rows, used}),
+      .source_rows = TensorView(*sources, DType::kI32, {slots}),
+      .expert_offsets = TensorView(*offsets, DType::kI32, {experts + 1})};
+  const TensorView workspace(*scratch, DType::kI8, {workspace_bytes});
+  const auto enqueue = [&]() -> absl::Status {
+    kernels::Stream& stream = bench->stream();
+    absl::Status status = ops.MoeRoute(routing, stream);
+    status.Update(ops.GroupedLinear({.out = floats(*wide, slots, 2 * shape.ffn),
+                                     .in = floats(*in, rows, shape.hidden),
+                                     .experts = *up,
+                                     .source_rows = routing.source_rows,
+                                     .expert_offsets = routing.expert_offsets,
+                                     .workspace = workspace,
+                                     .products = DType::kBF16},
+                                    stream));
+    status.Update(ops.GatedActivate(
+        {.out = floats(*inner, slots, shape.ffn), .gate_up = floats(*wide, slots, 2 * shape.ffn)},
+        stream));
+    status.Update(ops.GroupedLinear({.out = floats(*out, slots, shape.hidden),
+                                     .in = floats(*inner, slots, shape.ffn),
+                                     .experts = *down,
+                                     .expert_offsets = routing.expert_offsets,
+                                     .workspace = workspace,
+                                     .products = DType::kBF16},
+                                    stream));
+    status.Update(ops.MoeCombine({.out = floats(*sum, rows, shape.hidden),
+                                  .in = floats(*out, slots, shape.hidden),
+                                  .weights = routing.weights,
+                                  .slots = routing.slots},
+                                 stream));
+    return status;
+  };
+  return bench->Seconds(enqueue, kShortRunSeconds);
 }
 
 absl::StatusOr<double> SampleSeconds(kernels::Device& device, const SampleCase& sample) {

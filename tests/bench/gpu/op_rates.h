@@ -24,6 +24,9 @@ absl::StatusOr<double> MultiplyRate(kernels::Device& device, int64_t size);
 // Bytes of bf16 keys and values, read by one row for each of `batch` sequences.
 absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadShape& shape,
                                            int64_t batch, int64_t context);
+// Seconds of one call for the last `rows` of a sequence of `context` tokens.
+absl::StatusOr<double> RowsAttentionSeconds(kernels::Device& device, const HeadShape& shape,
+                                            int64_t rows, int64_t context);
 // Causal operations of so many prompts in one step: half of those of all pairs.
 absl::StatusOr<double> PrefillAttentionRate(kernels::Device& device, const HeadShape& shape,
                                             int64_t prompts, int64_t tokens);
@@ -40,6 +43,16 @@ struct RouterShape {
 // Seconds of one call of MoeRoute for so many rows.
 absl::StatusOr<double> RouteSeconds(kernels::Device& device, const RouterShape& shape,
                                     int64_t rows);
+
+struct ExpertShape {
+  RouterShape router;
+  int64_t hidden = 2048, ffn = 768;
+};
+// Seconds of the experts of a layer for so many rows: routing, the product with gate and up, SiLU,
+// the product with down, and the sum of a row's experts. `weights`: bf16 or i4 (in groups of 128),
+// or i8, as MXFP4 (in groups of 32).
+absl::StatusOr<double> ExpertSeconds(kernels::Device& device, const ExpertShape& shape,
+                                     kernels::DType weights, int64_t rows);
 
 struct SampleCase {
   int64_t rows = 1, vocabulary = 0;
