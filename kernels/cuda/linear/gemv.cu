@@ -183,14 +183,9 @@ struct Chunk<Nibbles> {
 };
 
 template <>
-struct Chunk<E2m1> {
-  static constexpr int kWeights = 16, kBits = 4;
-  static constexpr bool kCodes = true, kTotals = false;
-  uint2 packed;
+struct Chunk<E2m1> : Chunk<Nibbles> {
+  static constexpr bool kTotals = false;
 
-  __device__ __forceinline__ void Load(const char* row, int k) {
-    packed = __ldcg(reinterpret_cast<const uint2*>(row + k / 2));
-  }
   // Over kCodeUnit; in the order of int4.
   __device__ __forceinline__ void Read(float* out) const {
 #pragma unroll
