@@ -2,6 +2,7 @@
 // it can, in the same form, and those of text. Built by the script llama_cpp beside it.
 //
 //   llama_rates FILE.gguf THREADS CONTEXT_TOKENS
+//   llama_rates --expand FILE.gguf OUT.gguf    writes the same model with all weights as float32
 //
 //   decode BATCH CONTEXT    one step behind contexts that were computed before: "SECONDS 0"
 //   prefill TOKENS CHUNK    "SECONDS 0"
@@ -12,6 +13,8 @@
 //   ids FILE                the text of FILE, special tokens parsed, and those added that the model
 //                           asks for: "0 ID ..."
 //   split FILE              the same without special tokens
+#include <ggml.h>
+#include <gguf.h>
 #include <llama.h>
 
 #include <algorithm>
@@ -172,6 +175,37 @@ class Peer {
   int batch_computed_ = 0, context_computed_ = 0;
 };
 
+int Expand(const char* from, const char* to) {
+  ggml_context* tensors = nullptr;
+  gguf_context* source = gguf_init_from_file(from, {.no_alloc = false, .ctx = &tensors});
+  if (source == nullptr) return 2;
+  gguf_context* out = gguf_init_empty();
+  gguf_set_kv(out, source);
+  const int64_t count = gguf_get_n_tensors(source);
+  size_t bytes = static_cast<size_t>(count + 1) * ggml_tensor_overhead();
+  const auto tensor_at = [&](int64_t i) {
+    return ggml_get_tensor(tensors, gguf_get_tensor_name(source, i));
+  };
+  for (int64_t i = 0; i < count; ++i) {
+    bytes += static_cast<size_t>(ggml_nelements(tensor_at(i))) * sizeof(float) + 64;
+  }
+  ggml_context* expanded = ggml_init({.mem_size = bytes, .mem_buffer = nullptr, .no_alloc = false});
+  for (int64_t i = 0; i < count; ++i) {
+    const ggml_tensor* tensor = tensor_at(i);
+    ggml_tensor* floats = ggml_new_tensor(expanded, GGML_TYPE_F32, GGML_MAX_DIMS, tensor->ne);
+    ggml_set_name(floats, tensor->name);
+    if (tensor->type == GGML_TYPE_F32) {
+      std::copy_n(static_cast<const char*>(tensor->data), ggml_nbytes(tensor),
+                  static_cast<char*>(floats->data));
+    } else {
+      ggml_get_type_traits(tensor->type)
+          ->to_float(tensor->data, static_cast<float*>(floats->data), ggml_nelements(tensor));
+    }
+    gguf_add_tensor(out, floats);
+  }
+  return gguf_write_to_file(out, to, false) ? 0 : 2;
+}
+
 template <typename T>
 void PrintLine(double seconds, const std::vector<T>& numbers) {
   std::cout << seconds;
@@ -183,9 +217,11 @@ void PrintLine(double seconds, const std::vector<T>& numbers) {
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::cerr << "usage: llama_rates FILE.gguf THREADS CONTEXT_TOKENS\n";
+    std::cerr << "usage: llama_rates FILE.gguf THREADS CONTEXT_TOKENS\n"
+                 "       llama_rates --expand FILE.gguf OUT.gguf\n";
     return 2;
   }
+  if (std::string(argv[1]) == "--expand") return Expand(argv[2], argv[3]);
   Peer peer(argv[1], std::atoi(argv[2]), std::atoi(argv[3]));
   std::printf("ready\n");
   std::fflush(stdout);
