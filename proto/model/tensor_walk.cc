@@ -527,7 +527,15 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
   }
   for (int64_t i = 0; i < LayerCount(model) && !names.stacked_up.empty(); ++i) {
     if (!KindOf(model, i).ffn().has_experts()) continue;
-    const std::string stack = StrCat(root, names.layers, ".", i, ".", names.stacked_up);
+    const std::string layer = StrCat(root, names.layers, ".", i, ".");
+    const std::string stack = StrCat(layer, names.stacked_up);
+    if (!names.other_stacked_up.empty() && !has(stack) &&
+        has(StrCat(layer, names.other_stacked_up))) {
+      found.stacked_up = names.other_stacked_up;
+      found.stacked_down = names.other_stacked_down;
+      found.router = names.other_stacked_router;
+      break;
+    }
     // Without experts by number there is nothing else to ask for.
     const bool stacked = has(stack) || has(stack + "_blocks") || names.experts.empty();
     if (!stacked) found.stacked_up = {};
@@ -543,6 +551,9 @@ bool IsMatrix(TensorRole role) {
     case TensorRole::kPerLayerContext:
     case TensorRole::kPerLayerGate:
     case TensorRole::kPerLayerOutput:
+    if (stacked && !names.stacked_correction.empty()) {
+      found.router_correction = names.stacked_correction;
+    }
     case TensorRole::kQkv:
     case TensorRole::kLatentIn:
     case TensorRole::kQuery:

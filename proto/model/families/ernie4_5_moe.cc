@@ -37,6 +37,7 @@ constexpr TensorNames kTensors = [] {
   names.shared = "mlp.shared_experts";
   return names;
 }();
+  names.stacked_correction = "mlp.gate.moe_statics.e_score_correction_bias";
 
 // The width of the shared expert is written wrong by llama.cpp's converter, and nobody reads it.
 constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {

@@ -21,6 +21,9 @@ constexpr TensorNames kTensors = [] {
   names.router = "block_sparse_moe.router.layer";
   names.stacked_up = "block_sparse_moe.input_linear.weight";
   names.stacked_down = "block_sparse_moe.output_linear.weight";
+  names.other_stacked_up = "block_sparse_moe.experts.gate_up_proj";
+  names.other_stacked_down = "block_sparse_moe.experts.down_proj";
+  names.other_stacked_router = "block_sparse_moe.router";
   return names;
 }();
 

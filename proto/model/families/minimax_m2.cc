@@ -27,13 +27,9 @@ void Read(ConfigDraft& draft) {
 }
 
 constexpr TensorNames kTensors = [] {
-  TensorNames names = kQkNormTensors;
-  names.router = "block_sparse_moe.gate";
+  TensorNames names = WithBlockSparseMoe(kQkNormTensors, "mlp.gate");
   names.router_correction = "block_sparse_moe.e_score_correction_bias";
-  names.experts = "block_sparse_moe.experts";
-  names.expert_gate = "w1";
-  names.expert_up = "w3";
-  names.expert_down = "w2";
+  names.stacked_correction = "mlp.e_score_correction_bias";
   return names;
 }();
 

@@ -82,7 +82,10 @@ struct TensorNames {
   // Whole names; used where the checkpoint has them.
   std::string_view stacked_up = {}, stacked_down = {};
   StackedExperts stacked = StackedExperts::kOutputs;
-  std::string_view stacked_router = {};  // beside them, where it has another name
+  // Beside them, where these have other names; the second one is a whole name.
+  std::string_view stacked_router = {}, stacked_correction = {};
+  // The three in checkpoints that have no stacked_up.
+  std::string_view other_stacked_up = {}, other_stacked_down = {}, other_stacked_router = {};
   std::string_view stacked_up_bias = {}, stacked_down_bias = {};
   // Beside experts by number, of all of them: [experts, outputs]; whole names.
   std::string_view expert_gate_bias = {}, expert_up_bias = {}, expert_down_bias = {};

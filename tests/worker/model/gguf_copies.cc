@@ -183,9 +183,9 @@ std::vector<std::string> CommonKeys(const std::string& arch, const json& config)
   return keys;
 }
 
-Copies::Copies(const std::string& golden, const json& config, const Tensors& tensors)
-    : golden_(golden) {
-  folder_.Write("hf/config.json", config.dump());
+void WriteCheckpoint(const tests::TemporaryFolder& folder, const std::string& place,
+                     const json& config, const Tensors& tensors) {
+  folder.Write(place + "config.json", config.dump());
   json header = json::object();
   std::string data;
   for (const auto& [name, tensor] : tensors) {
@@ -196,7 +196,12 @@ Copies::Copies(const std::string& golden, const json& config, const Tensors& ten
         {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, data.size()}}};
   }
   const std::string text = header.dump();
-  folder_.Write("hf/model.safetensors", tests::GgufNumber(text.size(), 8) + text + data);
+  folder.Write(place + "model.safetensors", tests::GgufNumber(text.size(), 8) + text + data);
+}
+
+Copies::Copies(const std::string& golden, const json& config, const Tensors& tensors)
+    : golden_(golden) {
+  WriteCheckpoint(folder_, "hf/", config, tensors);
 }
 
 void Copies::WriteGguf(const std::vector<std::string>& keys, const Tensors& tensors) const {

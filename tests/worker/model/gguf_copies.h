@@ -53,6 +53,10 @@ void PutUnderGgufName(const std::string& name, const std::string& block, Numbers
 Tensors InGguf(const Tensors& checkpoint, const Transform& transform, float added = 0,
                const std::string& root = "model.");
 
+// config.json and model.safetensors of F32, below `place` of the folder.
+void WriteCheckpoint(const tests::TemporaryFolder& folder, const std::string& place,
+                     const nlohmann::json& config, const Tensors& tensors);
+
 // Two copies of what a golden checkpoint has, perhaps with another config.json and fewer tensors: a
 // folder of F32, and a GGUF file of F32.
 class Copies {
