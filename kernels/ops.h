@@ -125,11 +125,12 @@ struct AddArgs {
   TensorView in;   // [rows, width]
 };
 
-// What multipliers, logit scales and soft caps of models do to rows.
+// What multipliers, logit scales, soft caps and limits of models do to rows.
 struct ScaleArgs {
   TensorView rows;  // [rows, width], in place; may be strided: x becomes x * factor
   float factor = 1.0f;
   float soft_cap = 0.0f;  // above 0: soft_cap * tanh(x * factor / soft_cap) instead
+  float limit = 0.0f;     // above 0: then kept within [-limit, limit]
   // Optional, [rows] i32: the factor of the row at a position, where it is not negative, is
   // multiplied by 1 + position_gain * ln(1 + floor((position + position_offset) /
   // position_period)).

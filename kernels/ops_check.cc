@@ -151,6 +151,7 @@ absl::Status CheckScale(const ScaleArgs& args) {
       .Tensor("rows", args.rows, kActivations, {kAnySize, kAnySize}, kMayBeStrided)
       .Optional("positions", args.positions, {kI32}, {args.rows.shape[0]})
       .That(args.soft_cap >= 0, "soft_cap", "not be negative")
+      .That(args.limit >= 0, "limit", "not be negative")
       .That(args.position_period > 0, "position_period", "be above 0")
       .status();
 }

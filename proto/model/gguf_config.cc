@@ -23,6 +23,7 @@ using nlohmann::json;
 constexpr size_t kMaxShown = 60;
 constexpr int64_t kMaxLayersLooked = 10'000;
 constexpr const char* kWeightsNorm = "expert_weights_norm";
+constexpr const char* kClamp = "attention.clamp_kqv";
 constexpr const char* kWindow = "attention.sliding_window";
 constexpr const char* kWindowLayers = "attention.sliding_window_pattern";
 
@@ -51,6 +52,12 @@ constexpr std::array kEnds = {std::string_view("<|eot_id|>"),
                               std::string_view("<｜end▁of▁sentence｜>")};
 // Ends a message of a turn, not the turn, where the vocabulary has both of the others.
 constexpr std::string_view kMessageEnd = "<|end|>", kReturn = "<|return|>", kCall = "<|call|>";
+
+// The key is one of the family's own.
+bool ReadsKey(const GgufFacts& facts, std::string_view name) {
+  return std::any_of(facts.keys.begin(), facts.keys.end(),
+                     [name](const GgufFacts::Key& key) { return key.gguf == name; });
+}
 
 // Writes config.json from keys; the first failure stays.
 class ConfigWriter {
@@ -243,10 +250,7 @@ class ConfigWriter {
           std::pair("leading_dense_block_count", 0), std::pair("nextn_predict_layers", 0),
           std::pair("interleave_moe_layer_step", 1), std::pair("expert_weights_scale", 1),
           std::pair(kWeightsNorm, 1)}) {
-      const bool known =
-          std::any_of(facts.keys.begin(), facts.keys.end(),
-                      [key = std::string_view(key)](auto& one) { return one.gguf == key; });
-      if (!known) keys_.Refuse(key, neutral);
+      if (!ReadsKey(facts, key)) keys_.Refuse(key, neutral);
     }
     keys_.Refuse("expert_gating_func", static_cast<double>(facts.gating));
     if (count == nullptr || *count <= 0) return;
@@ -269,13 +273,13 @@ class ConfigWriter {
       WriteGgufLatent(keys_);
       if (keys_.ok()) head_dim_ = config_["qk_rope_head_dim"].get<int64_t>();
     } else {
-      WriteAttention(family.gguf.scaled_by_head);
+      WriteAttention(family.gguf);
     }
     if (family.gguf.delta) WriteGgufDelta(keys_, layers_);
     WriteRope(family);
   }
 
-  void WriteAttention(bool scaled_by_head) {
+  void WriteAttention(const GgufFacts& facts) {
     if (!keys_.ok()) return;
     keys_.CopyInteger("attention.head_count", "num_attention_heads", true);
     if (!keys_.ok()) return;
@@ -293,9 +297,9 @@ class ConfigWriter {
           StrCat("is ", *values, ", attention.key_length ", head_dim_, ": not supported"));
     }
     config_["head_dim"] = head_dim_;
-    if (scaled_by_head) config_["query_pre_attn_scalar"] = head_dim_;
+    if (facts.scaled_by_head) config_["query_pre_attn_scalar"] = head_dim_;
     WriteWindows();
-    keys_.Refuse("attention.clamp_kqv", 0);
+    if (!ReadsKey(facts, kClamp)) keys_.Refuse(kClamp, 0);
     keys_.Refuse("attention.max_alibi_bias", 0);
     config_["attention_bias"] = FirstLayerHas("attn_q.bias") || FirstLayerHas("attn_qkv.bias");
     config_["mlp_bias"] = FirstLayerHas("ffn_up.bias");
@@ -351,8 +355,7 @@ class ConfigWriter {
     constexpr const char* kBase = "rope.freq_base";
     constexpr const char* kWindowBase = "rope.freq_base_swa";
     keys_.CopyReal(kBase, "rope_theta");
-    const bool known = std::any_of(facts.keys.begin(), facts.keys.end(),
-                                   [](const auto& key) { return key.gguf == kWindowBase; });
+    const bool known = ReadsKey(facts, kWindowBase);
     const double *base = keys_.FindReal(kBase), *of_windows = keys_.FindReal(kWindowBase);
     if (known || of_windows == nullptr || (base != nullptr && *base == *of_windows)) return;
     keys_.Fail(keys_.Whole(kWindowBase), "is another than rope.freq_base: not supported");

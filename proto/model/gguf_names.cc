@@ -150,6 +150,7 @@ TensorNames NamesInGguf(const TensorNames& names) {
   in_gguf.draft_head = {};
   in_gguf.qkv_rows = QkvRows::kBlocks;
   in_gguf.correction_is_row = false;
+  in_gguf.norm_of_each_head = false;
   if (!names.latent.up.empty()) {
     in_gguf.latent.up_keys = "self_attn.k_b_proj";
     in_gguf.latent.up_values = "self_attn.v_b_proj";

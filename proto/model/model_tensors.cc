@@ -130,7 +130,7 @@ class ReadTensorsCheck {
       } else {
         status.Update(CheckPlain(WeightsOf(part), part.shape));
       }
-      if (tensor.bias) status.Update(CheckPlain(part.name + ".bias", {part.shape[0]}));
+      if (tensor.bias) status.Update(CheckPlain(BiasOf(part), {part.shape[0]}));
     }
     // Heads of a latent take theirs apart, and turned.
     NoteRead(matrices, is_table || tensor.role == TensorRole::kLatentHeads);

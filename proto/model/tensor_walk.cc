@@ -368,6 +368,16 @@ class Walk {
       part.shape = {heads * d};
       if (attention.qk_norm_by_head()) part.shape = {heads, d};
     }
+    if (attention.qk_norm_by_head() && names_.norm_of_each_head) {
+      part.shape = {d};
+      part.rows = d;
+      std::vector<TensorPart> parts(static_cast<size_t>(heads), part);
+      for (int64_t head = 0; head < heads; ++head) {
+        parts[static_cast<size_t>(head)].name = StrCat(part.name, ".", head);
+        parts[static_cast<size_t>(head)].number = head;
+      }
+      return Visit({.role = role, .layer = layer_, .parts = std::move(parts)});
+    }
     Visit({.role = role, .layer = layer_, .parts = {part}, .added = names_.norm_offset});
   }
 
@@ -503,6 +513,7 @@ class Walk {
         model_.tied_embeddings() ? StrCat(root_, names_.embedding) : std::string(names_.head),
         model_.vocabulary(), width);
     head.cut = TensorCut::kVocabulary;
+    head.bias = names_.head;
     VisitMatrix(TensorRole::kHead, {head}, model_.head_bias());
   }
 
@@ -540,6 +551,9 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
     const bool stacked = has(stack) || has(stack + "_blocks") || names.experts.empty();
     if (!stacked) found.stacked_up = {};
     if (stacked && !names.stacked_router.empty()) found.router = names.stacked_router;
+    if (stacked && !names.stacked_correction.empty()) {
+      found.router_correction = names.stacked_correction;
+    }
     break;
   }
   return found;
@@ -551,9 +565,6 @@ bool IsMatrix(TensorRole role) {
     case TensorRole::kPerLayerContext:
     case TensorRole::kPerLayerGate:
     case TensorRole::kPerLayerOutput:
-    if (stacked && !names.stacked_correction.empty()) {
-      found.router_correction = names.stacked_correction;
-    }
     case TensorRole::kQkv:
     case TensorRole::kLatentIn:
     case TensorRole::kQuery:

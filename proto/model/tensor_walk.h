@@ -102,13 +102,20 @@ struct TensorPart {
   RowOrder order = {};
   TensorCut cut = TensorCut::kAll;
   int64_t unit = 1;          // rows or columns of one number of the range that cuts
+  int64_t number = -1;       // the part is of this number of the range alone; -1: of all
   bool cuts_inputs = false;  // columns: products are summed over the ranks, the bias added once
   RowOrder inputs = {};      // of the columns; pairs none of them
+  std::string bias = {};     // without ".bias", where it has another name
 };
 
 // The tensor of its weights.
 inline std::string WeightsOf(const TensorPart& part) {
   return part.whole_name ? part.name : part.name + ".weight";
+}
+
+// The tensor of its bias, where there is one.
+inline std::string BiasOf(const TensorPart& part) {
+  return (part.bias.empty() ? part.name : part.bias) + ".bias";
 }
 
 // Sizes of a matrix; of stacked experts the outputs of all.

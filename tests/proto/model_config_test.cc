@@ -422,8 +422,14 @@ TEST_CASE("ernie 4.5 with experts: which layers have them, and what is refused")
   CHECK(ffn.experts().correction_bias());
   CHECK(RopeOf(model).neighbour_pairs());
   CHECK(LayerCount(Read("Ernie4_5_MoeForCausalLM", sizes + R"(, "moe_layer_end_index": 1)")) == 4);
-  CHECK_THAT(ErrorWith(sizes + R"(, "use_bias": true)", "Ernie4_5_MoeForCausalLM"),
-             Contains("use_bias biases of experts"));
+  const v1::Model biases = Read("Ernie4_5_MoeForCausalLM", sizes + R"(, "use_bias": true)");
+  CHECK(biases.head_bias());
+  CHECK(biases.kinds(0).attention().qkv_bias());
+  CHECK(biases.kinds(0).attention().output_bias());
+  CHECK(biases.kinds(0).ffn().bias());
+  CHECK_FALSE(biases.kinds(1).ffn().experts().biases());
+  CHECK(biases.kinds(1).ffn().bias());  // the shared one's
+  CHECK_FALSE(model.head_bias());
 }
 
 TEST_CASE("hunyuan with experts: lists of one number for each layer") {
@@ -452,11 +458,16 @@ TEST_CASE("minimax m2: part of a head rotated, by either key; sigmoid with a cor
   CHECK(RopeOf(Read("MiniMaxM2ForCausalLM", sizes)).rotary_dim() == 16);
 }
 
-TEST_CASE("olmoe: limits of q, k and v are refused by their key") {
+TEST_CASE("olmoe: limits of q, k and v") {
   const std::string sizes = R"("num_key_value_heads": 4, "num_experts": 8)";
   CHECK(Read("OlmoeForCausalLM", sizes).kinds(0).ffn().experts().per_token() == 8);
-  CHECK_THAT(ErrorWith(sizes + R"(, "clip_qkv": 8.0)", "OlmoeForCausalLM"),
-             Contains("clip_qkv limits of q, k and v are not supported"));
+  const auto limit = [&](const std::string& extra) {
+    return Read("OlmoeForCausalLM", sizes + extra).kinds(0).attention().qkv_limit();
+  };
+  CHECK(limit("") == 0);
+  CHECK(limit(R"(, "clip_qkv": null)") == 0);
+  CHECK(limit(R"(, "clip_qkv": 8.0)") == 8);
+  CHECK_THAT(ErrorWith(sizes + R"(, "clip_qkv": 0)", "OlmoeForCausalLM"), Contains("clip_qkv"));
 }
 
 TEST_CASE("gpt-oss: sinks, biases, a clamped gate, windows on every other layer") {

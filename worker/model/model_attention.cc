@@ -41,7 +41,7 @@ TensorView HeadRows(const TensorView& heads, int64_t first, int64_t width) {
 bool IsPreparedNorm(const v1::Model& model, const v1::Attention& attention) {
   return attention.qk_norm() && model.norm() == v1::NORM_KIND_RMS && !attention.qk_norm_by_head() &&
          !attention.qk_norm_full_width() && !attention.qk_norm_after_rope() &&
-         !attention.borrows_kv();
+         !attention.borrows_kv() && attention.qkv_limit() == 0;
 }
 
 }  // namespace
@@ -110,6 +110,10 @@ absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step
       args.cos_sin = {};
     }
     if (status.ok()) status = NormHeads(index, projected, stream);
+  }
+  if (status.ok() && attention.qkv_limit() != 0) {
+    status = ops_.Scale({.rows = projected.all, .limit = static_cast<float>(attention.qkv_limit())},
+                        stream);
   }
   if (status.ok() && attention.value_norm() && !attention.borrows_kv()) {
     const TensorView weight = buffers_.ones.Rows(attention.head_dim());

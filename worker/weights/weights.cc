@@ -42,12 +42,17 @@ IndexRange Scaled(const v1::Range& range, int64_t factor) {
 // The elements that a cut leaves a worker; nullptr where it holds no such layer.
 IndexRange TakenOf(const TensorPart& part, const v1::WorkerShare& share,
                    const v1::LayerShare* held) {
+  const auto scaled = [&part](const v1::Range& range) {
+    if (part.number < 0) return Scaled(range, part.unit);
+    const bool holds = range.begin() <= part.number && part.number < range.end();
+    return IndexRange{0, holds ? part.unit : 0};
+  };
   switch (part.cut) {
-    case TensorCut::kVocabulary: return Scaled(share.vocabulary_rows(), part.unit);
-    case TensorCut::kQueryHeads: return Scaled(held->query_heads(), part.unit);
-    case TensorCut::kKvHeads: return Scaled(held->kv_heads(), part.unit);
-    case TensorCut::kKeyGroups: return Scaled(held->key_groups(), part.unit);
-    case TensorCut::kFfnColumns: return Scaled(held->ffn_columns(), part.unit);
+    case TensorCut::kVocabulary: return scaled(share.vocabulary_rows());
+    case TensorCut::kQueryHeads: return scaled(held->query_heads());
+    case TensorCut::kKvHeads: return scaled(held->kv_heads());
+    case TensorCut::kKeyGroups: return scaled(held->key_groups());
+    case TensorCut::kFfnColumns: return scaled(held->ffn_columns());
     case TensorCut::kAll: break;
   }
   return {0, part.rows};
@@ -260,15 +265,19 @@ class ModelPlanner {
   absl::Status AddVectorParts(const ModelTensor& tensor, std::string_view suffix,
                               const v1::LayerShare* held, int64_t first, TensorView* target) {
     for (const TensorPart& part : tensor.parts) {
+      const IndexRange taken = TakenOfVector(part, held);
+      if (taken.size() == 0 && part.number >= 0) continue;
       // A matrix has a bias of its rows.
+      const bool is_bias = suffix == ".bias";
       const absl::Span<const int64_t> shape = part.shape;
-      const auto source = OpenColumn(checkpoint_, StrCat(part.name, suffix),
-                                     suffix == ".bias" ? shape.first(1) : shape);
+      const auto source =
+          OpenColumn(checkpoint_, is_bias ? BiasOf(part) : StrCat(part.name, suffix),
+                     is_bias ? shape.first(1) : shape);
       if (!source.ok()) return source.status();
       const float added = suffix == ".weight" ? tensor.added : 0;
       auto numbers = InOrder(*source, part.order);
       if (tensor.is_rate) numbers = LogOfRates(std::move(numbers));
-      const RowSlice slice = {std::move(numbers), TakenOfVector(part, held), {0, 1}};
+      const RowSlice slice = {std::move(numbers), taken, {0, 1}};
       if (absl::Status s = plan_.AddVectorPart(target, first, slice, added); !s.ok()) return s;
       first += slice.rows.size();
     }

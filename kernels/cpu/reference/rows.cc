@@ -148,12 +148,13 @@ void SumSquares(const SumSquaresArgs& args, ThreadPool&) {
 }
 
 void Scale(const ScaleArgs& args, ThreadPool&) {
-  const double cap = args.soft_cap;
+  const double cap = args.soft_cap, limit = args.limit;
   for (int64_t row = 0; row < args.rows.rows(); ++row) {
     const double factor = FactorOf(args, row);
     for (int64_t i = 0; i < args.rows.shape[1]; ++i) {
       const double x = Get(args.rows, row, i) * factor;
-      Set(args.rows, row, i, cap > 0 ? cap * std::tanh(x / cap) : x);
+      const double capped = cap > 0 ? cap * std::tanh(x / cap) : x;
+      Set(args.rows, row, i, limit > 0 ? std::clamp(capped, -limit, limit) : capped);
     }
   }
 }

@@ -168,10 +168,12 @@ void Scale(const ScaleArgs& args, ThreadPool& pool) {
     ForRows(pool, args.rows.rows(), width, [&](int64_t r) {
       T* row = args.rows.Row<T>(r);
       const Vec factor = Set(FactorOf(args, r)), cap = Set(args.soft_cap);
-      const bool capped = args.soft_cap > 0;
+      const Vec most = Set(args.limit), least = Set(-args.limit);
+      const bool capped = args.soft_cap > 0, limited = args.limit > 0;
       ForVectors(width, [&](int64_t i, int64_t n) {
-        const Vec x = Mul(LoadUpTo(row + i, n), factor);
-        StoreUpTo(row + i, capped ? Mul(Tanh(Div(x, cap)), cap) : x, n);
+        Vec x = Mul(LoadUpTo(row + i, n), factor);
+        if (capped) x = Mul(Tanh(Div(x, cap)), cap);
+        StoreUpTo(row + i, limited ? Max(Min(x, most), least) : x, n);
       });
     });
   });

@@ -180,6 +180,7 @@ absl::Status CudaOps::Scale(const ScaleArgs& args, Stream& stream) {
                               .stride = args.rows.row_stride,
                               .factor = args.factor,
                               .soft_cap = args.soft_cap,
+                              .limit = args.limit,
                               .position_gain = args.position_gain,
                               .position_period = args.position_period,
                               .position_offset = args.position_offset,

@@ -100,7 +100,7 @@ struct ScaleParams {
   void* rows = nullptr;                // [count, width], in place
   const int32_t* positions = nullptr;  // [count] or null
   int64_t count = 0, width = 0, stride = 0;
-  float factor = 1, soft_cap = 0, position_gain = 0;
+  float factor = 1, soft_cap = 0, limit = 0, position_gain = 0;
   int32_t position_period = 1, position_offset = 0;
   DType dtype = DType::kF32;
 };

@@ -108,8 +108,9 @@ __global__ void ScaleKernel(ScaleParams p) {
     factor *= 1.0f + p.position_gain * logf(1.0f + static_cast<float>(periods));
   }
   for (int64_t i = FirstOfThread(); i < p.width; i += ThreadsOfRow()) {
-    const float x = AsFloat(row[i]) * factor;
-    row[i] = RoundTo<T>(p.soft_cap > 0 ? p.soft_cap * tanhf(x / p.soft_cap) : x);
+    float x = AsFloat(row[i]) * factor;
+    if (p.soft_cap > 0) x = p.soft_cap * tanhf(x / p.soft_cap);
+    row[i] = RoundTo<T>(p.limit > 0 ? fmaxf(-p.limit, fminf(p.limit, x)) : x);
   }
 }
 

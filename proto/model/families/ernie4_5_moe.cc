@@ -13,9 +13,12 @@ void Read(ConfigDraft& draft) {
   JsonReader& config = draft.config;
   v1::LayerKind dense;
   ReadLlamaLayer(draft, &dense);
-  if (config.BoolOr("use_bias", false)) {
-    config.Fail("use_bias", "biases of experts and of the head are not supported in this family");
-  }
+  // Routed experts have none.
+  const bool biases = config.BoolOr("use_bias", false);
+  dense.mutable_attention()->set_qkv_bias(biases);
+  dense.mutable_attention()->set_output_bias(biases);
+  dense.mutable_ffn()->set_bias(biases);
+  draft.model->set_head_bias(biases);
   v1::Experts experts;
   ReadExperts(draft, {.count = 64, .per_token = 6, .width = 1536}, &experts);
   experts.set_renormalise(true);
@@ -34,10 +37,10 @@ constexpr TensorNames kTensors = [] {
   TensorNames names = WithExperts(kLlamaTensors);
   names.router_correction = "mlp.moe_statics.e_score_correction_bias";
   names.correction_is_row = true;
+  names.stacked_correction = "mlp.gate.moe_statics.e_score_correction_bias";
   names.shared = "mlp.shared_experts";
   return names;
 }();
-  names.stacked_correction = "mlp.gate.moe_statics.e_score_correction_bias";
 
 // The width of the shared expert is written wrong by llama.cpp's converter, and nobody reads it.
 constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {

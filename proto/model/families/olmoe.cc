@@ -12,7 +12,9 @@ void Read(ConfigDraft& draft) {
   ReadLlamaLayer(draft, &layer);
   layer.mutable_attention()->set_qk_norm(true);
   layer.mutable_attention()->set_qk_norm_full_width(true);
-  if (config.Has("clip_qkv")) config.Fail("clip_qkv", "limits of q, k and v are not supported");
+  if (config.Has("clip_qkv")) {
+    layer.mutable_attention()->set_qkv_limit(config.Number("clip_qkv", 1e-6, 1e6));
+  }
   v1::Experts experts;
   ReadExperts(draft, {.count = 64, .per_token = 8, .width = layer.ffn().width()}, &experts);
   experts.set_renormalise(config.BoolOr("norm_topk_prob", false));
@@ -29,6 +31,7 @@ extern const Family kOlmoe = {.architecture = "OlmoeForCausalLM",
                               .max_positions = 4096,
                               .gguf = {.architecture = "olmoe",
                                        .with_experts = true,
-                                       .keys = {{{"expert_weights_norm", "norm_topk_prob"}}}}};
+                                       .keys = {{{"expert_weights_norm", "norm_topk_prob"},
+                                                 {"attention.clamp_kqv", "clip_qkv"}}}}};
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // StableLM 2 and 3B: LayerNorm, a quarter of each head rotated, attention and ffn perhaps parallel
-// behind one norm.
+// behind one norm, perhaps a norm of each head of q and k.
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 
@@ -21,11 +21,19 @@ void Read(ConfigDraft& draft) {
   const bool parallel = config.BoolOr("use_parallel_residual", false);
   layer.set_parallel(parallel);
   layer.set_shared_norm(parallel);
-  if (config.BoolOr("qk_layernorm", false)) {
-    config.Fail("qk_layernorm", "true (a norm of its own for each head) is not supported");
-  }
+  const bool qk_norm = config.BoolOr("qk_layernorm", false);
+  attention.set_qk_norm(qk_norm);
+  attention.set_qk_norm_by_head(qk_norm);
   AppendLayers(layer, draft.layers, draft.model);
 }
+
+constexpr TensorNames kTensors = [] {
+  TensorNames names = kLlamaTensors;
+  names.q_norm = "self_attn.q_layernorm.norms";
+  names.k_norm = "self_attn.k_layernorm.norms";
+  names.norm_of_each_head = true;
+  return names;
+}();
 
 }  // namespace
 
@@ -33,7 +41,7 @@ extern const Family kStableLm = {
     .architecture = "StableLmForCausalLM",
     .name = "StableLM",
     .read = Read,
-    .tensors = kLlamaTensors,
+    .tensors = kTensors,
     .norm_epsilon = 1e-5,
     .max_positions = 4096,
     .partial_rotary = 0.25,

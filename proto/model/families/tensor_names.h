@@ -70,8 +70,9 @@ struct TensorNames {
   std::string_view qkv = {};  // instead of q, k and v: one matrix of all
   QkvRows qkv_rows = QkvRows::kBlocks;
   std::string_view q_norm = {}, k_norm = {};
-  LatentNames latent = {};  // instead of k and v; with a query_rank, of q
-  DeltaNames delta = {};    // of layers with one, instead of those from q on
+  bool norm_of_each_head = false;  // "<q_norm>.<head>" is the norm of one head; else of all
+  LatentNames latent = {};         // instead of k and v; with a query_rank, of q
+  DeltaNames delta = {};           // of layers with one, instead of those from q on
   std::string_view ffn_norm = {};
   std::string_view ffn_after_norm = {};
   std::string_view gate = {}, up = {}, down = {};

@@ -37,7 +37,7 @@ def variants(Variant, rope):
             use_qk_norm=False, attention_bias=True), [dict(norm_topk_prob=True)], **files),
         "ernie4_5_moe": Variant("Ernie4_5_Moe", dict(
             **tiny, moe_num_experts=4, moe_k=2, moe_intermediate_size=8, moe_num_shared_experts=2,
-            moe_layer_start_index=1, moe_layer_end_index=-1, use_bias=False,
+            moe_layer_start_index=1, moe_layer_end_index=-1, use_bias=True,
             tie_word_embeddings=True), [dict(moe_k=1), dict(rope_parameters=no_theta)], **files),
         "mixtral_stacked": Variant("Mixtral", dict(
             **{**tiny, "intermediate_size": 8}, num_local_experts=4, num_experts_per_tok=2,
@@ -82,8 +82,8 @@ def variants(Variant, rope):
             **files),
         "olmoe": Variant("Olmoe", dict(
             **{**tiny, "intermediate_size": 8}, num_experts=4, num_experts_per_tok=2,
-            norm_topk_prob=False, eos_token_id=1, pad_token_id=None),
-            [dict(norm_topk_prob=True), dict(rms_norm_eps=0.0)], **files),
+            norm_topk_prob=False, clip_qkv=0.75, eos_token_id=1, pad_token_id=None),
+            [dict(norm_topk_prob=True), dict(rms_norm_eps=0.0), dict(clip_qkv=None)], **files),
         "minimax_m2": Variant("MiniMaxM2", dict(
             **{**tiny, "intermediate_size": 8, "rope_parameters": rope(
                 "default", partial_rotary_factor=0.5)}, head_dim=8, num_local_experts=4,

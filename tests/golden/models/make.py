@@ -223,7 +223,7 @@ VARIANTS = {
         layer_norm_eps=0.05), [dict(layer_norm_eps=0.0)], **SMALL),
     "stablelm_parallel": Variant("StableLm", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.25), use_parallel_residual=True,
-        layer_norm_eps=0.05), [dict(layer_norm_eps=0.0), dict(
+        qk_layernorm=True, layer_norm_eps=0.05), [dict(layer_norm_eps=0.0), dict(
             rope_parameters=rope("default", partial_rotary_factor=0.5))], **SMALL),
     "gpt_neox": Variant("GPTNeoX", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.25), layer_norm_eps=0.05,

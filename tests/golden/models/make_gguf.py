@@ -149,7 +149,8 @@ def numbers(writer, arch, config, tensors):
                      ("residual_multiplier", writer.add_residual_scale),
                      ("attention_multiplier", writer.add_attention_scale),
                      ("logits_scaling", writer.add_logit_scale),
-                     ("logit_scale", writer.add_logit_scale)):
+                     ("logit_scale", writer.add_logit_scale),
+                     ("clip_qkv", writer.add_clamp_kqv)):
         if config.get(key) is not None:
             add(config[key])
     routing(writer, arch, config)
@@ -246,7 +247,7 @@ def gguf_tensors(arch, config, state):
                                      config["num_hidden_layers"])
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads") or heads
-    tensors, experts = {}, {}
+    tensors, experts, norms = {}, {}, {}
     for name, tensor in state.items():
         values = tensor.float().numpy()
         if name == "lm_head.weight" and config.get("tie_word_embeddings"):
@@ -255,6 +256,10 @@ def gguf_tensors(arch, config, state):
             before, after = name.split(".experts.")
             index, part = after.split(".", 1)
             experts.setdefault(before + ".experts." + part, {})[int(index)] = values
+            continue
+        if ".norms." in name:  # of each head
+            before, head = name.removesuffix(".weight").rsplit(".norms.", 1)
+            norms.setdefault(before + ".weight", {})[int(head)] = values
             continue
         if name.endswith("norm.weight") and arch in WITH_ONE:
             values = values + 1
@@ -275,7 +280,7 @@ def gguf_tensors(arch, config, state):
         place = names.get_name(name, try_suffixes=(".weight", ".bias"))
         # The package has no head of its own where published models have none.
         tensors[place or {"lm_head.weight": "output.weight"}.get(name)] = values
-    for name, parts in experts.items():
+    for name, parts in {**experts, **norms}.items():
         values = numpy.stack([parts[i] for i in range(len(parts))])
         tensors[names.get_name(name, try_suffixes=(".weight",))] = values
     assert None not in tensors, (arch, list(state))

@@ -75,6 +75,7 @@ TEST_CASE("row ops refuse what does not fit") {
   CheckRefused(ops.Scale({.rows = F32({2, 8}), .positions = I32({3})}, stream), "Scale",
                "positions");
   CheckRefused(ops.Scale({.rows = F32({2, 8}), .soft_cap = -1}, stream), "Scale", "soft_cap");
+  CheckRefused(ops.Scale({.rows = F32({2, 8}), .limit = -1}, stream), "Scale", "limit");
   CheckRefused(ops.GatherRows({.out = F32({2, 8}), .in = F32({4, 8}), .rows = I32({2})}, stream),
                "GatherRows", "out");  // alias
   CheckRefused(ops.FeedTokens({.ids = F32({2}), .drawn = I32({4})}, stream), "FeedTokens", "ids");

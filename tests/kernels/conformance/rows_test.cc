@@ -287,18 +287,19 @@ TEST_CASE("RmsNorm of parts of rows by the squares of all") {
   });
 }
 
-TEST_CASE("Scale: factors, soft caps, factors by position") {
+TEST_CASE("Scale: factors, soft caps, limits, factors by position") {
   const DType type = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
   const float soft_cap = GENERATE(0.0f, 0.5f, 30.0f);
+  const float limit = GENERATE(0.0f, 0.4f);
   const bool by_position = GENERATE(false, true);
   const int64_t width = GENERATE(9, 300);
-  CAPTURE(Name(type), soft_cap, by_position, width);
+  CAPTURE(Name(type), soft_cap, limit, by_position, width);
   CheckAgainstReference("Scale", type, [&](Path& path) {
     std::vector<float> values = RandomFloats(7 * width, 1);
     for (size_t i = 0; i < values.size(); i += 3) values[i] *= 100;
     const Tensor rows(path, type, {7, width}, values, 4);
     const Tensor positions(path, {7}, std::vector<int32_t>{-1, 0, 6, 7, 8, 4000, 1 << 30});
-    ScaleArgs args = {.rows = rows, .factor = 1.25f, .soft_cap = soft_cap};
+    ScaleArgs args = {.rows = rows, .factor = 1.25f, .soft_cap = soft_cap, .limit = limit};
     if (by_position) {
       args.positions = positions;
       args.position_gain = 0.1f;
