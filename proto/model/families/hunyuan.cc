@@ -1,5 +1,6 @@
 // Hunyuan: Llama with norms over the heads of q and k behind their rotation, whose base a fixed
 // alpha stretches; dense, or with routed experts and a shared one.
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -66,6 +67,10 @@ constexpr TensorNames kTensors = [] {
   return names;
 }();
 
+// The tensors say how wide the shared expert is.
+constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
+    {{"expert_shared_count", ""}, {"expert_shared_feed_forward_length", ""}}};
+
 }  // namespace
 
 extern const Family kHunyuanDense = {.architecture = "HunYuanDenseV1ForCausalLM",
@@ -77,11 +82,13 @@ extern const Family kHunyuanDense = {.architecture = "HunYuanDenseV1ForCausalLM"
                                      // Its base is the stretched one.
                                      .gguf = {.architecture = "hunyuan-dense"}};
 
-extern const Family kHunyuanMoe = {.architecture = "HunYuanMoEV1ForCausalLM",
-                                   .name = "Hunyuan with experts",
-                                   .read = ReadMoe,
-                                   .tensors = kTensors,
-                                   .norm_epsilon = 1e-5,
-                                   .max_positions = 2048};
+extern const Family kHunyuanMoe = {
+    .architecture = "HunYuanMoEV1ForCausalLM",
+    .name = "Hunyuan with experts",
+    .read = ReadMoe,
+    .tensors = kTensors,
+    .norm_epsilon = 1e-5,
+    .max_positions = 2048,
+    .gguf = {.architecture = "hunyuan-moe", .with_experts = true, .keys = kGgufKeys}};
 
 }  // namespace tessera

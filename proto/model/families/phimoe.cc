@@ -46,18 +46,25 @@ void Read(ConfigDraft& draft) {
 
 constexpr TensorNames kTensors = WithBlockSparseMoe(kLlamaTensors, "mlp.router");
 
+// Files have a bias of the head always, and not the factors of longrope that are published.
+constexpr std::string_view kGgufConfig =
+    R"({"lm_head_bias": true, "rope_scaling": {"short_mscale": 1.243163121016122,
+        "long_mscale": 1.243163121016122}})";
+
 }  // namespace
 
-extern const Family kPhimoe = {.architecture = "PhimoeForCausalLM",
-                               .published_as = "PhiMoEForCausalLM",
-                               .name = "Phi-3.5-MoE",
-                               .read = Read,
-                               .tensors = kTensors,
-                               .rope_theta = 1e6,
-                               .norm_epsilon = 1e-5,
-                               .vocabulary = 32064,
-                               .heads = 32,
-                               .kv_heads = 8,
-                               .max_positions = 131072};
+extern const Family kPhimoe = {
+    .architecture = "PhimoeForCausalLM",
+    .published_as = "PhiMoEForCausalLM",
+    .name = "Phi-3.5-MoE",
+    .read = Read,
+    .tensors = kTensors,
+    .rope_theta = 1e6,
+    .norm_epsilon = 1e-5,
+    .vocabulary = 32064,
+    .heads = 32,
+    .kv_heads = 8,
+    .max_positions = 131072,
+    .gguf = {.architecture = "phimoe", .with_experts = true, .config = kGgufConfig}};
 
 }  // namespace tessera

@@ -260,6 +260,89 @@ TEST_CASE("Hunyuan as GGUF: the base of its rotation is the stretched one") {
   copies.Check();
 }
 
+// The setting of most families, whose tensors may be biases.
+void PutBiases(const std::string& name, const std::string& block, Numbers tensor, Tensors* all) {
+  if (!name.ends_with(".bias")) return PutUnderGgufName(name, block, std::move(tensor), all);
+  Tensors one;
+  PutUnderGgufName(name.substr(0, name.size() - 5), block, {}, &one);
+  std::string place = one.begin()->first;
+  place.replace(place.rfind(".weight"), 7, ".bias");
+  (*all)[place] = std::move(tensor);
+}
+
+// The tensors under other names, where a part of a name is in the list.
+Tensors Renamed(const Tensors& tensors,
+                const std::vector<std::pair<std::string, std::string>>& parts) {
+  Tensors renamed;
+  for (const auto& [name, tensor] : tensors) {
+    std::string now = name;
+    for (const auto& [from, to] : parts) {
+      const size_t at = now.find(from);
+      if (at != std::string::npos) now.replace(at, from.size(), to);
+    }
+    renamed[now] = tensor;
+  }
+  return renamed;
+}
+
+TEST_CASE("Phi-3.5-MoE as GGUF: layer norms, biases, longrope's published factor") {
+  json config = ReadConfig("phimoe");
+  json& rope = config.at("rope_parameters");
+  rope["short_mscale"] = rope["long_mscale"] = 1.243163121016122;
+  config.erase("router_jitter_noise");
+  for (const char* list : {"short_factor", "long_factor"}) {
+    rope[list] = rope.at(list).get<std::vector<float>>();  // as the file has them
+  }
+  const Tensors tensors = ReadTensors("phimoe");
+  const Copies copies("phimoe", config, tensors);
+  Tensors out = InGguf(Renamed(tensors, {{".block_sparse_moe.gate.", ".mlp.gate."},
+                                         {".block_sparse_moe.experts.", ".mlp.experts."},
+                                         {".w1.", ".gate_proj."},
+                                         {".w2.", ".down_proj."},
+                                         {".w3.", ".up_proj."}}),
+                       PutBiases);
+  out["output_norm.bias"] = tensors.at("model.norm.bias");
+  out["output.bias"] = tensors.at("lm_head.bias");
+  for (const char* list : {"short", "long"}) {
+    const std::vector<float> factors = rope.at(std::string(list) + "_factor");
+    out["rope_factors_" + std::string(list) + ".weight"] = {{static_cast<int64_t>(factors.size())},
+                                                            factors};
+  }
+  std::vector<std::string> keys = CommonKeys("phimoe", config);
+  for (const auto& [key, value] :
+       {std::pair("attention.head_count_kv", config.at("num_key_value_heads")),
+        std::pair("expert_count", config.at("num_local_experts")),
+        std::pair("expert_used_count", config.at("num_experts_per_tok")),
+        std::pair("rope.scaling.original_context_length",
+                  rope.at("original_max_position_embeddings"))}) {
+    keys.push_back(GgufKey(std::string("phimoe.") + key, value.get<uint32_t>()));
+  }
+  keys.push_back(RealKey("phimoe.rope.scaling.attn_factor", 1.19));  // of another rule
+  copies.WriteGguf(keys, out);
+  copies.Check();
+}
+
+TEST_CASE("Hunyuan with experts as GGUF: a shared expert beside them") {
+  const json config = ReadConfig("hunyuan_moe");
+  const Tensors tensors = ReadTensors("hunyuan_moe");
+  const Copies copies("hunyuan_moe", config, tensors);
+  std::vector<std::string> keys = DenseKeys("hunyuan-moe", config);
+  for (const auto& [key, value] :
+       {std::pair("expert_count", config.at("num_experts")),
+        std::pair("expert_used_count", config.at("moe_topk")),
+        std::pair("expert_feed_forward_length", config.at("intermediate_size")),
+        std::pair("expert_shared_feed_forward_length", config.at("intermediate_size")),
+        std::pair("expert_shared_count", json(1))}) {
+    keys.push_back(GgufKey(std::string("hunyuan-moe.") + key, value.get<uint32_t>()));
+  }
+  copies.WriteGguf(keys, InGguf(Renamed(tensors, {{".mlp.gate.wg.", ".mlp.gate."},
+                                                  {".mlp.shared_mlp.", ".mlp.shared_expert."},
+                                                  {".query_layernorm.", ".q_norm."},
+                                                  {".key_layernorm.", ".k_norm."}}),
+                                PutUnderGgufName));
+  copies.Check();
+}
+
 TEST_CASE("Ministral 3 as GGUF: queries that grow, and rows in pairs") {
   const json config = ReadConfig("ministral3");
   const int64_t half = config.at("head_dim").get<int64_t>() / 2;
