@@ -46,8 +46,8 @@ GOOD_REASON = re.compile(r"no GPU\b|no CUDA\b|no xgrammar: |no Chromium: |cannot
 
 def may_skip(label, reason):
     allowed = os.environ.get("ALLOWED_SKIPS", "").split()
-    # Published chat templates are not part of the project.
-    good = GOOD_REASON.match(reason) is not None or reason.startswith("no chat templates: ")
+    # Published chat templates and vocabularies are not part of the project.
+    good = GOOD_REASON.match(reason) is not None or reason.startswith(("no chat templates: ", "no vocabularies: "))
     return good or label in allowed or "all" in allowed
 
 

@@ -46,6 +46,7 @@ report whim.xml "$a" '<testcase name="b"><skipped message="not today"/></testcas
 report client.xml '<testcase name="a"><skipped message="cannot be installed: pip: no network"/></testcase>'
 report form.xml '<testcase name="a"><skipped message="no xgrammar: deploy/install_xgrammar"/></testcase>'
 report templates.xml '<testcase name="a"><skipped message="no chat templates: none were fetched"/></testcase>'
+report ids.xml '<testcase name="a"><skipped message="no vocabularies: none were fetched"/></testcase>'
 report page.xml '<testcase name="a"><skipped message="no Chromium: chromedriver is not there"/></testcase>'
 report empty.xml ''
 echo '<testsuites><testsuite><testcase na' > partial.xml
@@ -62,6 +63,8 @@ result //t:a FAILED error.xml | expect "an error" 1 "0 passed, 1 failed" 3
   expect "a build without xgrammar is counted" 0 "2 passed, 0 failed, 1 skipped" 0
 { result //t:a PASSED two.xml; result //t:b PASSED templates.xml; } |
   expect "a machine without published templates is counted" 0 "2 passed, 0 failed, 1 skipped" 0
+{ result //t:a PASSED two.xml; result //t:b PASSED ids.xml; } |
+  expect "a machine without published vocabularies is counted" 0 "2 passed, 0 failed, 1 skipped" 0
 { result //t:a PASSED two.xml; result //t:b PASSED page.xml; } |
   expect "a machine without a browser is counted" 0 "2 passed, 0 failed, 1 skipped" 0
 result //t:b PASSED whim.xml | expect "any other skip fails" 1 "1 passed, 1 failed" 0

@@ -42,9 +42,25 @@ constexpr std::string_view kDeepSeek3Pattern =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
     R"(| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr std::string_view kLineEnd = R"([\r\n])";
+constexpr std::string_view kSpacesAtEnd = R"(\s+$)";
+// Letters as the tokenizer of DeepSeek LLM lists them: with a case, but those of later alphabets.
+constexpr std::string_view kDeepSeekLetters =
+    R"(\s?[)"
+    R"(A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚ)"
+    R"(Ḁ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻ)"
+    R"(Ȿ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃)"
+    R"(]+)";
+constexpr std::string_view kDeepSeekMarks = R"(\s?[!-/:-~！-／：-～‘-‟　-。]+)";
+constexpr std::string_view kDeepSeekCjk = "[一-龥ࠀ-一가-퟿]+";
+// What "gpt2" stands for, where others follow.
+constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kFalconMarks = R"([\p{P}\$\+<=>\^~\|`]+)";
+
 struct Rule {
   std::string_view names;  // a space behind each
-  std::array<std::string_view, 3> patterns;
+  std::array<std::string_view, 6> patterns;
   bool whole_words_first = false;
   bool adds_bos = false;
   bool nfc = false;  // the text is brought into this form before it is split
@@ -62,6 +78,11 @@ constexpr std::array kRules = {
     Rule{"tekken ", {kTekkenPattern}, true, true},
     Rule{"gpt-4o llama4 minimax-m2 kanana2 ", {kGpt4oPattern}},
     Rule{"deepseek-v3 hunyuan-dense joyai ", {kThreeDigits, kCjk, kDeepSeek3Pattern}},
+    Rule{"deepseek-llm ",
+         {kLineEnd, kDeepSeekLetters, kDeepSeekMarks, kSpacesAtEnd, kDeepSeekCjk, R"(\p{N}+)"}},
+    Rule{"deepseek-coder ", {kLineEnd, R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepSeekCjk, R"(\p{N})"}},
+    Rule{"falcon ", {kFalconMarks, kGpt2Pattern, "[0-9][0-9][0-9]"}},
+    Rule{"kimi-k2 ", {kKimiPattern}},
     Rule{"seed-coder ", {kSeedCoderPattern}}};
 
 json PreTokenizerOf(const Rule& rule) {

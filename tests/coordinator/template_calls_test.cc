@@ -4,9 +4,6 @@
 // They stand in a folder of .jinja files that TESSERA_CHAT_TEMPLATES names, or where
 // tests/bench/peers/llama_cpp has put the sources of llama.cpp.
 
-#include <pwd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
@@ -22,6 +19,7 @@
 #include "coordinator/api/answer_formats.h"
 #include "coordinator/api/chat_messages.h"
 #include "tests/catch_skip.h"
+#include "tests/coordinator/peer_sources.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera::coordinator {
@@ -34,14 +32,7 @@ using Calls = std::vector<std::pair<std::string, nlohmann::json>>;
 
 fs::path TemplateFolder() {
   if (const char* named = std::getenv("TESSERA_CHAT_TEMPLATES")) return named;
-  const passwd* const user = getpwuid(getuid());
-  const fs::path cache = fs::path(user == nullptr ? "/" : user->pw_dir) / ".cache/tessera-bench";
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(cache, error)) {
-    const fs::path folder = entry.path() / "vendor/llama.cpp/models/templates";
-    if (fs::is_directory(folder, error)) return folder;
-  }
-  return {};
+  return tests::PeerFolder("models/templates");
 }
 
 std::vector<fs::path> Templates() {
