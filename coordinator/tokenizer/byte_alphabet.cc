@@ -38,6 +38,20 @@ std::optional<std::string> BytesOfSpelling(std::string_view spelling) {
   return bytes;
 }
 
+std::string SpellingOf(std::string_view bytes) {
+  static const std::array<std::string, 256> kSpellings = [] {
+    const std::array<int16_t, kCharacters> table = MakeTable();
+    std::array<std::string, 256> spellings;
+    for (char32_t c = 0; c < kCharacters; ++c) {
+      if (table[c] >= 0) AppendUtf8(c, &spellings[static_cast<size_t>(table[c])]);
+    }
+    return spellings;
+  }();
+  std::string spelling;
+  for (const char byte : bytes) spelling += kSpellings[static_cast<unsigned char>(byte)];
+  return spelling;
+}
+
 std::optional<uint8_t> ByteOfFallbackToken(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   int value = 0;

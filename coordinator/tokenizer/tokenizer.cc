@@ -5,6 +5,7 @@
 
 #include "coordinator/tokenizer/gguf_tokenizer.h"
 #include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/rank_tokenizer.h"
 #include "coordinator/tokenizer/sentencepiece_tokenizer.h"
 #include "coordinator/tokenizer/tokenizer_config.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
@@ -22,20 +23,14 @@ absl::Status CheckUtf8(std::string_view text) {
       StrCat("the text is not valid UTF-8: byte ", offset, " cannot be decoded"));
 }
 
-// An error that calls the tokenizer what it is, where the folder has only a form that is not read.
-absl::Status RefuseOtherForm(const std::filesystem::path& folder) {
+// Empty where the folder has none.
+std::filesystem::path FindTiktoken(const std::filesystem::path& folder) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    const bool tekken = name == "tekken.json";
-    if (!tekken && name != "tiktoken.model" && !name.ends_with(".tiktoken")) continue;
-    return absl::InvalidArgumentError(
-        StrCat(entry.path().string(), ": the folder's only tokenizer is ",
-               tekken ? "a Tekken file (Mistral's own form)" : "a tiktoken file",
-               ": not supported; put the tokenizer.json of the same model beside it (its Hugging ",
-               "Face form has one)"));
+    if (name == "tiktoken.model" || name.ends_with(".tiktoken")) return entry.path();
   }
-  return absl::OkStatus();
+  return {};
 }
 
 absl::StatusOr<TokenizerParts> LoadParts(const std::filesystem::path& folder) {
@@ -49,11 +44,13 @@ absl::StatusOr<TokenizerParts> LoadParts(const std::filesystem::path& folder) {
   if (has("tokenizer.json")) return LoadTokenizerJson(folder / "tokenizer.json", *config);
   if (has("tokenizer.model")) return LoadSentencePiece(folder / "tokenizer.model", *config);
   if (has("vocab.json") && has("merges.txt")) return LoadVocabAndMerges(folder, *config);
-  if (auto status = RefuseOtherForm(folder); !status.ok()) return status;
+  if (has("tekken.json")) return LoadTekken(folder / "tekken.json", *config);
+  const std::filesystem::path tiktoken = FindTiktoken(folder);
+  if (!tiktoken.empty()) return LoadTiktoken(tiktoken, *config);
   return absl::NotFoundError(
       StrCat(folder.string(),
              ": no tokenizer (looked for tokenizer.json, tokenizer.model, vocab.json with "
-             "merges.txt)"));
+             "merges.txt, tekken.json, tiktoken.model)"));
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ struct TokenizerParts {
 
 class Tokenizer {
  public:
-  // Reads tokenizer.json, else tokenizer.model, else vocab.json with merges.txt, and beside them
+  // Reads tokenizer.json, else tokenizer.model, else vocab.json with merges.txt, else tekken.json,
+  // else a tiktoken file, and beside them
   // tokenizer_config.json, special_tokens_map.json and added_tokens.json. NotFound where the folder
   // has none of the first. Of a GGUF file reads its keys. InvalidArgument naming file and reason
   // where one cannot be used.

@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
+#include "coordinator/tokenizer/byte_alphabet.h"
 #include "coordinator/tokenizer/incremental_decoder.h"
 #include "coordinator/tokenizer/sentencepiece_tokenizer.h"
 #include "coordinator/tokenizer/tokenizer_config.h"
@@ -144,13 +146,162 @@ TEST_CASE("a tokenizer in another form is called what it is, with what to use in
   }
   CHECK_THAT(error("qwen.tiktoken", "IQ== 0\n"), Catch::Contains("a tiktoken file"));
   CHECK_THAT(error("tiktoken.model", "IQ== 0\n"), Catch::Contains("a tiktoken file"));
-  CHECK_THAT(error("tekken.json", "{}"), Catch::Contains("a Tekken file"));
   for (const char* text : {"IQ==", "IQ== x\n", "IQ==  0\n", "", " 0\n", "IQ== 0x"}) {
     CAPTURE(text);
     const auto parts = ParseSentencePiece(text, "tokenizer.model", {});
     REQUIRE(!parts.ok());
     CHECK_THAT(std::string(parts.status().message()), !Catch::Contains("tiktoken"));
   }
+}
+
+namespace {
+
+// By rank, in base64: the tokens of a golden vocabulary from an id on, without special ones.
+std::vector<std::string> RankedTokens(const json& document, int first) {
+  std::vector<std::string> tokens;
+  for (const auto& [spelling, id] : document.at("model").at("vocab").items()) {
+    const int rank = id.get<int>() - first;
+    if (rank < 0) continue;
+    if (rank >= static_cast<int>(tokens.size())) tokens.resize(static_cast<size_t>(rank) + 1);
+    const auto bytes = BytesOfSpelling(spelling);
+    REQUIRE(bytes.has_value());
+    tokens[static_cast<size_t>(rank)] = absl::Base64Escape(*bytes);
+  }
+  return tokens;
+}
+
+std::vector<std::string> GoldenTexts() {
+  return json::parse(ReadAll(kGolden / "texts.json")).get<std::vector<std::string>>();
+}
+
+json TekkenDocument() {
+  const json document = json::parse(ReadAll(kGolden / "tekken" / "tokenizer.json"));
+  const auto tokens = RankedTokens(document, 5);
+  json tekken = {
+      {"config",
+       {{"pattern", document.at("/pre_tokenizer/pretokenizers/0/pattern/Regex"_json_pointer)},
+        {"default_num_special_tokens", 5},
+        {"default_vocab_size", tokens.size() + 5},
+        {"version", "v11"}}},
+      {"vocab", json::array()},
+      {"special_tokens", json::array()}};
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    tekken["vocab"].push_back(
+        {{"rank", rank}, {"token_bytes", tokens[rank]}, {"token_str", nullptr}});
+  }
+  // Files have more tokens than the vocabulary.
+  tekken["vocab"].push_back({{"rank", tokens.size()}, {"token_bytes", "YWJjZGVm"}});
+  for (const json& token : document.at("added_tokens")) {
+    tekken["special_tokens"].push_back(
+        {{"rank", token.at("id")}, {"token_str", token.at("content")}, {"is_control", true}});
+  }
+  return tekken;
+}
+
+}  // namespace
+
+TEST_CASE("tekken.json gives the ids of the same model's tokenizer.json, behind its begin") {
+  const auto folder_tokenizer = Load("tekken");
+  const json tekken = TekkenDocument();
+  tessera::tests::TemporaryFolder folder;
+  folder.Write("tekken.json", tekken.dump());
+  const auto loaded = Tokenizer::Load(folder.path());
+  INFO(loaded.status().ToString());
+  REQUIRE(loaded.ok());
+  const Tokenizer& tokenizer = **loaded;
+  CHECK(tokenizer.adds_bos());
+  CHECK(tokenizer.eos_id() == 2);
+  CHECK(tokenizer.vocabulary_size() == folder_tokenizer->vocabulary_size());
+  for (const std::string& text : GoldenTexts()) {
+    CAPTURE(text);
+    const EncodeOptions plain = {.add_special_tokens = false, .parse_special_tokens = true};
+    const auto ids = tokenizer.Encode(text, plain);
+    REQUIRE(ids.ok());
+    CHECK(*ids == *folder_tokenizer->Encode(text, plain));
+    CHECK(tokenizer.Decode(*ids, false) == folder_tokenizer->Decode(*ids, false));
+  }
+  CHECK(*tokenizer.Encode("a", {}) == *folder_tokenizer->Encode("<s>a", {}));
+}
+
+TEST_CASE("tekken.json up to version 7 names no special tokens; damage is named") {
+  const auto error = [](const std::string& pointer, const json& value) {
+    json document = TekkenDocument();
+    document[json::json_pointer(pointer)] = value;
+    tessera::tests::TemporaryFolder folder;
+    folder.Write("tekken.json", document.dump());
+    const auto tokenizer = Tokenizer::Load(folder.path());
+    REQUIRE(tokenizer.status().code() == absl::StatusCode::kInvalidArgument);
+    const std::string message(tokenizer.status().message());
+    CHECK_THAT(message, Catch::StartsWith((folder.path() / "tekken.json").string() + ": "));
+    return message;
+  };
+  CHECK_THAT(error("/config/pattern", nullptr), Catch::Contains("pattern"));
+  CHECK_THAT(error("/config/pattern", "("), Catch::Contains("regular expression"));
+  CHECK_THAT(error("/config/default_vocab_size", 100000), Catch::Contains("at least 99995 tokens"));
+  CHECK_THAT(error("/config/default_num_special_tokens", -1), Catch::Contains("special_tokens"));
+  CHECK_THAT(error("/vocab/7/token_bytes", "?"), Catch::Contains("rank 7 is no base64"));
+  CHECK_THAT(error("/vocab/7/rank", 8), Catch::Contains("two tokens have the rank 8"));
+  CHECK_THAT(error("/special_tokens/0/rank", 5), Catch::Contains("rank"));
+  json old = TekkenDocument();
+  old.erase("special_tokens");
+  tessera::tests::TemporaryFolder folder;
+  folder.Write("tekken.json", old.dump());
+  const auto tokenizer = Tokenizer::Load(folder.path());
+  REQUIRE(tokenizer.ok());
+  CHECK((*tokenizer)->TokenId("[INST]") == 3);
+}
+
+namespace {
+
+// zlib's checksum of ids as little-endian numbers of four bytes.
+uint32_t Crc32(const Ids& ids) {
+  uint32_t sum = ~0u;
+  for (const int32_t id : ids) {
+    for (int byte = 0; byte < 4; ++byte) {
+      sum ^= static_cast<uint32_t>(id) >> (8 * byte) & 0xff;
+      for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+    }
+  }
+  return ~sum;
+}
+
+}  // namespace
+
+// The ids are those of tiktoken 0.14 for these ranks with the pattern of Kimi's own code.
+TEST_CASE("a tiktoken file of Kimi gives tiktoken's ids") {
+  const json document = json::parse(ReadAll(kGolden / "llama3" / "tokenizer.json"));
+  std::string lines;
+  const auto tokens = RankedTokens(document, 0);
+  for (size_t rank = 0; rank < tokens.size(); ++rank) {
+    lines += tokens[rank] + " " + std::to_string(rank) + "\n";
+  }
+  tessera::tests::TemporaryFolder folder;
+  folder.Write("tiktoken.model", lines);
+  folder.Write("tokenizer_config.json", R"({"tokenizer_class": "TikTokenTokenizer",
+      "bos_token": "[BOS]", "eos_token": "[EOS]", "added_tokens_decoder": {
+        "802": {"content": "[BOS]", "special": true}, "803": {"content": "[EOS]", "special": true},
+        "804": {"content": "<|im_middle|>", "special": true}}})");
+  const auto loaded = Tokenizer::Load(folder.path());
+  INFO(loaded.status().ToString());
+  REQUIRE(loaded.ok());
+  const Tokenizer& tokenizer = **loaded;
+  CHECK(*tokenizer.Encode("Hello你好World's 12345 naïve café", {}) ==
+        Ids{39,  270, 75, 78,  160, 121, 254, 161, 98, 121, 54,  279, 344, 394,
+            220, 397, 18, 398, 305, 64,  127, 107, 85, 68,  330, 69,  290});
+  CHECK(*tokenizer.Encode("a<|im_middle|>", {}) == Ids{64, 804});
+  CHECK(tokenizer.eos_id() == 803);
+  Ids all;
+  for (const std::string& text : GoldenTexts()) {
+    const auto ids =
+        tokenizer.Encode(text, {.add_special_tokens = false, .parse_special_tokens = false});
+    REQUIRE(ids.ok());
+    all.insert(all.end(), ids->begin(), ids->end());
+  }
+  CHECK(all.size() == 5496);
+  CHECK(Crc32(all) == 3948630438u);
+  folder.Write("tiktoken.model", "IQ== 0\nx\n");
+  CHECK_THAT(std::string(Tokenizer::Load(folder.path()).status().message()),
+             Catch::Contains("tiktoken.model: line 2 is no base64"));
 }
 
 TEST_CASE("a folder without a tokenizer says what was looked for") {
