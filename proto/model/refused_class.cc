@@ -17,7 +17,8 @@ constexpr size_t kMaxShown = 60;
 
 // "qwen3moe" of Qwen3MoeForCausalLM and of the model_type qwen3_moe_text.
 std::string StemOf(std::string_view name) {
-  for (const std::string_view end : {"ForCausalLM", "ForConditionalGeneration", "_text"}) {
+  for (const std::string_view end :
+       {"ForCausalLM", "ForConditionalGeneration", "_text", "Model", "ForSequenceClassification"}) {
     if (name.ends_with(end)) name.remove_suffix(end.size());
   }
   std::string stem;

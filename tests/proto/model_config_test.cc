@@ -547,6 +547,8 @@ TEST_CASE("a refused class names the nearest one, a wrapper the class of its tex
   CHECK(nearest("Llama5ForCausalLM") == "Llama4ForCausalLM");
   CHECK(nearest("Qwen2MoEForCausalLM") == "Qwen2MoeForCausalLM");
   CHECK(nearest("Qwen3XForCausalLM") == "Qwen3ForCausalLM");
+  CHECK(nearest("LlamaModel") == "LlamaForCausalLM");
+  CHECK(nearest("Qwen3ForSequenceClassification") == "Qwen3ForCausalLM");
   CHECK(nearest("MixtralForCausualLM") == "MixtralForCausalLM");
   CHECK(nearest("Qwen2VLForConditionalGeneration") == "Qwen2_5_VLForConditionalGeneration");
   CHECK_THAT(ErrorWith("", std::string(100000, 'x')), Contains("the nearest class by name is "));

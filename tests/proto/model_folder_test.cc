@@ -101,8 +101,8 @@ TEST_CASE("a name is looked up in the Hugging Face cache") {
         cache.path() / "hub/models--acme--copied/snapshots/abc123");
   cache.Write("hub/models--acme--copied/snapshots/def456/config.json", kConfig);
   CHECK_THAT(ErrorOf(ReadModelFolder("acme/copied")),
-             Contains("in 2 revisions") && Contains("refs/main") && Contains("snapshots/abc123\n") &&
-                 Contains("snapshots/def456"));
+             Contains("in 2 revisions") && Contains("refs/main") &&
+                 Contains("snapshots/abc123\n") && Contains("snapshots/def456"));
   cache.Write("hub/models--acme--evil/refs/main", "../../../etc");
   CHECK_THAT(ErrorOf(ReadModelFolder("acme/evil")), Contains("hf download"));
   ::unsetenv("HF_HOME");
@@ -119,6 +119,12 @@ TEST_CASE("what is no model folder") {
   CHECK_THAT(ErrorOf(ReadModelFolder("")), Contains("does not exist"));
   CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())),
              Contains("config.json: no such file"));
+  folder.Write("adapter_config.json", R"({"base_model_name_or_path": "acme/base"})");
+  CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())),
+             Contains("an adapter (LoRA) of 'acme/base', not a model; merge it"));
+  folder.Write("adapter_config.json", "no JSON");
+  CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())),
+             Contains("an adapter (LoRA), not a model"));
 }
 
 TEST_CASE("weight files: single, sharded, absent, hostile") {

@@ -84,6 +84,8 @@ TEST_CASE("quantization_config: whether the codes of a method are kept") {
   CHECK(is_decoded(R"("quant_method": "gptq", "bits": 8)"));
   CHECK_FALSE(is_decoded(R"("quant_method": "gptq", "bits": 3)"));
   CHECK(is_decoded(R"("quant_method": "modelopt", "quant_algo": "FP8")"));
+  CHECK(is_decoded(R"("quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
+                      "modules_to_not_convert": ["model.layers.0.mlp.down_proj"])"));
   CHECK(is_decoded(R"("quant_algo": "FP8")"));
   const v1::Quantization fp8 = read(R"("quant_method": "fp8", "weight_block_size": [64, 32])");
   CHECK(fp8.decoded());

@@ -1,4 +1,4 @@
-// Codes of a byte with scales: FP8 (e4m3) as DeepSeek, Qwen and ModelOpt write it, and the
+// Codes of a byte with scales: FP8 (e4m3) as DeepSeek, Qwen, FBGEMM and ModelOpt write it, and the
 // float-quantized and int-quantized of compressed-tensors.
 //
 // NAME.weight [out, in] has the codes. NAME.weight_scale_inv or NAME.weight_scale has the scales,
@@ -150,6 +150,12 @@ void ReadFp8(JsonReader& reader, v1::Quantization* quantization) {
     quantization->set_block_rows(kBlock);
     quantization->set_block_columns(kBlock);
   }
+  PlanFp8(quantization);
+}
+
+// A scale for each output; the bound of activations' scales has no use where they are not rounded.
+void ReadFbgemmFp8(JsonReader&, v1::Quantization* quantization) {
+  quantization->set_format(v1::WEIGHT_FORMAT_FP8);
   PlanFp8(quantization);
 }
 

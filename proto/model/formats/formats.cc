@@ -29,6 +29,7 @@ constexpr std::array kMethods = {
     QuantizationMethod{.name = "intel/auto-round", .text = "", .read = ReadAutoRound},
     QuantizationMethod{
         .name = "fp8", .text = "FP8 (e4m3), scales per tensor, output or block", .read = ReadFp8},
+    QuantizationMethod{.name = "fbgemm_fp8", .text = "FP8 of FBGEMM", .read = ReadFbgemmFp8},
     QuantizationMethod{.name = "modelopt", .text = "FP8 of ModelOpt", .read = ReadModelOpt},
     QuantizationMethod{.name = "compressed-tensors",
                        .text = "compressed-tensors: pack-, int- and float-quantized",

@@ -11,6 +11,7 @@ void ReadAwq(JsonReader& reader, v1::Quantization* quantization);
 void ReadGptq(JsonReader& reader, v1::Quantization* quantization);
 void ReadAutoRound(JsonReader& reader, v1::Quantization* quantization);
 void ReadFp8(JsonReader& reader, v1::Quantization* quantization);
+void ReadFbgemmFp8(JsonReader& reader, v1::Quantization* quantization);
 void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization);
 void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization);
 void ReadBitsAndBytes(JsonReader& reader, v1::Quantization* quantization);
