@@ -1,6 +1,7 @@
 #include "scheduler/cost/collectives.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -49,13 +50,19 @@ double GridRounds(int ranks) {
   return kNever;
 }
 
+// Of those that send as much and differ in their rounds alone, the one with the fewest; of equal
+// ones the first of AllReduceKind.
+AllReduceKind FewestRounds(int ranks) {
+  if (ranks > 2 && IsPowerOfTwo(ranks)) return AllReduceKind::kHalvingDoubling;
+  return GridRounds(ranks) < 2.0 * (ranks - 1) ? AllReduceKind::kGridRing : AllReduceKind::kRing;
+}
+
 // `sharding`: only algorithms that go through a state where every rank has one share of the sum.
 CollectiveCost CheapestOnOneLink(int ranks, double bytes, const LinkSpec& link,
                                  const ReduceCost& cost, bool sharding = false) {
   CollectiveCost best = {kNever, AllReduceKind::kNone};
-  for (const AllReduceKind kind :
-       {AllReduceKind::kOneShot, AllReduceKind::kTwoPhase, AllReduceKind::kRing,
-        AllReduceKind::kHalvingDoubling, AllReduceKind::kHierarchical, AllReduceKind::kGridRing}) {
+  for (const AllReduceKind kind : {AllReduceKind::kOneShot, AllReduceKind::kTwoPhase,
+                                   FewestRounds(ranks), AllReduceKind::kHierarchical}) {
     if (sharding && kind == AllReduceKind::kOneShot) continue;
     const double seconds = AllReduceSecondsBy(kind, ranks, bytes, link, cost);
     if (seconds < best.seconds) best = {seconds, kind};
@@ -136,7 +143,9 @@ double AllReduceSecondsBy(AllReduceKind kind, int ranks, double bytes, const Lin
       return Seconds({2 * (n - 1), sent, reduced, 3 * reduced, 2}, link, cost);
     case AllReduceKind::kHalvingDoubling:
       if (!IsPowerOfTwo(ranks)) return kNever;
-      return Seconds({2 * std::log2(n), sent, reduced, 3 * reduced, 2}, link, cost);
+      return Seconds(
+          {2.0 * std::countr_zero(static_cast<unsigned>(ranks)), sent, reduced, 3 * reduced, 2},
+          link, cost);
     case AllReduceKind::kTwoPhase:
       return Seconds({2, sent, reduced, (n + 1) * bytes / n, n}, link, cost);
     case AllReduceKind::kHierarchical: return HierarchicalSeconds(ranks, bytes, link, cost);
@@ -168,7 +177,7 @@ double BroadcastSeconds(const Communicator& communicator, double bytes) {
     const double alpha = tier->link.latency_seconds;
     const double wire = bytes / tier->link.bytes_per_second;
     const double direct = alpha + (n - 1) * wire;
-    const double tree = std::ceil(std::log2(n)) * (alpha + wire);
+    const double tree = std::bit_width(static_cast<unsigned>(tier->fan - 1)) * (alpha + wire);
     const double scatter_gather = 2 * alpha + 2 * (n - 1) / n * wire;
     total += std::min({direct, tree, scatter_gather});
   }

@@ -82,7 +82,9 @@ RowsBound BoundOfRows(Role role, const LengthMoments& lengths, const ReplicaOpti
   return bound;
 }
 
-// Largest b in (0, bound] with TPOT within its limit; 0 if none.
+// Largest b in (0, bound] with TPOT within its limit; 0 if none. TPOT grows with b in few parts
+// that are nearly straight: a range is cut where the line through its ends meets the limit, which
+// is mostly next to the answer, and halved where it stays wide.
 double LargestRowsWithinTpot(const ModelShape& model, const ReplicaSpec& replica,
                              const LengthMoments& lengths, const ReplicaOptions& options,
                              double bound, int micro_batches) {
@@ -93,12 +95,33 @@ double LargestRowsWithinTpot(const ModelShape& model, const ReplicaSpec& replica
            PeriodOf(model, replica, SteadyWork(replica.role, lengths, b, options), micro_batches)
                .seconds;
   };
-  if (tpot(bound) <= max_tpot) return bound;
-  double low = 0, high = bound;
-  if (tpot(low) > max_tpot) return 0;
-  for (int i = 0; i < 60 && high - low > 1e-9 * high; ++i) {
-    const double middle = (low + high) / 2;
-    (tpot(middle) <= max_tpot ? low : high) = middle;
+  constexpr int kMaxSteps = 60, kHalvingEvery = 3;
+  constexpr double kClose = 1e-9, kAside = 0.4 * kClose;  // of b
+  double above = tpot(bound) - max_tpot;                  // of the limit, at `high`
+  if (above <= 0) return bound;
+  double below = max_tpot - tpot(0);  // at `low`
+  if (below < 0) return 0;
+  double low = 0, high = bound, width = bound;
+  int side = 0;  // of the limit, where the last one was: then the other end counts half
+  for (int i = 1; i <= kMaxSteps && high - low > kClose * high; ++i) {
+    double middle = low + (high - low) * below / (below + above);
+    if (i % kHalvingEvery == 0) {
+      if (high - low > width / 2) middle = (low + high) / 2;
+      width = high - low;
+    }
+    middle = std::clamp(middle, low + kAside * high, high - kAside * high);
+    const double over = tpot(middle) - max_tpot;
+    if (over <= 0) {
+      low = middle;
+      below = -over;
+      if (side < 0) above /= 2;
+      side = -1;
+    } else {
+      high = middle;
+      above = over;
+      if (side > 0) below /= 2;
+      side = 1;
+    }
   }
   return low;
 }

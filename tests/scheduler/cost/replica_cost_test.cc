@@ -236,7 +236,13 @@ TEST_CASE("a limit on TPOT ends the growth of rows, or makes a replica useless")
   options.max_tpot_seconds = 0.06;
   const ReplicaRate bound = CapacityOf(model, replica, lengths, options);
   CHECK(bound.limit == Limit::kTpot);
-  CHECK(bound.tpot_seconds == Approx(0.06).epsilon(1e-6));
+  for (double limit = 0.052; limit < free.tpot_seconds; limit *= 1.003) {
+    INFO(limit);
+    options.max_tpot_seconds = limit;
+    const double tpot = CapacityOf(model, replica, lengths, options).tpot_seconds;
+    CHECK(tpot <= limit);
+    CHECK(tpot == Approx(limit).epsilon(1e-8));
+  }
   CHECK(bound.requests_per_second < free.requests_per_second);
   options.max_tpot_seconds = 0.04;  // the weights alone take 46 ms
   CHECK(CapacityOf(model, replica, lengths, options).requests_per_second == 0);
