@@ -10,8 +10,10 @@ namespace {
 // come. Every sequence takes a token per step, so the most is needed just before one of them ends.
 class Growth {
  public:
-  Growth(int64_t free_blocks, int64_t block_tokens)
-      : free_tokens_(free_blocks * block_tokens), block_tokens_(block_tokens) {}
+  Growth(int64_t free_blocks, int64_t block_tokens, size_t sequences)
+      : free_tokens_(free_blocks * block_tokens), block_tokens_(block_tokens) {
+    sequences_.reserve(sequences + kMaxAdmitted);
+  }
 
   // A sequence that holds `held_blocks` of the pool, which it gives back in the end.
   void Add(int64_t known_tokens, int64_t held_blocks, int64_t expected_tokens) {
@@ -181,7 +183,8 @@ class StepFiller {
   }
 
   Growth GrowthOfRunning() const {
-    Growth growth(free_blocks_, limits_.block_tokens);
+    Growth growth(free_blocks_, limits_.block_tokens,
+                  snapshot_.running.size() + snapshot_.beside.size());
     for (size_t i = 0; i < snapshot_.running.size(); ++i) {
       const int32_t rows = plan_.running_rows[i];
       if (rows < 0) continue;

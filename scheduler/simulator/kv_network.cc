@@ -1,7 +1,6 @@
 #include "scheduler/simulator/kv_network.h"
 
 #include <algorithm>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -21,10 +20,15 @@ KvNetwork::KvNetwork(std::vector<SharedLink> links)
       carried_(links_.size(), 0),
       background_(links_.size()),
       flows_on_(links_.size(), 0),
-      next_finish_(kInfinity) {}
+      next_finish_(kInfinity),
+      room_(links_.size()),
+      part_(links_.size()),
+      flows_of_(links_.size()) {}
 
 void KvNetwork::Advance(double now) {
-  for (auto& [id, flow] : flows_) {
+  if (now == now_) return;
+  Settle();
+  for (Flow& flow : flows_) {
     const double sent = std::min(flow.left, flow.rate * (now - now_));
     flow.left -= sent;
     for (const int link : flow.links) carried_[static_cast<size_t>(link)] += sent;
@@ -32,39 +36,69 @@ void KvNetwork::Advance(double now) {
   now_ = now;
 }
 
+void KvNetwork::Change() {
+  ++version_;
+  changed_ = true;
+}
+
+void KvNetwork::Count(const Flow& flow, int more) {
+  for (const int link : flow.links) flows_on_[static_cast<size_t>(link)] += more;
+}
+
+std::vector<KvNetwork::Flow>::iterator KvNetwork::Find(int64_t flow) {
+  return std::lower_bound(flows_.begin(), flows_.end(), flow,
+                          [](const Flow& a, int64_t id) { return a.id < id; });
+}
+
 int64_t KvNetwork::Start(const std::vector<int>& links, double bytes, int64_t done, double now) {
   Advance(now);
   // Without a link it is through at once.
-  flows_[++started_] = {links, links.empty() ? 0 : bytes, 1, done};
-  Share();
+  flows_.push_back({++started_, links, links.empty() ? 0 : bytes, 1, done});
+  Count(flows_.back(), 1);
+  Change();
   return started_;
 }
 
 void KvNetwork::Extend(int64_t flow, double bytes, double now) {
   Advance(now);
-  Flow& extended = flows_.at(flow);
+  Flow& extended = *Find(flow);
   if (!extended.links.empty()) extended.left += bytes;
-  Share();
+  Change();
 }
 
 void KvNetwork::Drop(int64_t flow, double now) {
   Advance(now);
-  flows_.erase(flow);
-  Share();
+  const auto dropped = Find(flow);
+  if (dropped == flows_.end() || dropped->id != flow) return;
+  Count(*dropped, -1);
+  flows_.erase(dropped);
+  Change();
 }
 
 std::vector<int64_t> KvNetwork::Finished(double now) {
   Advance(now);
+  Settle();
   std::vector<int64_t> done;
-  for (auto it = flows_.begin(); it != flows_.end();) {
+  std::erase_if(flows_, [&](const Flow& flow) {
     // What is left may take less than time can tell.
-    const bool through =
-        it->second.left <= kCrumbBytes || now + it->second.left / it->second.rate <= now;
-    if (through) done.push_back(it->second.done);
-    it = through ? flows_.erase(it) : std::next(it);
-  }
-  Share();
+    const bool through = flow.left <= kCrumbBytes || now + flow.left / flow.rate <= now;
+    if (!through) return false;
+    done.push_back(flow.done);
+    Count(flow, -1);
+    return true;
+  });
+  Change();
   return done;
+}
+
+double KvNetwork::next_finish_seconds() {
+  Settle();
+  return next_finish_;
+}
+
+double KvNetwork::RateOf(int64_t flow) {
+  Settle();
+  return Find(flow)->rate;
 }
 
 double KvNetwork::RoomOf(size_t link, double senders) const {
@@ -77,7 +111,7 @@ void KvNetwork::SetBackground(const std::vector<Background>& background, double 
   if (background == background_) return;
   Advance(now);
   background_ = background;
-  if (!flows_.empty()) Share();
+  if (!flows_.empty()) Change();
 }
 
 double KvNetwork::RateOfHop(const std::vector<int>& links, double own_bytes_per_second) const {
@@ -94,48 +128,50 @@ double KvNetwork::RateOfHop(const std::vector<int>& links, double own_bytes_per_
   return rate;
 }
 
-void KvNetwork::Share() {
-  ++version_;
-  std::vector<double> room(links_.size());
-  flows_on_.assign(links_.size(), 0);
-  for (const auto& [id, flow] : flows_) {
-    for (const int link : flow.links) ++flows_on_[static_cast<size_t>(link)];
-  }
-  std::vector<int> open = flows_on_;
+void KvNetwork::Settle() {
+  if (!std::exchange(changed_, false)) return;
+  used_.clear();
   for (size_t l = 0; l < links_.size(); ++l) {
+    if (flows_on_[l] == 0) continue;
     const Background& background = background_[l];
-    const double all = RoomOf(l, open[l] + background.senders);
-    room[l] = std::max(all - background.bytes_per_second, kLeastLeft * all);
+    const double all = RoomOf(l, flows_on_[l] + background.senders);
+    room_[l] = std::max(all - background.bytes_per_second, kLeastLeft * all);
+    flows_of_[l].clear();
+    used_.push_back(l);
   }
-  std::vector<Flow*> left;
-  for (auto& [id, flow] : flows_) {
-    if (!flow.links.empty()) left.push_back(&flow);
+  open_ = flows_on_;
+  size_t left = 0;
+  for (Flow& flow : flows_) {
+    flow.fixed = flow.links.empty();
+    if (flow.fixed) continue;
+    ++left;
+    for (const int link : flow.links) flows_of_[static_cast<size_t>(link)].push_back(&flow);
   }
-  while (!left.empty()) {
+  while (left > 0) {
     double least = kInfinity;  // by which the fullest link can still raise each of its flows
-    for (size_t l = 0; l < links_.size(); ++l) {
-      if (open[l] > 0) least = std::min(least, room[l] / open[l]);
+    for (const size_t l : used_) {
+      part_[l] = room_[l] / open_[l];
+      least = std::min(least, part_[l]);
     }
-    std::vector<Flow*> rest;
-    std::vector<Flow*> fixed;
-    for (Flow* flow : left) {
-      const bool full = std::any_of(flow->links.begin(), flow->links.end(), [&](int l) {
-        const auto link = static_cast<size_t>(l);
-        return room[link] / open[link] <= least * (1 + 1e-12);
-      });
-      (full ? fixed : rest).push_back(flow);
-    }
-    for (Flow* flow : fixed) {
-      flow->rate = least;
-      for (const int link : flow->links) {
-        room[static_cast<size_t>(link)] -= least;
-        --open[static_cast<size_t>(link)];
+    fixed_.clear();
+    for (const size_t l : used_) {
+      if (part_[l] > least * (1 + 1e-12)) continue;
+      for (Flow* flow : flows_of_[l]) {
+        if (!std::exchange(flow->fixed, true)) fixed_.push_back(flow);
       }
     }
-    left = std::move(rest);
+    for (Flow* flow : fixed_) {
+      flow->rate = least;
+      for (const int link : flow->links) {
+        room_[static_cast<size_t>(link)] -= least;
+        --open_[static_cast<size_t>(link)];
+      }
+    }
+    left -= fixed_.size();
+    std::erase_if(used_, [&](size_t l) { return open_[l] == 0; });
   }
   next_finish_ = kInfinity;
-  for (const auto& [id, flow] : flows_)
+  for (const Flow& flow : flows_)
     next_finish_ = std::min(next_finish_, now_ + flow.left / flow.rate);
 }
 

@@ -3,8 +3,8 @@
 // Max-min: no flow can go faster without slowing one that is no faster; found by filling all flows
 // alike until a link is full, fixing its flows, and going on (Bertsekas and Gallager, "Data
 // Networks", 6.5.2). Incast: a link into which more than `incast_threshold` flows come loses
-// `incast_seconds_per_byte` for each byte and flow beyond (GenModel's epsilon). Cost: O(flows *
-// links) per change.
+// `incast_seconds_per_byte` for each byte and flow beyond (GenModel's epsilon). Cost: all changes
+// of one moment are counted at once, in O(links + flows), and the links in use for each rate.
 //
 // Activations of pipelines pass the same links. Their steps are too many to be flows: what they
 // take on average (SetBackground) is not there for flows, but for a least part (kMinLeft), and a
@@ -13,7 +13,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -51,7 +50,7 @@ class KvNetwork {
   void Extend(int64_t flow, double bytes, double now);
   void Drop(int64_t flow, double now);
 
-  double next_finish_seconds() const { return next_finish_; }
+  double next_finish_seconds();
   // Takes the flows that are through by now; their `done`, in the order of starting.
   std::vector<int64_t> Finished(double now);
 
@@ -68,31 +67,44 @@ class KvNetwork {
   // Grows whenever flows come or go.
   int64_t version() const { return version_; }
 
-  double RateOf(int64_t flow) const { return flows_.at(flow).rate; }
+  double RateOf(int64_t flow);  // that has not finished
   const std::vector<SharedLink>& links() const { return links_; }
   const std::vector<double>& carried_bytes() const { return carried_; }  // by link
 
  private:
   struct Flow {
+    int64_t id = 0;
     std::vector<int> links;
     double left = 0;  // bytes, as of now_
     double rate = 0;
     int64_t done = 0;
+    bool fixed = false;  // of the rate, while rates are shared out
   };
   void Advance(double now);
-  void Share();
+  void Change();  // rates are not what they should be
+  void Settle();  // they are again
+  void Count(const Flow& flow, int more);
+  std::vector<Flow>::iterator Find(int64_t flow);
   // Bytes per second of a link for `senders` at once.
   double RoomOf(size_t link, double senders) const;
 
   const std::vector<SharedLink> links_;
-  std::map<int64_t, Flow> flows_;
+  std::vector<Flow> flows_;  // in the order of starting
   std::vector<double> carried_;
   std::vector<Background> background_;
   std::vector<int> flows_on_;  // by link
+  bool changed_ = false;       // since rates were shared out
   int64_t version_ = 0;
   int64_t started_ = 0;
   double now_ = 0;
   double next_finish_;
+
+  // Reused memory, by link but for the links that are in use and the flows of one rate.
+  std::vector<double> room_, part_;
+  std::vector<int> open_;
+  std::vector<std::vector<Flow*>> flows_of_;
+  std::vector<size_t> used_;
+  std::vector<Flow*> fixed_;
 };
 
 }  // namespace tessera::scheduler

@@ -226,11 +226,15 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
     }
   }
   waiting_snapshot_.clear();
+  int64_t rows_left = lane_limits_.max_batched_tokens;  // at most, by those before
   for (const auto& [key, s] : waiting_) {
-    if (static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;
+    if (rows_left <= 0 || static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;
     const int64_t block = setup_.limits.block_tokens;
     const int64_t cached = std::min(s.cached_tokens, s.known_tokens - 1) / block * block;
     waiting_snapshot_.push_back({s.known_tokens, cached, cached / block, false, expected(s, 0)});
+    // Without its last row, for which there may be no logits. Who never fits takes none.
+    if (Blocks(s.known_tokens) <= setup_.limits.total_blocks)
+      rows_left -= s.known_tokens - cached - 1;
   }
 }
 

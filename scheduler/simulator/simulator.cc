@@ -174,7 +174,7 @@ class Simulation : public ReplicaListener {
 
   // --- Time ---
 
-  double NextMoment() const {
+  double NextMoment() {
     double next = *std::min_element(ends_.begin(), ends_.end());
     if (next_request_ < initial_requests_)
       next = std::min(next, result_.requests[next_request_].arrival_seconds);

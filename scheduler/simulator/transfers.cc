@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace tessera::scheduler {
 namespace {
@@ -33,12 +34,15 @@ Transfers::Transfer& Transfers::Of(int32_t request, int prefill, int decode, int
 void Transfers::PrefillStarted(int32_t request, int prefill, int decode, int64_t tokens,
                                double start, double end) {
   Drop(request, start);
-  Of(request, prefill, decode, tokens);
-  if (setup_.layers > 1) pushes_.emplace(start + (end - start) / setup_.layers, request);
+  Transfer& transfer = Of(request, prefill, decode, tokens);
+  if (setup_.layers <= 1) return;
+  transfer.push_seconds = start + (end - start) / setup_.layers;
+  pushes_.emplace(transfer.push_seconds, request);
 }
 
 void Transfers::Push(int32_t request, double now) {
   Transfer& transfer = transfers_.at(request);
+  transfer.push_seconds = -1;
   for (size_t i = 0; i < transfer.streams.size(); ++i) {
     Stream& stream = transfer.streams[i];
     stream.pushed = true;
@@ -55,7 +59,7 @@ void Transfers::Send(int32_t request, size_t stream, double bytes, double now) {
 
 void Transfers::PrefillEnded(int32_t request, int prefill, int decode, int64_t tokens, double now) {
   Transfer& transfer = Of(request, prefill, decode, tokens);
-  std::erase_if(pushes_, [&](const auto& push) { return push.second == request; });
+  pushes_.erase({std::exchange(transfer.push_seconds, -1), request});
   transfer.ended = true;
   for (size_t i = 0; i < transfer.streams.size(); ++i) {
     const Stream& stream = transfer.streams[i];
@@ -86,13 +90,12 @@ void Transfers::Drop(int32_t request, double now) {
   for (const Stream& stream : found->second.streams) {
     if (stream.flow > 0) network_.Drop(stream.flow, now);
   }
+  pushes_.erase({found->second.push_seconds, request});
   transfers_.erase(found);
-  const auto is_it = [&](const auto& event) { return event.second == request; };
-  std::erase_if(pushes_, is_it);
-  std::erase_if(arrivals_, is_it);
+  std::erase_if(arrivals_, [&](const auto& event) { return event.second == request; });
 }
 
-double Transfers::next_event_seconds() const {
+double Transfers::next_event_seconds() {
   double next = network_.next_finish_seconds();
   if (!pushes_.empty()) next = std::min(next, pushes_.begin()->first);
   if (!arrivals_.empty()) next = std::min(next, arrivals_.begin()->first);

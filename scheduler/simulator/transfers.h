@@ -28,7 +28,7 @@ class Transfers {
   void PrefillEnded(int32_t request, int prefill, int decode, int64_t tokens, double now);
   void Drop(int32_t request, double now);
 
-  double next_event_seconds() const;
+  double next_event_seconds();
   // Requests whose KV is there by now, each once.
   std::vector<int32_t> Arrived(double now);
   // Requests whose prefill has ended and whose KV has not arrived.
@@ -46,7 +46,8 @@ class Transfers {
   struct Transfer {
     const std::vector<KvStream>* route = nullptr;
     std::vector<Stream> streams;
-    bool ended = false;  // the prefill
+    double push_seconds = -1;  // of the entry in pushes_; below 0: there is none
+    bool ended = false;        // the prefill
   };
 
   Transfer& Of(int32_t request, int prefill, int decode, int64_t tokens);

@@ -414,5 +414,24 @@ TEST_CASE("an answer is expected to be as long as recent ones that were longer")
   CHECK(answers.Expected(0, 500) == 7);  // the old ones are forgotten
 }
 
+TEST_CASE("an answer is expected to get as long as the longer ones on average, however long") {
+  AnswerLengths answers;
+  std::vector<int64_t> lengths;
+  for (int64_t i = 0; i < 200; ++i) {
+    lengths.push_back(1 + i * 7919 % (2 * AnswerLengths::kTabled));
+    answers.Note(lengths.back());
+  }
+  for (int64_t emitted = 0; emitted < 2 * AnswerLengths::kTabled; emitted += 13) {
+    int64_t sum = 0, longer = 0;
+    for (const int64_t length : lengths) {
+      if (length <= emitted) continue;
+      sum += length;
+      ++longer;
+    }
+    const int64_t mean = longer == 0 ? 2 * emitted : (sum + longer - 1) / longer;
+    CHECK(answers.Expected(emitted, 100'000) == std::max(mean, emitted + 1));
+  }
+}
+
 }  // namespace
 }  // namespace tessera::scheduler

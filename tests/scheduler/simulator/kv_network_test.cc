@@ -1,6 +1,10 @@
 #include "scheduler/simulator/kv_network.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <map>
+
+#include "scheduler/search/math/seeded_random.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -48,6 +52,54 @@ TEST_CASE("more to send, and flows without links") {
   network.Start({}, 1e12, 2, 4);
   CHECK(network.next_finish_seconds() == Approx(4));
   CHECK(network.Finished(4) == std::vector<int64_t>{2});
+}
+
+TEST_CASE("whatever comes and goes, no flow can be raised but at the cost of a slower one") {
+  constexpr int kLinks = 12;
+  SeededRandom random(3);
+  std::vector<double> rates;
+  for (int l = 0; l < kLinks; ++l) rates.push_back(1 + random.Below(20));
+  KvNetwork network(Links(rates));
+  std::map<int64_t, std::vector<int>> flows;  // under way
+  std::vector<int64_t> number_of(1, 0);       // by `done`
+  double now = 0;
+  for (int step = 0; step < 400; ++step) {
+    now += random.Below(3) == 0 ? random.Unit() : 0;  // some happen at once
+    while (network.next_finish_seconds() <= now) {
+      for (const int64_t done : network.Finished(now))
+        flows.erase(number_of[static_cast<size_t>(done)]);
+    }
+    if (flows.empty() || random.Below(3) > 0) {
+      std::vector<int> links;
+      for (int l = random.Below(4); l < kLinks; l += 1 + random.Below(6)) links.push_back(l);
+      const auto done = static_cast<int64_t>(number_of.size());
+      number_of.push_back(network.Start(links, 1 + random.Below(40), done, now));
+      flows[number_of.back()] = links;
+    } else if (const int64_t one = flows.begin()->first; random.Below(2) == 0) {
+      network.Extend(one, 3, now);
+    } else {
+      network.Drop(one, now);
+      flows.erase(one);
+    }
+    std::vector<double> used(kLinks, 0), fastest(kLinks, 0);
+    for (const auto& [flow, links] : flows) {
+      for (const int l : links) {
+        used[static_cast<size_t>(l)] += network.RateOf(flow);
+        fastest[static_cast<size_t>(l)] =
+            std::max(fastest[static_cast<size_t>(l)], network.RateOf(flow));
+      }
+    }
+    for (const auto& [flow, links] : flows) {
+      bool held = false;  // by a full link, on which no flow is faster
+      for (const int l : links) {
+        const auto link = static_cast<size_t>(l);
+        CHECK(used[link] <= rates[link] * (1 + 1e-9));
+        held |= used[link] >= rates[link] * (1 - 1e-9) &&
+                network.RateOf(flow) >= fastest[link] * (1 - 1e-9);
+      }
+      CHECK(held);
+    }
+  }
 }
 
 TEST_CASE("incast: senders beyond the threshold slow every byte") {
