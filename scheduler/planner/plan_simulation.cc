@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
 #include "scheduler/planner/missed_limits.h"
-#include "scheduler/simulator/arrivals.h"
+#include "scheduler/simulator/goodput.h"
 #include "scheduler/simulator/report.h"
 
 namespace tessera::scheduler {
@@ -20,16 +19,10 @@ constexpr double kTimedStays = 8;  // at least, for times, which need no second 
 
 absl::StatusOr<SimulationResult> At(const SimulatedQuestion& question, const PlanReplicas& replicas,
                                     double rate, int64_t requests) {
-  SimulationSetup setup;
-  setup.replicas = replicas.replicas;
-  setup.transfers = replicas.transfers;
-  const ArrivalProcess process = {rate, question.workload->arrival_variation, requests,
-                                  question.seed, true};
-  setup.requests = RequestsFromProcess(process, question.workload->classes);
-  AskForAtMost(0, &setup.requests);
-  setup.stop = question.watch.stop;
-  const std::unique_ptr<Dispatcher> dispatcher = MakePlanDispatcher({{0, replicas.shares}});
-  return Simulate(setup, dispatcher.get());
+  const WorkloadSamples& workload = *question.workload;
+  return SimulateAt({&replicas, &workload.classes, workload.arrival_variation, requests,
+                     question.seed, question.watch.stop},
+                    rate);
 }
 
 // Means by class.

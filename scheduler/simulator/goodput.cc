@@ -10,11 +10,9 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kFilling = 0.1;  // of the time between first and last arrival
-constexpr double kMostTimes = 3;  // of the rate that is looked near
 constexpr double kLeastPart = 1.0 / 16;
 constexpr double kStep = 1.3;  // away from it until one rate is enough and the next is not
-constexpr double kResolution = 0.05;
-constexpr double kFineResolution = 0.01;
+constexpr double kResolution = 0.01;
 constexpr double kServes = 0.9;  // of what comes, or a queue grows without end
 
 // Whether a rate is served with enough in time; keeps the error of the first run that failed.
@@ -85,20 +83,6 @@ std::vector<double> AttainedByClass(const SimulationResult& result,
   return within;
 }
 
-absl::StatusOr<double> SimulatedGoodput(const GoodputQuestion& question, double near) {
-  Trial trial(question);
-  double low = 0, high = near;
-  if (trial.Enough(near)) {
-    for (low = near, high = kStep * near; high < kMostTimes * near && trial.Enough(high);
-         high *= kStep) {
-      low = high;
-    }
-  } else {
-    low = trial.Below(kLeastPart * near, &high);
-  }
-  return trial.Between(low, high, kResolution * near);
-}
-
 absl::StatusOr<double> SimulatedGoodputUpTo(const GoodputQuestion& question, double least,
                                             double most) {
   Trial trial(question);
@@ -111,7 +95,7 @@ absl::StatusOr<double> SimulatedGoodputUpTo(const GoodputQuestion& question, dou
   } else {
     low = trial.Below(kLeastPart * most, &high);
   }
-  return trial.Between(low, high, kFineResolution * most);
+  return trial.Between(low, high, kResolution * most);
 }
 
 }  // namespace tessera::scheduler

@@ -121,7 +121,7 @@ absl::StatusOr<double> Compare(const std::string& limits, Case one,
   const double shown = planned->plan.basis().requests_per_second();
   const auto result = SimulateAt(planned->Question(promised), shown);
   if (!result.ok()) return result.status();
-  const auto best = SimulatedGoodput(planned->Question(promised), promised);
+  const auto best = SimulatedGoodputUpTo(planned->Question(promised), 0, 3 * promised);
   if (!best.ok()) return best.status();
   const std::vector<RequestClass>& classes = planned->workload.classes;
   const std::vector<double> seen = AttainedByClass(*result, classes);

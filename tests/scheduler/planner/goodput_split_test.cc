@@ -46,7 +46,7 @@ Seen PlanAndSimulate(const std::string& cluster, const std::string& workload, bo
   seen.promised = plan->prediction().requests_per_second();
   seen.ttft_seconds = plan->prediction().time_to_first_token_seconds();
   const GoodputQuestion question = {&*replicas, &samples.classes};
-  const auto simulated = SimulatedGoodput(question, seen.promised);
+  const auto simulated = SimulatedGoodputUpTo(question, 0, 3 * seen.promised);
   REQUIRE(simulated.status().message() == "");
   seen.simulated = *simulated;
   const auto at = SimulateAt(question, seen.promised);
