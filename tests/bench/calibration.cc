@@ -1,7 +1,7 @@
 // How well the calibrated cost model predicts layer times that it was not fitted to. Bars: 7 % mean
 // error between odd and even points, both ways; 12 % fitted on LLaMA-30B and tested on Llama-2-70B;
 // 15 % for every card kind.
-#include "scheduler/cost/calibration.h"
+#include "tests/scheduler/cost/calibration.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "scheduler/cost/calibration.h"
+#include "tests/scheduler/cost/calibration.h"
 
 #include <algorithm>
 #include <array>
