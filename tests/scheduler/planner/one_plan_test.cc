@@ -14,7 +14,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr char kWork[] = "classes: [{lengths: [{prompt_tokens: 1155, output_tokens: 211}]}]";
-constexpr int kClusters = 20;
+constexpr int kClusters = 12;
 
 PlannerInput Written(int seed) {
   tests::SeededClusterOptions options;
@@ -60,7 +60,7 @@ PlannerInput ByPairs(const PlannerInput& written) {
   return input;
 }
 
-TEST_CASE("20 seeded clusters, each written both ways, have one form and one plan") {
+TEST_CASE("12 seeded clusters, each written both ways, have one form and one plan") {
   PlannerOptions options;
   options.simulate = false;
   int grouped = 0;

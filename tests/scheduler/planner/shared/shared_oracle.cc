@@ -55,6 +55,7 @@ double RateOn(PlannerInput input, const std::vector<int>& counts, const std::str
   if (input.cluster.machines().empty()) return 0;
   PlannerOptions options;
   options.search = search;
+  options.simulate = false;  // it serves what is predicted
   const std::string key = input.cluster.SerializeAsString() + input.catalogue.SerializeAsString() +
                           input.workload.SerializeAsString() + input.model.name() + search;
   if (const auto found = known.find(key); found != known.end()) return found->second;
