@@ -407,7 +407,9 @@ class Coordinator {
     reply.set_plan_epoch(epoch);
     reply.set_no_plan(deployment_->why_no_plan());
     if (plan.has_basis()) reply.set_text(scheduler::PlanTable(plan));
-    reply.mutable_text()->append(replanning_->advice());
+    reply.set_suggestion(replanning_->advice());
+    if (!reply.suggestion().empty())
+      absl::StrAppend(reply.mutable_text(), "\n", reply.suggestion(), "\n");
     *reply.mutable_plan() = std::move(plan);
     *reply.mutable_measured() = measured_.Recent();
     if (hosts_.size() > 1) TellPlans(&reply);

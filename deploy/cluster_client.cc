@@ -258,6 +258,15 @@ absl::StatusOr<v1::GetClusterReply> FetchCluster(const CoordinatorDoor& door,
   return FromGrpc(status);
 }
 
+std::string FetchSuggestion(const CoordinatorDoor& door, double timeout_seconds) {
+  auto stub = v1::Planning::NewStub(Connect(door));
+  grpc::ClientContext context;
+  Prepare(door.admin_key, timeout_seconds, &context);
+  v1::GetPlanReply reply;
+  const grpc::Status status = stub->GetPlan(&context, v1::GetPlanRequest(), &reply);
+  return status.ok() ? reply.suggestion() : "";
+}
+
 absl::StatusOr<v1::ProfileClusterReply> MeasureCluster(const CoordinatorDoor& door,
                                                        bool while_serving, double timeout_seconds) {
   auto stub = v1::Coordinator::NewStub(Connect(door));

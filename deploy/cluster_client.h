@@ -1,6 +1,6 @@
 // Asks a coordinator what its cluster looks like, and shows it to people.
 // Thread rule: pure functions but for ReadDoor, which reads files, and FetchCluster,
-// MeasureCluster, AskToCheck and ApplyPlan, which block up to their timeout.
+// FetchSuggestion, MeasureCluster, AskToCheck and ApplyPlan, which block up to their timeout.
 #pragma once
 
 #include <string>
@@ -37,6 +37,10 @@ absl::StatusOr<CoordinatorDoor> ReadDoor(const CoordinatorFlags& flags);
 
 absl::StatusOr<v1::GetClusterReply> FetchCluster(const CoordinatorDoor& door,
                                                  double timeout_seconds);
+
+// What the coordinator suggests instead of the plan in force, a line for people; empty: nothing, or
+// it does not say. For a coordinator that FetchCluster reached.
+std::string FetchSuggestion(const CoordinatorDoor& door, double timeout_seconds);
 
 // Has the coordinator measure its workers and links. FAILED_PRECONDITION while requests are in
 // flight, unless `while_serving`. For a coordinator that FetchCluster reached.

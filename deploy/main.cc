@@ -130,6 +130,9 @@ int RunStatus(const StatusFlags& flags) {
   absl::StatusOr<v1::GetClusterReply> cluster = FetchCluster(*door, 5);
   if (!cluster.ok()) return Fail(cluster.status());
   std::cout << (flags.json ? ClusterJson(*cluster) : ShowCluster(*cluster));
+  if (flags.json) return 0;
+  const std::string suggestion = FetchSuggestion(*door, 5);
+  if (!suggestion.empty()) std::cout << "\n" << suggestion << "\n";
   return 0;
 }
 

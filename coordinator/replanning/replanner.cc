@@ -174,7 +174,7 @@ void Replanner::ConsiderWhole(const v1::Workload& workload, const scheduler::Rol
       "output tokens and use `tessera plan apply`",
       better, basis.prompt_tokens(), basis.output_tokens());
   Logger("coordinator").warn("{}", advice);
-  options_.watch->set_advice(absl::StrCat("\n", advice, "\n"));
+  options_.watch->set_advice(advice);
 }
 
 bool Replanner::Apply(const v1::DeploymentPlan& plan) {

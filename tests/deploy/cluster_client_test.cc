@@ -7,6 +7,7 @@
 #include <string>
 
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/planning.grpc.pb.h"
 
 namespace tessera::deploy {
 namespace {
@@ -72,6 +73,14 @@ class FakeCoordinator final : public v1::Coordinator::Service {
       return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "the admin key is missing");
     }
     *reply = Cluster();
+    return grpc::Status::OK;
+  }
+};
+
+class FakePlanning final : public v1::Planning::Service {
+  grpc::Status GetPlan(grpc::ServerContext*, const v1::GetPlanRequest*,
+                       v1::GetPlanReply* reply) override {
+    reply->set_suggestion("another plan of 2 replicas");
     return grpc::Status::OK;
   }
 };
@@ -156,16 +165,20 @@ TEST_CASE("errors name the address and what to do") {
   CHECK_THAT(std::string(nobody.status().message()), Contains("--coordinator"));
 
   FakeCoordinator service;
+  FakePlanning planning;
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&service);
+  builder.RegisterService(&planning);
   const auto server = builder.BuildAndStart();
   const std::string address = "127.0.0.1:" + std::to_string(port);
   CHECK(FetchCluster({address, "key"}, 10).value().model() == "demo");
   const auto refused = FetchCluster({address, ""}, 10);
   CHECK(absl::IsPermissionDenied(refused.status()));
   CHECK_THAT(std::string(refused.status().message()), Contains("admin key"));
+  CHECK(FetchSuggestion({address, "key"}, 10) == "another plan of 2 replicas");
+  CHECK(FetchSuggestion({"127.0.0.1:1", ""}, 0.2).empty());
 }
 
 TEST_CASE("what a plan changed is shown by replica") {

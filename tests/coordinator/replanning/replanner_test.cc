@@ -124,6 +124,7 @@ TEST_CASE("a whole plan is suggested, or applied where that is asked for") {
   roles.Serve(40);
   CHECK(roles.Applied().empty());
   CHECK_THAT(roles.watch->advice(), Contains("50 % better") && Contains("--replan auto"));
+  CHECK_THAT(roles.watch->advice(), !Contains("\n"));
   Scripted automatic(ReplanMode::kAuto, 0, 15);
   automatic.Serve(40);
   REQUIRE(automatic.Applied().size() == 1);
