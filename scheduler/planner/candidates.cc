@@ -33,20 +33,21 @@ constexpr double kNear = 0.9;            // of the best value, for placements th
 constexpr int kFastestUpTo = 1024;       // devices: nobody has more for one user
 
 // By devices: searches beside the first, the ratio of the limits that layouts are judged under
-// again, how many layouts are, placements that get latencies, and up to how many devices what is
-// plain is judged under every limit.
+// again, how many layouts are, placements that get latencies, whether what is plain is judged under
+// every limit, and whether these searches bound what they find.
 struct Effort {
   int searches = 0;
   double ratio = 1;
   size_t layouts = 0, predicted = 0;
   bool plain_everywhere = false;
+  bool bounds = false;
 };
 
 Effort EffortFor(int devices) {
   constexpr int kFew = 16, kSome = 64;
-  if (devices <= kFew) return {5, 1.12, 16, 24, true};
-  if (devices <= kSome) return {3, 1.19, 8, 16, false};
-  return {1, 1.41, 3, 8, false};
+  if (devices <= kFew) return {5, 1.12, 16, 24, true, true};
+  if (devices <= kSome) return {3, 1.19, 8, 16, false, false};
+  return {1, 1.41, 3, 8, false, false};
 }
 
 // While all decode that may, mean over what replicas decode.
@@ -134,10 +135,10 @@ class Finder {
     return absl::ResourceExhaustedError("no placement serves requests");
   }
 
-  absl::StatusOr<Placement> SearchUnder(double limit) {
+  absl::StatusOr<Placement> SearchUnder(double limit, bool bound = true) {
     PlacementProblem problem = UnderTpot(problem_, limit);
-    problem.bound = options_.bound && problem.bound;
-    problem.prove = options_.bound && problem.prove;
+    problem.bound = bound && options_.bound && problem.bound;
+    problem.prove = bound && options_.bound && problem.prove;
     absl::StatusOr<Placement> found = search_(problem);
     if (!found.ok()) return found;
     Placement about;
@@ -254,7 +255,7 @@ class Finder {
     for (int k = above_low ? 1 : 0; k < steps + (above_low ? 1 : 0); ++k) {
       if (problem_.watch.Stopped()) break;
       const double limit = low * std::exp(wide * k / (steps + (above_low ? 1 : 0)));
-      absl::StatusOr<Placement> found = SearchUnder(limit);
+      absl::StatusOr<Placement> found = SearchUnder(limit, effort_.bounds);
       if (Serves(found)) Collect(*std::move(found), limit);
     }
     const int between = std::max(1, static_cast<int>(std::ceil(wide / std::log(effort_.ratio))));

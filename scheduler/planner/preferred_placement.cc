@@ -32,6 +32,8 @@ struct Finalist {
   CandidatePlacement candidate;
   Choosable choosable;  // by simulation, where it was simulated
   bool aside = false;   // for another preference: a balanced choice does not look at it
+  // What a simulation serves of its promise is too little: it was not simulated further.
+  bool refuted = false;
   v1::SimulatedFigures simulated;
 };
 
@@ -126,7 +128,8 @@ class Preferring {
         simulates_ ? FinalistsFor(problem_.graph->devices()) : found_.placements.size();
     absl::Status refused;
     for (const size_t i : Order()) {
-      if (finalists_.size() >= most || (problem_.watch.Stopped() && !finalists_.empty())) break;
+      const bool enough = finalists_.size() + refuted_ >= most;
+      if (enough || (problem_.watch.Stopped() && !finalists_.empty())) break;
       const absl::Status added = Admit(found_.placements[i]);
       if (!added.ok()) refused = added;
     }
@@ -157,9 +160,10 @@ class Preferring {
     return absl::OkStatus();
   }
 
-  // Into the finalists, simulated where plans are; `aside`: whatever it promises.
+  // Into the finalists, simulated where plans are; `aside`: whatever it promises. Others only as
+  // long as they can still be worth taking.
   absl::Status Admit(const CandidatePlacement& candidate, bool aside = false) {
-    Finalist finalist = {candidate, ChoosableOf(candidate), aside, {}};
+    Finalist finalist = {candidate, ChoosableOf(candidate), aside, false, {}};
     if (!simulates_ || !(aside || Promising(finalist.choosable.figures))) {
       if (!simulates_) finalists_.push_back(std::move(finalist));
       return absl::OkStatus();
@@ -172,7 +176,11 @@ class Preferring {
           StrCat("the planner made a plan that plan_check refuses: ", StdView(checked.message())));
     }
     if (unsimulated_.ok()) unsimulated_ = Simulate(plan, &finalist);
-    finalists_.push_back(std::move(finalist));
+    if (finalist.refuted) {
+      ++refuted_;
+    } else {
+      finalists_.push_back(std::move(finalist));
+    }
     return absl::OkStatus();
   }
 
@@ -210,6 +218,8 @@ class Preferring {
                                RequestsFor(question, plan, promised, Seen::kServed), &seen);
     if (!s.ok()) return s;
     figures.requests_per_second = std::min(promised, seen.requests_per_second());
+    finalist->refuted = !finalist->aside && !Promising(figures);
+    if (finalist->refuted) return s;
     const double rate =
         ToldLoad(problem_, figures.requests_per_second) * figures.requests_per_second;
     std::vector<v1::MissedLimit> missed;
@@ -396,6 +406,7 @@ class Preferring {
   SimulatedQuestion simulation_;
   Candidates found_;
   std::vector<Finalist> finalists_;
+  size_t refuted_ = 0;              // that were none in the end
   std::optional<Placement> about_;  // what the search at the choice's limit says beside replicas
   double about_limit_ = 0;
   bool simulates_ = false;

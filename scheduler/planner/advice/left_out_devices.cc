@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "scheduler/planner/advice/plan_again.h"
 #include "scheduler/planner/planner.h"
 
 namespace tessera::scheduler {
@@ -29,15 +30,17 @@ void AddLeftOutGain(const PlannerInput& input, const PlannerOptions& options,
       std::find_if(plan->mutable_notes()->begin(), plan->mutable_notes()->end(),
                    [](const v1::Note& one) { return !one.without_worker().left_out().empty(); });
   if (note == plan->mutable_notes()->end() || DevicesOf(input.cluster) > kMaxDevices) return;
-  PlannerOptions all = options;
+  PlannerOptions all = AgainAt(*plan, options);
   all.supported_only = all.prove = false;
   all.simulate = false;
-  all.attain_requests = 0;
+  all.preference.simpler_within = 0;
   const absl::StatusOr<v1::DeploymentPlan> with = MakePlan(input, all);
   if (!with.ok()) return;
   v1::WithoutWorker& without = *note->mutable_without_worker();
-  without.set_requests_per_second(plan->prediction().requests_per_second());
-  without.set_with_requests_per_second(with->prediction().requests_per_second());
+  const double now = plan->prediction().requests_per_second();
+  without.set_requests_per_second(now);
+  without.set_with_requests_per_second(
+      std::max(now, with->prediction().requests_per_second()));  // they may stay idle
 }
 
 }  // namespace tessera::scheduler

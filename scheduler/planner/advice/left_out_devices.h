@@ -1,5 +1,5 @@
 // What devices would bring that a plan leaves out, because no worker runs on them: planned again
-// with them. Thread rule: pure function.
+// with them, under the plan's own limit of TPOT. Thread rule: pure function.
 #pragma once
 
 #include "proto/plan.pb.h"

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <set>
 
 #include "scheduler/planner/advice/assumption_changes.h"
 #include "scheduler/planner/advice/device_places.h"
 #include "scheduler/planner/advice/device_prices.h"
 #include "scheduler/planner/advice/link_prices.h"
+#include "scheduler/planner/advice/plan_again.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
@@ -166,16 +166,6 @@ class Study {
   int first_ = 0;  // of the plan's sensitivity, that is a change
 };
 
-// What is searched again is searched under the plan's limit of TPOT alone: rates under different
-// ones say nothing about each other.
-Preference PreferenceAtCap(Preference preference, const v1::DeploymentPlan& plan) {
-  if (!preference.any()) return preference;
-  const double limit = plan.certificate().max_tpot_seconds();
-  preference.full_tpot_seconds = preference.full_ttft_seconds = 0;
-  preference.only_tpot_seconds = limit > 0 ? limit : std::numeric_limits<double>::infinity();
-  return preference;
-}
-
 }  // namespace
 
 void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bool search_again,
@@ -183,9 +173,7 @@ void AddSensitivity(const PlannerInput& input, const PlannerOptions& options, bo
   if (PromisedRate(*plan) <= 0) return;
   // Plans that must survive take many searches each.
   const bool quick = DevicesOf(input.cluster) <= kReplannedUpTo && !options.survive_machine_loss;
-  PlannerOptions reporting = options;
-  reporting.attain_requests = 0;
-  reporting.preference = PreferenceAtCap(options.preference, *plan);
+  PlannerOptions reporting = AgainAt(*plan, options);
   reporting.watch.progress = [&](const std::string& what) {
     options.watch.Report(StrCat("what changes would bring: ", what));
   };
