@@ -16,6 +16,7 @@
 #include "worker/engine/kv_port_pools.h"
 #include "worker/engine/ready_report.h"
 #include "worker/engine/state_cache_size.h"
+#include "worker/engine/warm_up.h"
 #include "worker/formation/group_executor.h"
 #include "worker/model/model_dtypes.h"
 #include "worker/step/local_executor.h"
@@ -82,30 +83,6 @@ absl::Status CheckAlone(const v1::ConfigureRequest& request) {
       share.layers().begin(), " to ", share.layers().end(), " of ", LayerCount(model),
       share.holds_embedding() ? "" : ", without the embedding",
       share.holds_head() ? "" : ", without the head"));
-}
-
-// One step, so that the first request does not pay for cold memory and code.
-absl::Status WarmUp(EngineCore* core, const Engine::Clock& clock) {
-  v1::Submit submit;
-  submit.add_prompt_token_ids(0);
-  submit.set_choice_count(1);
-  submit.set_max_tokens(1);
-  submit.set_ignore_eos(true);
-  submit.set_top_logprobs(-1);
-  submit.set_prompt_logprobs(-1);
-  EngineCore::Events events;
-  core->Submit(std::move(submit), clock(), &events);
-  for (int step = 0; step < 4 && core->Busy(); ++step) core->Step(clock, &events);
-  core->EndAll(absl::CancelledError("warm up is over"), &events);
-  core->ResetLoad();
-  if (absl::Status reason = core->Broken(); !reason.ok()) return reason;
-  for (const v1::TokenEvent& event : events) {
-    if (event.finish() == v1::FINISH_REASON_ERROR) {
-      return absl::Status(static_cast<absl::StatusCode>(event.error_code()),
-                          StrCat("the first step failed: ", event.error()));
-    }
-  }
-  return absl::OkStatus();
 }
 
 // Bytes of the checkpoint, from its files to where the device computes with them.
@@ -411,9 +388,43 @@ class Setup {
     if (bytes > 0) LogStateCache(snapshots, bytes);
   }
 
+  StageOptions StageTerms(bool first, bool samples) const {
+    return {.limits = model_options_.limits,
+            .sampler = Sampling(),
+            .first = first,
+            .samples = samples,
+            .block_tokens = options_.limits.block_tokens,
+            .snapshots = options_.snapshots,
+            .exchange = exchange_,
+            .kv_sender = Sender(),
+            .busy_nanoseconds = call_.busy_nanoseconds};
+  }
+
+  absl::StatusOr<std::unique_ptr<Stage>> MakeStage(bool first, bool samples,
+                                                   const StageLinks& links) const {
+    const StageOptions options = StageTerms(first, samples);
+    if (setup_.make_stage) return setup_.make_stage(request_, options, links);
+    return StageRunner::Create(options, links, share_->model.get(), setup_.device);
+  }
+
   absl::Status SetUpAlone() {
     SetSnapshots(OwnSnapshots());
     if (absl::Status opened = OpenKvPort(0); !opened.ok()) return opened;
+    auto executor = setup_.make_stage ? MadeExecutor() : ComputingExecutor();
+    if (!executor.ok()) return executor.status();
+    return StartEngine(nullptr, *std::move(executor), nullptr);
+  }
+
+  // A group of this worker alone.
+  absl::StatusOr<std::unique_ptr<StepExecutor>> MadeExecutor() const {
+    auto stage = MakeStage(true, true, {});
+    if (!stage.ok()) return stage.status();
+    GroupOptions alone;
+    alone.fence = request_.fence();
+    return std::make_unique<GroupExecutor>(std::move(alone), *std::move(stage));
+  }
+
+  absl::StatusOr<std::unique_ptr<StepExecutor>> ComputingExecutor() const {
     auto executor =
         LocalExecutor::Create(model_options_.limits, Sampling(), share_->model.get(), setup_.device,
                               call_.busy_nanoseconds, Sender(), options_.snapshots, exchange_,
@@ -424,8 +435,7 @@ class Setup {
     const bool apart =
         request_.role() == v1::REPLICA_ROLE_PREFILL || request_.role() == v1::REPLICA_ROLE_DECODE;
     if (executor.ok() && apart) executor = ThreadedExecutor::Create(*std::move(executor));
-    if (!executor.ok()) return executor.status();
-    return StartEngine(nullptr, *std::move(executor), nullptr);
+    return executor;
   }
 
   absl::Status SetUpMember() {
@@ -449,17 +459,8 @@ class Setup {
     LimitSeats(kv.seats);
     SetSnapshots(kv.snapshots);
     if (absl::Status opened = OpenKvPort(place.self); !opened.ok()) return opened;
-    auto stage =
-        StageRunner::Create({.limits = model_options_.limits,
-                             .sampler = Sampling(),
-                             .first = request_.stage() == 0,
-                             .samples = place.self == place.sampler,
-                             .block_tokens = options_.limits.block_tokens,
-                             .snapshots = options_.snapshots,
-                             .exchange = exchange_,
-                             .kv_sender = Sender(),
-                             .busy_nanoseconds = call_.busy_nanoseconds},
-                            (*formation)->stage_links(), share_->model.get(), setup_.device);
+    auto stage = MakeStage(request_.stage() == 0, place.self == place.sampler,
+                           (*formation)->stage_links());
     if (!stage.ok()) return stage.status();
     if (place.self == place.leader) {
       auto executor =

@@ -23,6 +23,7 @@
 #include "worker/model/loaded_share.h"
 #include "worker/model/model.h"
 #include "worker/model/model_dtypes.h"
+#include "worker/step/stage.h"
 
 namespace tessera::worker {
 
@@ -57,6 +58,7 @@ struct SetupOptions {
                                                            const JoinWatch& watch)>
       join;
   FormationTimes formation_times;
+  StageMaker make_stage;  // of a device that computes nothing; null: StageRunner
   DraftSourceFactory draft_source;  // in place of the request's, which must name one; null: that
   KvPortOpener open_kv_port;        // null: KV goes to no other replica, and comes from none
   // Of the device's memory, taken already for KV on its way.

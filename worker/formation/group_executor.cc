@@ -37,7 +37,7 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
   return options;
 }
 
-GroupExecutor::GroupExecutor(GroupOptions options, std::unique_ptr<StageRunner> stage)
+GroupExecutor::GroupExecutor(GroupOptions options, std::unique_ptr<Stage> stage)
     : options_(std::move(options)),
       stage_(std::move(stage)),
       reader_([this] { ReadMembers(); }),

@@ -27,6 +27,7 @@
 #include "kernels/links/link.h"
 #include "proto/worker.pb.h"
 #include "worker/formation/formation.h"
+#include "worker/step/stage.h"
 #include "worker/step/stage_runner.h"
 #include "worker/step/step_executor.h"
 
@@ -52,7 +53,7 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
 
 class GroupExecutor final : public StepExecutor, public KvNotes {
  public:
-  GroupExecutor(GroupOptions options, std::unique_ptr<StageRunner> stage);
+  GroupExecutor(GroupOptions options, std::unique_ptr<Stage> stage);
   ~GroupExecutor() override;
 
   int lanes() const override { return options_.lanes; }
@@ -93,9 +94,9 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
   void Finish(StepOutcome outcome);
 
   const GroupOptions options_;
-  const std::unique_ptr<StageRunner> stage_;
+  const std::unique_ptr<Stage> stage_;
   v1::StepDescriptor descriptor_, masks_;
-  std::string bytes_;   // of either
+  std::string bytes_;  // of either
   uint64_t steps_ = 0;  // that began
 
   std::mutex mutex_;

@@ -22,7 +22,7 @@ double NowSeconds() {
 }  // namespace
 
 Member::Member(MemberOptions options, std::shared_ptr<LoadedShare> share,
-               std::unique_ptr<Formation> formation, std::unique_ptr<StageRunner> stage)
+               std::unique_ptr<Formation> formation, std::unique_ptr<Stage> stage)
     : options_(std::move(options)),
       share_(std::move(share)),
       formation_(std::move(formation)),

@@ -22,6 +22,7 @@
 #include "proto/worker.pb.h"
 #include "worker/formation/formation.h"
 #include "worker/model/loaded_share.h"
+#include "worker/step/stage.h"
 #include "worker/step/stage_runner.h"
 #include "worker/step/step_wire.h"
 
@@ -42,7 +43,7 @@ struct MemberOptions {
 class Member {
  public:
   Member(MemberOptions options, std::shared_ptr<LoadedShare> share,
-         std::unique_ptr<Formation> formation, std::unique_ptr<StageRunner> stage);
+         std::unique_ptr<Formation> formation, std::unique_ptr<Stage> stage);
   ~Member() { Stop(absl::UnavailableError("the worker leaves its replica")); }
 
   // Ends the loop and waits for it. Idempotent.
@@ -63,7 +64,7 @@ class Member {
   const MemberOptions options_;
   const std::shared_ptr<LoadedShare> share_;
   const std::unique_ptr<Formation> formation_;
-  const std::unique_ptr<StageRunner> stage_;
+  const std::unique_ptr<Stage> stage_;
   const std::unique_ptr<KvMemberPart> kv_part_;
   ReceivedStep step_;
   StepOutcome outcome_;

@@ -30,6 +30,7 @@
 #include "worker/step/draft_runner.h"
 #include "worker/step/sampler.h"
 #include "worker/step/seat_ledger.h"
+#include "worker/step/stage.h"
 #include "worker/step/state_store.h"
 #include "worker/step/step_executor.h"
 #include "worker/step/step_inputs.h"
@@ -80,14 +81,13 @@ struct StageOptions {
   std::atomic<int64_t>* busy_nanoseconds = nullptr;
 };
 
-class StageRunner {
+class StageRunner final : public Stage {
  public:
   static absl::StatusOr<std::unique_ptr<StageRunner>> Create(const StageOptions& options,
                                                              const StageLinks& links, Model* model,
                                                              kernels::Device* device);
 
-  // Blocks until this worker's part is done. Fills `outcome` where this worker samples.
-  absl::Status Run(const StepWork& work, StepOutcome* outcome);
+  absl::Status Run(const StepWork& work, StepOutcome* outcome) override;
 
   // Whether some steps can be enqueued ahead, and whether this one can: it asks for tokens alone,
   // without logprobs, final rows and drafts, and pushes no KV.
@@ -104,8 +104,8 @@ class StageRunner {
     return repeating_ == nullptr ? kernels::RepeatingStream::Kept() : repeating_->kept();
   }
 
-  bool samples() const { return options_.samples; }
-  int64_t device_bytes() const {
+  bool samples() const override { return options_.samples; }
+  int64_t device_bytes() const override {
     return upload_->device_bytes() + (sampler_ == nullptr ? 0 : sampler_->device_bytes()) +
            (drafts_ == nullptr ? 0 : drafts_->device_bytes());
   }

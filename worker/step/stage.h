@@ -1,0 +1,35 @@
+// One worker's part of the steps of its replica, behind an interface: StageRunner computes it,
+// worker/emulation only lets its time pass.
+//
+// Thread rule: one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/worker.pb.h"
+#include "worker/step/step_executor.h"
+
+namespace tessera::worker {
+
+struct StageOptions;
+struct StageLinks;
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  // Blocks until this worker's part is done. Fills `outcome` where this worker samples.
+  virtual absl::Status Run(const StepWork& work, StepOutcome* outcome) = 0;
+  virtual bool samples() const = 0;
+  // Of staging and sampling on this worker's device.
+  virtual int64_t device_bytes() const = 0;
+};
+
+// Makes the stage of a worker that is configured so.
+using StageMaker = std::function<absl::StatusOr<std::unique_ptr<Stage>>(
+    const v1::ConfigureRequest& request, const StageOptions& options, const StageLinks& links)>;
+
+}  // namespace tessera::worker
