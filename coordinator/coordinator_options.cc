@@ -242,6 +242,9 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "stalled; 0: never")
       .Check(NonNegative())
       .ShowDefault();
+  app.AddSwitch("--rehearsal", o.rehearsal,
+                "Take emulated devices, which compute nothing, and no others; the model's folder "
+                "is that of a rehearsal (tessera rehearse), and answers say so");
   app.AddOption("--otlp-endpoint", o.otlp_endpoint,
                 "Collector of traces, as http://HOST:PORT (OTLP over HTTP, in JSON): each request "
                 "gets spans for queue, prefill, hand-over and decode; none by default");

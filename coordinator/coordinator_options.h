@@ -66,6 +66,7 @@ struct CoordinatorOptions {
   int64_t max_body_memory_bytes = 256 << 20;  // of all requests' bodies together
   double shutdown_timeout_seconds = 30;
   double progress_timeout_seconds = 60;  // 0: no replica counts as stalled
+  bool rehearsal = false;  // takes emulated devices, and no others (proto/emulated_kind.h)
   std::string otlp_endpoint;  // of a collector of traces; empty: there is none
   std::string log_level = "info";
   std::string log_format = "text";

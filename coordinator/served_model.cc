@@ -10,6 +10,8 @@
 #include "coordinator/api/answer_formats.h"
 #include "coordinator/pooling_config.h"
 #include "coordinator/speculation.h"
+#include "proto/emulated_kind.h"
+#include "proto/json_message.h"
 #include "proto/kv_types.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
@@ -96,18 +98,40 @@ absl::Status LoadChatTemplate(const std::string& file, ServedModel& served) {
   return absl::OkStatus();
 }
 
+struct ReadModel {
+  CheckedModel checked;
+  std::string fingerprint;
+};
+
+// A rehearsal has no checkpoint, only a shape.
+absl::StatusOr<ReadModel> Read(const std::filesystem::path& folder, bool rehearsal) {
+  ReadModel read;
+  if (rehearsal) {
+    const std::string file = (folder / std::string(kRehearsedModelFile)).string();
+    if (absl::Status s = ReadJsonMessage(file, &read.checked.model); !s.ok()) return s;
+    read.fingerprint = std::string(kRehearsalFingerprint);
+    return read;
+  }
+  absl::StatusOr<CheckedModel> checked = ReadCheckedModel(folder.string());
+  if (!checked.ok()) return checked.status();
+  read.checked = *std::move(checked);
+  absl::StatusOr<std::string> fingerprint = Fingerprint(folder);
+  if (!fingerprint.ok()) return fingerprint.status();
+  read.fingerprint = *std::move(fingerprint);
+  return read;
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t now_unix_seconds) {
   absl::StatusOr<std::filesystem::path> folder = ResolveModelFolder(options.model);
   if (!folder.ok()) return folder.status();
   const std::filesystem::path absolute = std::filesystem::absolute(*folder).lexically_normal();
-  absl::StatusOr<CheckedModel> checked = ReadCheckedModel(absolute.string());
-  if (!checked.ok()) return checked.status();
-  for (const std::string& warning : checked->warnings) Logger("coordinator").warn("{}", warning);
-  const v1::Model& model = checked->model;
-  absl::StatusOr<std::string> fingerprint = Fingerprint(absolute);
-  if (!fingerprint.ok()) return fingerprint.status();
+  const absl::StatusOr<ReadModel> read = Read(absolute, options.rehearsal);
+  if (!read.ok()) return read.status();
+  for (const std::string& warning : read->checked.warnings)
+    Logger("coordinator").warn("{}", warning);
+  const v1::Model& model = read->checked.model;
   absl::StatusOr<GenerationDefaults> defaults = ReadGenerationDefaults(absolute);
   if (!defaults.ok()) return defaults.status();
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = Tokenizer::Load(absolute);
@@ -125,6 +149,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
                 : is_folder    ? named.filename().string()
                 : is_gguf      ? named.stem().string()
                                : options.model;
+  if (options.rehearsal) served.name = absl::StrCat(std::string(kRehearsedModel), model.name());
   if (!names.empty()) served.other_names.assign(names.begin() + 1, names.end());
   served.folder = absolute.string();
   served.created_unix_seconds = now_unix_seconds;
@@ -146,7 +171,7 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   if (absl::Status s = LoadChatTemplate(options.chat_template_file, served); !s.ok()) return s;
   if (absl::Status s = FindAnswerFormats(options.tool_call_parser, served); !s.ok()) return s;
   loaded.configure.set_model_folder(served.folder);
-  loaded.configure.set_model_fingerprint(*fingerprint);
+  loaded.configure.set_model_fingerprint(read->fingerprint);
   *loaded.configure.mutable_model() = model;
   loaded.configure.mutable_model()->set_name(served.name);
   loaded.configure.set_max_model_len_tokens(served.max_model_len_tokens);

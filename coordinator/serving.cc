@@ -307,6 +307,7 @@ class Coordinator {
     WorkerPoolOptions pool;
     pool.build_version = std::string(BuildVersion());
     pool.cluster_tls = certificates_.has_cluster();
+    pool.rehearsal = options_.rehearsal;
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     std::vector<v1::Model> models;
     for (const auto& host : hosts_) models.push_back(host->configure().model());

@@ -87,6 +87,9 @@ inline constexpr std::string_view kProcessFlags[] = {
     "measure",
     "json",
     "gpu-memory-utilization",
+    "rehearsal",
+    "rehearsal-folder",
+    "rehearsal-speed",
 };
 
 }  // namespace tessera

@@ -82,6 +82,7 @@ TEST_CASE("every edge is judged as the architecture says") {
 TEST_CASE("of the scheduler a worker may use the batcher alone") {
   CHECK(FindForbiddenIncludes({Including("worker/engine/x.h", "scheduler/batcher.h")}).empty());
   CHECK(FindForbiddenIncludes({Including("worker/engine/x.h", "scheduler/router.h")}).size() == 1);
+  CHECK(FindForbiddenIncludes({Including("worker/emulation/x.h", "scheduler/router.h")}).empty());
   CHECK(FindForbiddenIncludes({Including("kvcache/x.h", "scheduler/batcher.h")}).size() == 1);
 }
 

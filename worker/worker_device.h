@@ -29,6 +29,7 @@ struct WorkerDevice {
   int64_t state_cache_bytes = 0;  // of host memory, for states of prompts
   bool has_own_memory = false;    // that the host's is copied to
   bool memory_is_ours = false;    // its memory serves nothing but this worker
+  bool computes_nothing = false;  // emulated: it has no rates
   kernels::ProbeOptions look;     // of its memory, at the start
   kernels::ProbeOptions probe;    // of all its rates, where a user asks for a profile
 };

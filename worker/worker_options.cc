@@ -9,6 +9,7 @@
 #include "kernels/cuda/launch/gpu_limits.h"
 #include "kernels/links/link_address.h"
 #include "proto/build_version.h"
+#include "proto/emulated_kind.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
@@ -61,7 +62,15 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "Device that computes: cpu; cuda:0 or cuda:UUID, a GPU of --list-devices; or "
                 "cuda-emulated: the GPU's kernels on an emulator, very slow, for tests; "
                 "cuda-emulated-75, -80, -86, -89 or -120 refuses what GPUs of that compute "
-                "capability refuse")
+                "capability refuse; or emulated:KIND[,KIND...], which compute nothing (tessera "
+                "rehearse)")
+      .ShowDefault();
+  app.AddOption("--rehearsal-folder", o->rehearsal_folder,
+                "Of emulated devices: folder with the plan.json that they run and the cluster.json "
+                "that it was made for; without it they serve replicas of one device");
+  app.AddOption("--rehearsal-speed", o->rehearsal_speed,
+                "Of emulated devices: seconds of the cost model that pass in one second")
+      .Check(Between(1e-3, 1e3))
       .ShowDefault();
   app.AddSwitch("--list-devices", o->list_devices,
                 "Print the GPUs that --device can name, or why there are none, and exit");
@@ -124,13 +133,23 @@ void Declare(const Command& app, WorkerOptions* o) {
 
 absl::Status CheckDevice(std::string_view device) {
   if (device == "cpu" || EmulatedCapability(device) > 0) return absl::OkStatus();
+  if (IsEmulated(device)) {
+    for (const std::string& kind : EmulatedKinds(device)) {
+      if (kind.empty()) {
+        return absl::InvalidArgumentError(
+            StrCat("--device ", device, ": a kind is empty; give ", kEmulatedKind,
+                   "KIND, with kinds of the catalogue separated by commas"));
+      }
+    }
+    return absl::OkStatus();
+  }
   if (device.starts_with(kGpuPrefix) && device.size() > kGpuPrefix.size()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("--device ", device,
              ": there is no such device; it takes cpu, cuda:0 (an index or a "
              "UUID of --list-devices) or ",
              kEmulatedDevice, " (or, of another compute capability than 9.0, cuda-emulated-75, -80, ",
-             "-86, -89 or -120)"));
+             "-86, -89 or -120), or, computing nothing, ", kEmulatedKind, "KIND"));
 }
 
 // The second half of "machine/index".
@@ -148,6 +167,20 @@ int EmulatedCapability(std::string_view device) {
     if (device == StrCat(kEmulatedDevice, "-", capability)) return capability;
   }
   return 0;
+}
+
+bool IsEmulated(std::string_view device) { return IsEmulatedKind(device); }
+
+std::vector<std::string> EmulatedKinds(std::string_view device) {
+  std::vector<std::string> kinds(1);
+  for (const char c : device.substr(kEmulatedKind.size())) {
+    if (c == ',') {
+      kinds.emplace_back();
+    } else {
+      kinds.back() += c;
+    }
+  }
+  return kinds;
 }
 
 absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv) {
@@ -182,6 +215,10 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   WorkerOptions& options = parsed.options;
   if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
   if (options.name.empty()) options.name = StrCat(HostName(), "/", DefaultIndex(options.device));
+  if (!options.rehearsal_folder.empty() && !IsEmulated(options.device)) {
+    return absl::InvalidArgumentError(StrCat("--rehearsal-folder is for --device ", kEmulatedKind,
+                                             "KIND, not for ", options.device));
+  }
   if (options.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");
   }

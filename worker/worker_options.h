@@ -17,6 +17,9 @@ namespace tessera::worker {
 inline constexpr std::string_view kEmulatedDevice = "cuda-emulated";
 // The capability of such a device, 90 for 9.0; 0: it is none.
 int EmulatedCapability(std::string_view device);
+// Whether --device names devices that compute nothing (worker/emulation), and their kinds.
+bool IsEmulated(std::string_view device);
+std::vector<std::string> EmulatedKinds(std::string_view device);
 // Before a GPU's index or UUID in --device.
 inline constexpr std::string_view kGpuPrefix = "cuda:";
 
@@ -30,7 +33,10 @@ struct WorkerOptions {
   std::string advertise_kv;    // likewise
   std::string kv_transport = "auto";  // on which KV goes to other workers (transfer/kv_transport.h)
   std::string name;            // "machine/index"; empty: host name and the GPU's index, or /0
-  std::string device = "cpu";  // or kEmulatedDevice..., or kGpuPrefix with an index or a UUID
+  // Or kEmulatedDevice..., or kGpuPrefix with an index or a UUID, or kEmulatedKind (proto) with kinds.
+  std::string device = "cpu";
+  std::string rehearsal_folder;  // of emulated devices: with the plan that they run; empty: none
+  double rehearsal_speed = 1;    // model's seconds that pass in one second
   bool list_devices = false;   // print them and exit
   bool measure = false;        // them, first
   bool json = false;           // as JSON

@@ -363,6 +363,9 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
                                                  v1::ProfileReply* reply) {
   absl::Status status = CheckToken(*context, options_.cluster_token);
   if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
+  if (status.ok() && options_.setup.make_stage) {
+    status = absl::FailedPreconditionError("Profile: this device is emulated: it has no rates");
+  }
   if (!status.ok()) return Answer(context, status);
   kernels::ProbeOptions probe = options_.probe;
   probe.window_seconds = request->window_seconds();

@@ -9,6 +9,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "proto/emulated_kind.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -59,7 +60,8 @@ std::string SystemFingerprint(std::string_view build_version, std::string_view m
     for (const unsigned char c : part) hash = (hash ^ c) * 1099511628211u;
     hash *= 1099511628211u;  // as a zero byte between parts
   }
-  return absl::StrFormat("fp_%016x", hash);
+  const bool rehearsed = model_fingerprint == kRehearsalFingerprint;
+  return absl::StrFormat("%sfp_%016x", rehearsed ? "rehearsal-" : "", hash);
 }
 
 absl::Status ModelNotServed(std::string_view asked, std::span<const std::string> served) {

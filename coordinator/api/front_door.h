@@ -81,7 +81,7 @@ std::string FieldOf(const absl::Status& status);
 absl::Status WithErrorCode(absl::Status status, std::string_view code);
 std::string ErrorCodeOf(const absl::Status& status);
 
-// As CurrentFingerprint says.
+// As CurrentFingerprint says; "rehearsal-fp_..." where emulated devices answer.
 std::string SystemFingerprint(std::string_view build_version, std::string_view model_fingerprint,
                               std::string_view data_type);
 

@@ -5,10 +5,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/deployment/fences.h"
+#include "proto/emulated_kind.h"
 #include "proto/protocol.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
+namespace {
+
+// Nobody is to take seeded tokens for a model's.
+absl::Status CheckKind(const v1::RegisterRequest& request, bool rehearsal) {
+  const bool emulated = IsEmulatedKind(request.device().kind());
+  if (emulated == rehearsal) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "worker ", request.name(),
+      emulated ? " has an emulated device, which computes nothing: only a coordinator that was "
+                 "started for a rehearsal (--rehearsal) takes it"
+               : " has a device that computes, and this coordinator was started for a rehearsal "
+                 "(--rehearsal), which takes emulated ones alone"));
+}
+
+}  // namespace
 
 void WorkerPool::SetListener(std::function<void()> changed) {
   std::lock_guard lock(mutex_);
@@ -44,6 +60,7 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
               "`tessera token create`"
             : " has --cluster-tls and the coordinator has not: give it to both, or to neither"));
   }
+  if (absl::Status kind = CheckKind(request, options_.rehearsal); !kind.ok()) return kind;
   bool changed = false;
   {
     std::lock_guard lock(mutex_);

@@ -31,6 +31,7 @@ struct WorkerPoolOptions {
   double heartbeat_timeout_seconds = 5.0;
   double forget_seconds = 600;  // after its last heartbeat a lost worker's name is forgotten
   std::string build_version;    // of this process: workers of another one are refused
+  bool rehearsal = false;       // takes emulated devices, and no others
   bool cluster_tls = false;     // workers must be inside TLS as this process is (--cluster-tls)
 };
 

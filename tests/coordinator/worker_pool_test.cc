@@ -49,6 +49,21 @@ TEST_CASE("registering is idempotent and keeps the state") {
   CHECK(changes == 2);
 }
 
+TEST_CASE("emulated devices are taken in a rehearsal alone, and others are not") {
+  for (const bool rehearsal : {false, true}) {
+    WorkerPoolOptions options = Options();
+    options.rehearsal = rehearsal;
+    WorkerPool pool(options);
+    v1::RegisterRequest worker = Worker("a", 7);
+    worker.mutable_device()->set_kind(rehearsal ? "H100" : "emulated:H100");
+    const absl::Status refused = pool.Register(worker, 0).status();
+    CHECK(absl::IsFailedPrecondition(refused));
+    CHECK(refused.message().find("--rehearsal") != std::string::npos);
+    worker.mutable_device()->set_kind(rehearsal ? "emulated:H100" : "H100");
+    CHECK(pool.Register(worker, 0).ok());
+  }
+}
+
 TEST_CASE("a restarted worker starts over, and the old process is not heard any more") {
   WorkerPool pool(Options());
   REQUIRE(pool.Register(Worker("a", 7), 0).ok());

@@ -391,6 +391,7 @@ absl::Status KvOutbox::SendPieces(Parcel& parcel, const Ready& ready) {
     if (!encoded.ok()) return encoded;
     piece.set_first_token(static_cast<int32_t>(begin));
     piece.set_end_token(static_cast<int32_t>(end));
+    if (options_.pace) options_.pace(piece);
     if (absl::Status sent = SendPiece(parcel, piece); !sent.ok()) return sent;
     if (static_cast<int64_t>(elements->size()) < kernels::kTimedPayloadBytes) continue;
     parcel.timed += Clock::now() - began;

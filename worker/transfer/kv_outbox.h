@@ -46,6 +46,9 @@ struct KvOutboxOptions {
   KvCoder* coder = &HostKvCoder();
   // Of the pools' device, with devices that KV goes to; null: it goes through the hosts.
   DevicePairs* pairs = nullptr;
+  // Waits, on the thread that sends a piece, for as long as it takes on a link that only a plan has.
+  // Null: links are as they are.
+  std::function<void(const v1::KvPiece& piece)> pace = nullptr;
 };
 
 struct KvParcelOutcome {
