@@ -1,4 +1,5 @@
-// The `tessera` command: up, check, status, profile, complete, models, token, plan, simulate.
+// The `tessera` command: up, check, status, profile, complete, models, token, plan, simulate,
+// rehearse.
 
 #include <iostream>
 #include <span>
@@ -16,6 +17,7 @@
 #include "deploy/models_command.h"
 #include "deploy/plan_cli.h"
 #include "deploy/profile_command.h"
+#include "deploy/rehearse_command.h"
 #include "deploy/simulate_command.h"
 #include "deploy/token_command.h"
 #include "deploy/up.h"
@@ -212,6 +214,13 @@ int RunSimulate(const SimulateFlags& flags) {
   return 0;
 }
 
+int RunRehearse(const RehearseFlags& flags) {
+  const absl::StatusOr<std::string> report = Rehearse(flags);
+  if (!report.ok()) return Fail(report.status());
+  std::cout << *report;
+  return 0;
+}
+
 // The flags that the named subcommand reads come from the environment too.
 void ReadEnvironment(const Command& app, std::span<const char* const> arguments) {
   const std::vector<Command> commands = NamedCommands(app, arguments);
@@ -253,6 +262,8 @@ int Main(int argc, char** argv) {
   PlanCli plan(app);
   SimulateFlags simulate;
   AddSimulate(app, &simulate);
+  RehearseFlags rehearse;
+  AddRehearse(app, &rehearse);
   const std::span<const char* const> arguments(argv + 1, argc - 1);
   if (const std::string unknown = UnknownArgument(app, arguments); !unknown.empty())
     return FailUsage(unknown);
@@ -274,6 +285,7 @@ int Main(int argc, char** argv) {
   if (app.Named("token")) return RunToken(token);
   if (app.Named("plan")) return plan.Run();
   if (app.Named("simulate")) return RunSimulate(simulate);
+  if (app.Named("rehearse")) return RunRehearse(rehearse);
   if (absl::Status s = FinishUp(up_app, up); !s.ok()) {
     Fail(s);
     return 2;

@@ -30,8 +30,8 @@ class RehearsedPlan {
   // NotFound: the plan has no such replica, or one of other stages.
   absl::StatusOr<std::shared_ptr<const StepCost>> CostOf(const std::string& replica,
                                                          int stages) const;
-  // That one head's KV of one token and layer takes to the replica that decodes for this device's,
-  // the slowest where there are several; 0: it hands none over.
+  // How long one head's KV of one token and layer takes to the replica that decodes for this
+  // device's, the slowest where there are several; 0: it hands none over.
   double KvSecondsOf(const std::string& device) const;
 
  private:

@@ -24,7 +24,7 @@ class Stage {
   // Blocks until this worker's part is done. Fills `outcome` where this worker samples.
   virtual absl::Status Run(const StepWork& work, StepOutcome* outcome) = 0;
   virtual bool samples() const = 0;
-  // Of staging and sampling on this worker's device.
+  // Bytes of staging and sampling on this worker's device.
   virtual int64_t device_bytes() const = 0;
 };
 
