@@ -15,6 +15,7 @@
 #include "proto/inference.grpc.pb.h"
 #include "tests/catch_skip.h"
 #include "tests/coordinator/door.h"
+#include "tests/coordinator/grpc_door_fixture.h"
 #include "third_party/xgrammar/token_grammar.h"
 
 namespace tessera::coordinator {
@@ -22,31 +23,6 @@ namespace {
 
 using Catch::Matchers::Contains;
 using grpc::StatusCode;
-
-class GrpcDoor {
- public:
-  explicit GrpcDoor(InferenceServiceOptions options = {},
-                    std::shared_ptr<const ServedModel> model = DoorModel(),
-                    std::vector<ModelDoor> others = {}) {
-    service.SetScript(Say({{"one", 40}, {" two", 41}}));
-    options.now_unix_seconds = [] { return int64_t{1700000001}; };
-    others.insert(others.begin(), {.model = std::move(model), .service = &service});
-    inference_ = MakeInferenceService(std::move(options), ServedModels(std::move(others)));
-    grpc::ServerBuilder builder;
-    builder.RegisterService(inference_.get());
-    builder.SetMaxReceiveMessageSize(32 << 20);
-    server_ = builder.BuildAndStart();
-    stub = v1::Inference::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
-  }
-  ~GrpcDoor() { server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5)); }
-
-  FakeGenerationService service;
-  std::unique_ptr<v1::Inference::Stub> stub;
-
- private:
-  std::unique_ptr<grpc::Service> inference_;
-  std::unique_ptr<grpc::Server> server_;
-};
 
 v1::CompletionRequest Completion(const std::string& text = "What") {
   v1::CompletionRequest request;

@@ -423,13 +423,11 @@ TEST_CASE("ernie 4.5 with experts: which layers have them, and what is refused")
   CHECK(RopeOf(model).neighbour_pairs());
   CHECK(LayerCount(Read("Ernie4_5_MoeForCausalLM", sizes + R"(, "moe_layer_end_index": 1)")) == 4);
   const v1::Model biases = Read("Ernie4_5_MoeForCausalLM", sizes + R"(, "use_bias": true)");
-  CHECK(biases.head_bias());
-  CHECK(biases.kinds(0).attention().qkv_bias());
-  CHECK(biases.kinds(0).attention().output_bias());
-  CHECK(biases.kinds(0).ffn().bias());
-  CHECK_FALSE(biases.kinds(1).ffn().experts().biases());
-  CHECK(biases.kinds(1).ffn().bias());  // the shared one's
-  CHECK_FALSE(model.head_bias());
+  CHECK((biases.head_bias() && !model.head_bias()));
+  const v1::Attention& attention = biases.kinds(0).attention();
+  CHECK((attention.qkv_bias() && attention.output_bias() && biases.kinds(0).ffn().bias()));
+  const v1::Ffn& shared = biases.kinds(1).ffn();  // its bias is the shared expert's
+  CHECK((shared.bias() && !shared.experts().biases()));
 }
 
 TEST_CASE("hunyuan with experts: lists of one number for each layer") {
@@ -464,8 +462,7 @@ TEST_CASE("olmoe: limits of q, k and v") {
   const auto limit = [&](const std::string& extra) {
     return Read("OlmoeForCausalLM", sizes + extra).kinds(0).attention().qkv_limit();
   };
-  CHECK(limit("") == 0);
-  CHECK(limit(R"(, "clip_qkv": null)") == 0);
+  CHECK((limit("") == 0 && limit(R"(, "clip_qkv": null)") == 0));
   CHECK(limit(R"(, "clip_qkv": 8.0)") == 8);
   CHECK_THAT(ErrorWith(sizes + R"(, "clip_qkv": 0)", "OlmoeForCausalLM"), Contains("clip_qkv"));
 }
@@ -496,8 +493,7 @@ TEST_CASE("gpt-oss: sinks, biases, a clamped gate, windows on every other layer"
 }
 
 TEST_CASE("token ids: one or several") {
-  const v1::Model model = Read("LlamaForCausalLM", R"("bos_token_id": 1, "eos_token_id": [2, 3])");
-  CHECK(model.eos_token_ids_size() == 2);
+  CHECK(Read("LlamaForCausalLM", R"("eos_token_id": [2, 3])").eos_token_ids_size() == 2);
   CHECK(Read("LlamaForCausalLM", R"("eos_token_id": 7)").eos_token_ids(0) == 7);
 }
 

@@ -284,6 +284,17 @@ absl::Status ForwardPass::WriteLatent(int64_t index, const StepInputs& step, con
       {.cache = kv_[index], .k = key, .v = key, .slots = BlocksOf(index, step).slots}, stream);
 }
 
+absl::Status ForwardPass::HeadLinear(absl::Span<const kernels::PackedWeights> heads,
+                                     const TensorView& in, const TensorView& out,
+                                     kernels::Stream& stream) {
+  return ops_.HeadLinear({.out = out,
+                          .in = in,
+                          .heads = heads,
+                          .workspace = buffers_.workspace,
+                          .products = products_},
+                         stream);
+}
+
 absl::Status ForwardPass::ProjectQueries(int64_t index, const LatentRows& rows,
                                          const TensorView& query_in, kernels::Stream& stream) {
   const AttentionWeights& weights = weights_.layers[index].attention;

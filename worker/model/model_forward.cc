@@ -67,17 +67,6 @@ TensorView ForwardPass::InputsFor(const kernels::PackedWeights& weights, const T
   return TensorView(buffer.data, ops_.LinearInputs(weights.spec, rows, products_), {rows, columns});
 }
 
-absl::Status ForwardPass::HeadLinear(absl::Span<const kernels::PackedWeights> heads,
-                                     const TensorView& in, const TensorView& out,
-                                     kernels::Stream& stream) {
-  return ops_.HeadLinear({.out = out,
-                          .in = in,
-                          .heads = heads,
-                          .workspace = buffers_.workspace,
-                          .products = products_},
-                         stream);
-}
-
 absl::Status ForwardPass::JoinRanks(kernels::Group* group, kernels::Stream& stream) {
   group_ = group;
   vocabulary_parts_.clear();

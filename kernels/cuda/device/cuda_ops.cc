@@ -6,6 +6,7 @@
 #include "kernels/cuda/attention/tensor_attention.h"
 #include "kernels/cuda/device/attention_choice.h"
 #include "kernels/cuda/device/code_attention_choice.h"
+#include "kernels/cuda/device/op_params.h"
 #include "kernels/cuda/device/weight_rows.h"
 #include "kernels/cuda/kv/kv_kernels.h"
 #include "kernels/cuda/launch/linear_shapes.h"
@@ -21,52 +22,6 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
 constexpr bool kNarrows = true;  // f32 inputs may have 16-bit outputs
-
-ActivationKind KindOf(Activation kind) {
-  switch (kind) {
-    case Activation::kSilu: return ActivationKind::kSilu;
-    case Activation::kGeluErf: return ActivationKind::kGeluErf;
-    case Activation::kGeluTanh: return ActivationKind::kGeluTanh;
-    case Activation::kRelu: return ActivationKind::kRelu;
-    case Activation::kRelu2: return ActivationKind::kRelu2;
-    case Activation::kRelu6: return ActivationKind::kRelu6;
-    case Activation::kLeakyRelu: return ActivationKind::kLeakyRelu;
-    case Activation::kSigmoid: return ActivationKind::kSigmoid;
-    case Activation::kTanh: return ActivationKind::kTanh;
-    case Activation::kLinear: return ActivationKind::kLinear;
-    case Activation::kHardSwish: return ActivationKind::kHardSwish;
-    case Activation::kMish: return ActivationKind::kMish;
-    case Activation::kLaplace: return ActivationKind::kLaplace;
-    case Activation::kQuickGelu: return ActivationKind::kQuickGelu;
-    case Activation::kGelu10: return ActivationKind::kGelu10;
-    case Activation::kSqrtSoftplus: return ActivationKind::kSqrtSoftplus;
-  }
-  return ActivationKind::kRelu;
-}
-
-KvCodeParams ParamsOf(const KvCodeArgs& args) {
-  return {.cache = args.cache.data,
-          .slots = args.slots.As<int32_t>(),
-          .wire = args.wire.As<unsigned char>(),
-          .planes = args.cache.shape[0],
-          .kv_heads = args.cache.shape[1],
-          .tokens = args.slots.rows(),
-          .head_dim = args.cache.shape[3],
-          .plane_stride = args.cache.row_stride,
-          .head_stride = args.cache.shape[2] * args.cache.shape[3],
-          .values_first = args.values_first,
-          .coding = args.coding,
-          .dtype = args.cache.dtype,
-          .wire_dtype = args.wire_dtype};
-}
-
-SeatParams ParamsOf(const SeatArgs& args) {
-  return {.query_starts = args.query_starts.As<int32_t>(),
-          .context_lengths = args.context_lengths.As<int32_t>(),
-          .seats = args.seats.As<int32_t>(),
-          .draft_rows = args.draft_rows.As<int32_t>(),
-          .sequences = args.seats.rows()};
-}
 
 }  // namespace
 
