@@ -10,7 +10,7 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kFilling = 0.1;  // of the time between first and last arrival
-constexpr double kLeastPart = 1.0 / 16;
+constexpr double kMinPart = 1.0 / 16;
 constexpr double kStep = 1.3;  // away from it until one rate is enough and the next is not
 constexpr double kResolution = 0.01;
 constexpr double kServes = 0.9;  // of what comes, or a queue grows without end
@@ -93,7 +93,7 @@ absl::StatusOr<double> SimulatedGoodputUpTo(const GoodputQuestion& question, dou
   } else if (trial.Enough(most)) {
     return most;
   } else {
-    low = trial.Below(kLeastPart * most, &high);
+    low = trial.Below(kMinPart * most, &high);
   }
   return trial.Between(low, high, kResolution * most);
 }

@@ -11,7 +11,7 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Bytes under which a flow is through: rounding leaves crumbs.
 constexpr double kCrumbBytes = 1e-3;
 // Of a link, however much activations take: sums of averages may exceed it for a while.
-constexpr double kLeastLeft = 0.05;
+constexpr double kMinLeft = 0.05;
 
 }  // namespace
 
@@ -123,7 +123,7 @@ double KvNetwork::RateOfHop(const std::vector<int>& links, double own_bytes_per_
     // Its own sending may be part of the background already; a sender is counted once.
     const double senders = flows + std::max(1, background_[l].senders);
     const double room = RoomOf(l, senders);
-    rate = std::min(rate, std::max(room - others, kLeastLeft * room) / (flows + 1));
+    rate = std::min(rate, std::max(room - others, kMinLeft * room) / (flows + 1));
   }
   return rate;
 }
@@ -135,7 +135,7 @@ void KvNetwork::Settle() {
     if (flows_on_[l] == 0) continue;
     const Background& background = background_[l];
     const double all = RoomOf(l, flows_on_[l] + background.senders);
-    room_[l] = std::max(all - background.bytes_per_second, kLeastLeft * all);
+    room_[l] = std::max(all - background.bytes_per_second, kMinLeft * all);
     flows_of_[l].clear();
     used_.push_back(l);
   }
