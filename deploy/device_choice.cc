@@ -11,7 +11,7 @@
 #include <sstream>
 #include <utility>
 
-#include "deploy/child_process.h"
+#include "deploy/processes/child_process.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {

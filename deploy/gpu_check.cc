@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "deploy/child_process.h"
+#include "deploy/processes/child_process.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/flags.h"
 

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "deploy/child_process.h"
 #include "deploy/cluster_client.h"
+#include "deploy/processes/child_process.h"
 #include "deploy/rehearsal/rehearsal_report.h"
 #include "proto/plan.pb.h"
 

@@ -27,7 +27,7 @@
 #include <thread>
 #include <vector>
 
-#include "deploy/child_process.h"
+#include "deploy/processes/child_process.h"
 #include "proto/inference.grpc.pb.h"
 #include "tests/bench/served.h"
 #include "tests/coordinator/http_client.h"

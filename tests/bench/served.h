@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "deploy/child_process.h"
+#include "deploy/processes/child_process.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera {

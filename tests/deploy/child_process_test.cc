@@ -1,4 +1,4 @@
-#include "deploy/child_process.h"
+#include "deploy/processes/child_process.h"
 
 #include <signal.h>
 

@@ -1,4 +1,4 @@
-#include "deploy/hang_policy.h"
+#include "deploy/processes/hang_policy.h"
 
 #include <catch2/catch.hpp>
 #include <limits>

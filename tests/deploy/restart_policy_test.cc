@@ -1,4 +1,4 @@
-#include "deploy/restart_policy.h"
+#include "deploy/processes/restart_policy.h"
 
 #include <catch2/catch.hpp>
 

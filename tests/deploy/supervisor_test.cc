@@ -1,5 +1,5 @@
 // Real processes under a clock of our own: what ends is started again, and the others run on.
-#include "deploy/supervisor.h"
+#include "deploy/processes/supervisor.h"
 
 #include <signal.h>
 

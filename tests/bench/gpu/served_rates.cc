@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "deploy/child_process.h"
+#include "deploy/processes/child_process.h"
 #include "tests/coordinator/http_client.h"
 #include "third_party/absl/str_cat.h"
 

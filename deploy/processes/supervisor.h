@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "deploy/child_process.h"
-#include "deploy/restart_policy.h"
+#include "deploy/processes/child_process.h"
+#include "deploy/processes/restart_policy.h"
 
 namespace tessera::deploy {
 

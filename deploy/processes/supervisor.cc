@@ -1,4 +1,4 @@
-#include "deploy/supervisor.h"
+#include "deploy/processes/supervisor.h"
 
 #include <algorithm>
 #include <fstream>
