@@ -27,7 +27,7 @@ def fuzz_test(
         srcs,
         deps = [],
         corpus = None,
-        seconds = 30,
+        seconds = 10,
         max_len = 4096,
         tags = [],
         **kwargs):
