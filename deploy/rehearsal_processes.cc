@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -114,6 +115,8 @@ absl::Status RehearsalProcesses::StartCoordinator() {
       "1",
       "--progress-timeout",
       absl::StrCat(60 / options_.speed)};
+  std::error_code none;
+  std::filesystem::remove(ports, none);  // of a rehearsal before in this folder
   auto started = ChildProcess::Start("coordinator", arguments, options_.folder + "/coordinator.log");
   if (!started.ok()) return started.status();
   coordinator_ = std::make_unique<ChildProcess>(*std::move(started));
@@ -223,6 +226,7 @@ absl::Status RehearsalProcesses::AwaitReady() {
 CpuSeconds RehearsalProcesses::Cpu() const {
   CpuSeconds seconds;
   seconds.coordinator = CpuOf(coordinator_->pid());
+  seconds.workers = ended_cpu_seconds_;
   for (const auto& [name, machine] : machines_) seconds.workers += CpuOf(machine.process->pid());
   return seconds;
 }
@@ -244,6 +248,7 @@ absl::Status RehearsalProcesses::KillAndRestart(const std::string& name) {
   for (const v1::WorkerStatus& worker : cluster->workers()) {
     if (MachineOf(worker.name()) == name) machine.dead[worker.name()] = worker.incarnation();
   }
+  ended_cpu_seconds_ += CpuOf(machine.process->pid());
   machine.process->Signal(SIGKILL);
   machine.process->WaitFor(kEndSeconds);
   return StartMachine(name, machine);
@@ -253,9 +258,10 @@ bool RehearsalProcesses::AllReady() {
   const auto cluster = FetchCluster(door_, 5);
   if (!cluster.ok()) return false;
   for (const v1::WorkerStatus& worker : cluster->workers()) {
-    const Machine& machine = machines_[MachineOf(worker.name())];
-    const auto dead = machine.dead.find(worker.name());
-    if (dead != machine.dead.end() && dead->second == worker.incarnation()) return false;
+    const auto machine = machines_.find(MachineOf(worker.name()));
+    if (machine == machines_.end()) continue;  // somebody else's worker
+    const auto dead = machine->second.dead.find(worker.name());
+    if (dead != machine->second.dead.end() && dead->second == worker.incarnation()) return false;
   }
   return std::all_of(cluster->replicas().begin(), cluster->replicas().end(),
                      [](const v1::ReplicaStatus& replica) { return replica.ready(); });

@@ -72,6 +72,7 @@ class RehearsalProcesses {
   std::unique_ptr<ChildProcess> coordinator_;
   std::map<std::string, Machine> machines_;
   size_t devices_ = 0;
+  double ended_cpu_seconds_ = 0;  // of workers that were killed
 };
 
 }  // namespace tessera::deploy

@@ -1,6 +1,7 @@
 #include "deploy/rehearse_command.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +11,8 @@
 #include <filesystem>
 #include <iostream>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +42,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Flags have been read: what they were set by is not for the programs that are started.
+void ForgetVariables() {
+  std::vector<std::string> names;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (text.starts_with("TESSERA_")) names.emplace_back(text.substr(0, text.find('=')));
+  }
+  for (const std::string& name : names) unsetenv(name.c_str());
+}
+
 constexpr double kDefaultLoad = 0.85;
 // For answers behind the last arrival, of the workload's time: as long as the longest of the
 // simulation took, so often, and so many seconds more.
@@ -56,6 +69,7 @@ class Rehearsal {
   explicit Rehearsal(const RehearseFlags& flags) : flags_(flags) {}
 
   absl::StatusOr<std::string> Run() {
+    ForgetVariables();
     absl::Status status = ReadPlan();
     if (status.ok()) status = ReadRequests();
     if (status.ok()) status = ReadKill();
@@ -179,7 +193,7 @@ class Rehearsal {
     if (flags_.kill.empty()) return absl::OkStatus();
     const size_t at = flags_.kill.rfind('@');
     kill_.machine = flags_.kill.substr(0, at);
-    kill_.at_seconds = 60 * flags_.minutes / 3;
+    kill_.at_seconds = requests_.back().arrival_seconds / 3;
     if (at != std::string::npos) {
       const char* const begin = flags_.kill.c_str() + at + 1;
       const char* const end = flags_.kill.c_str() + flags_.kill.size();
@@ -188,6 +202,11 @@ class Rehearsal {
         return absl::InvalidArgumentError(absl::StrCat(
             "--kill ", flags_.kill, ": give MACHINE, or MACHINE@SECONDS of the workload's time"));
       }
+    }
+    if (kill_.at_seconds > requests_.back().arrival_seconds) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--kill %s: it would be killed at %g s, and the last request comes at %g s", flags_.kill,
+          kill_.at_seconds, requests_.back().arrival_seconds));
     }
     for (const v1::Machine& machine : cluster_.machines()) {
       if (machine.name() == kill_.machine) return absl::OkStatus();
@@ -222,6 +241,12 @@ class Rehearsal {
       folder_ = pattern;
     } else {
       fs::create_directories(folder_, error);
+    }
+    // Figures of a rehearsal before are not this one's.
+    for (fs::directory_iterator entry(folder_, error), end; !error && entry != end;
+         entry.increment(error)) {
+      std::error_code left;
+      if (entry->path().string().ends_with(".figures.json")) fs::remove(entry->path(), left);
     }
     return WriteRehearsalFolder(folder_, plan_, cluster_);
   }

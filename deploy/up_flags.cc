@@ -301,6 +301,11 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
   if (absl::Status s = NameWorkers(o); !s.ok()) return s;
   if (absl::Status s = ReadDevices(flags.devices, o); !s.ok()) return s;
   if (PlansForStarted(o)) {
+    if (o.models.size() > 1) {
+      return absl::InvalidArgumentError(
+          "--split, --prefer and --workload plan for one model: plan several with tessera plan "
+          "--model A --model B, and give --plan");
+    }
     if (absl::Status s = DescribeWorkers(o); !s.ok()) return s;
   }
   for (const Flag& flag : up.flags()) {

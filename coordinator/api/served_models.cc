@@ -1,6 +1,7 @@
 #include "coordinator/api/served_models.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +47,14 @@ absl::Status CheckModelNames(std::span<const ModelDoor> doors, const KeyRing& ke
           absl::StrCat("two models are called ", name, ": name one with --model NAME=FOLDER"));
     }
   }
+  std::map<std::string, std::vector<std::string>> models_of;  // keys are looked up by name
   for (const ApiKey& key : keys.keys()) {
+    const auto [same, is_new] = models_of.emplace(key.name, key.models);
+    if (!is_new && same->second != key.models) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two API keys are called ", key.name,
+                       " and have different models=: give one of them another name="));
+    }
     for (const std::string& name : key.models) {
       if (names.contains(name)) continue;
       return absl::InvalidArgumentError(

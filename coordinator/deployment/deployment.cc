@@ -430,6 +430,10 @@ void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& w
 }
 
 void Deployment::Apply(std::vector<v1::DeploymentPlan> plans, Applied done) {
+  if (changing_plan()) {
+    return done(
+        absl::FailedPreconditionError("another plan is being applied: wait until that has ended"));
+  }
   auto by_model = ByModel(std::move(plans), models_);
   if (!by_model.ok()) return done(by_model.status());
   PlanSet named;

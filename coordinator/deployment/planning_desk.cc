@@ -1,5 +1,6 @@
 #include "coordinator/deployment/planning_desk.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -73,6 +74,11 @@ void PlanningDesk::AddRunning(v1::PlanRequest* request) const {
   v1::GetPlanReply running = options_.running();
   if (running.plans().empty()) *running.add_plans() = std::move(*running.mutable_plan());
   const bool is_first = !request->has_model() || request->model().ByteSizeLong() == 0;
+  // Two models may have one shape: the one of that name comes first.
+  std::stable_partition(running.mutable_plans()->begin(), running.mutable_plans()->end(),
+                        [&](const v1::DeploymentPlan& plan) {
+                          return is_first || plan.model().name() == request->model().name();
+                        });
   for (v1::DeploymentPlan& plan : *running.mutable_plans()) {
     const bool served = is_first || scheduler::CheckPlanIsFor(plan, request->model()).ok();
     if (!served) continue;

@@ -144,7 +144,7 @@ class Player {
 
   void End(Stream* stream) {
     PlayedRequest& played = play_.requests[stream->number];
-    if (!stream->status.ok()) played.error = stream->status.error_message();
+    if (!stream->status.ok() && !cancelling_) played.error = stream->status.error_message();
     played.finished =
         stream->status.ok() && played.tokens == requests_[stream->number].output_tokens;
     open_.erase(stream->number);
@@ -152,6 +152,7 @@ class Player {
 
   // Ends what is left, which stays unfinished.
   void CancelOpen() {
+    cancelling_ = true;
     for (auto& [number, stream] : open_) stream->context.TryCancel();
     void* tag = nullptr;
     bool ok = false;
@@ -164,6 +165,7 @@ class Player {
   std::vector<std::unique_ptr<v1::Inference::Stub>> stubs_;
   grpc::CompletionQueue queue_;
   std::map<size_t, std::unique_ptr<Stream>> open_;  // by number
+  bool cancelling_ = false;
   Play play_;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/served_models.h"
 #include "tests/coordinator/door.h"
 
 namespace tessera::coordinator {
@@ -531,6 +532,18 @@ TEST_CASE("rows of others have their own admission, and both methods of a path a
   const Json paths = Json::parse(door.Get("/openapi.json").body)["paths"];
   CHECK(paths["/x"].size() == 2);
   CHECK(door.Get("/y").status == 404);
+}
+
+TEST_CASE("keys of one name may use the same models") {
+  const std::vector<ModelDoor> doors = {{.model = DoorModel()}};
+  const std::string served = doors[0].model->name;
+  const auto check = [&](std::vector<std::string> models, const std::string& second) {
+    return CheckModelNames(doors, KeyRing({{.key = "a", .name = "team", .models = {served}},
+                                           {.key = "b", .name = second, .models = models}}));
+  };
+  CHECK(check({served}, "team").ok());
+  CHECK(check({}, "others").ok());
+  CHECK_THAT(std::string(check({}, "team").message()), Contains("two API keys are called team"));
 }
 
 }  // namespace tessera::coordinator

@@ -2,6 +2,7 @@
 
 #include "kernels/dtype.h"
 #include "proto/layers/kv_sizes.h"
+#include "worker/model/model_dtypes.h"
 
 namespace tessera::worker {
 namespace {
@@ -30,7 +31,7 @@ class EmulatedModel final : public Model {
 
  private:
   tessera::KvBlockBytes BlockBytes(int64_t block_tokens) const {
-    return BlockBytesOf(options_.model, options_.share, kernels::SizeInBytes(options_.kv_dtype),
+    return BlockBytesOf(options_.model, options_.share, KvElementOf(options_.kv_dtype),
                         block_tokens, /*windows_apart=*/false);
   }
 

@@ -39,6 +39,8 @@ absl::StatusOr<std::unique_ptr<Emulation>> Emulation::Open(const std::string& fo
 absl::StatusOr<int64_t> Emulation::MemoryOf(const std::string& kind,
                                             const std::string& name) const {
   const v1::PlannedWorker* worker = plan_ == nullptr ? nullptr : plan_->FindWorker(name);
+  // One that the plan leaves idle may be of a kind that only the plan's cluster knows.
+  if (worker == nullptr && plan_ != nullptr) return int64_t{1} << 30;
   if (worker == nullptr) return CatalogueMemory(kind);
   return std::max(worker->available_bytes(),
                   worker->weight_bytes() + worker->kv_bytes() + worker->activation_bytes());
