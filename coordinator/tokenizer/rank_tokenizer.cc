@@ -64,6 +64,10 @@ absl::Status Place(std::string bytes, int64_t rank, RankedTokens* ranked) {
   return absl::OkStatus();
 }
 
+// Bound the time and the memory of MergesOf. Published vocabularies have tokens of a few hundred
+// bytes: some 10^8 bytes hashed, 10^7 spelled.
+constexpr uint64_t kMaxHashedBytes = uint64_t{1} << 33, kMaxSpelledBytes = uint64_t{1} << 28;
+
 // Any two parts of a token may meet in a text, and become it with the token's rank.
 absl::StatusOr<json> MergesOf(const RankedTokens& ranked) {
   std::unordered_map<std::string_view, size_t> ranks;
@@ -71,7 +75,11 @@ absl::StatusOr<json> MergesOf(const RankedTokens& ranked) {
     if (!ranked.tokens[rank].empty()) ranks.emplace(ranked.tokens[rank], rank);
   }
   json merges = json::array();
+  uint64_t hashed_bytes = 0, spelled_bytes = 0;
   for (const std::string_view token : ranked.tokens) {
+    hashed_bytes += uint64_t{token.size()} * token.size();
+    if (hashed_bytes > kMaxHashedBytes)
+      return absl::InvalidArgumentError("its tokens are too long");
     std::vector<std::tuple<size_t, size_t, size_t>> splits;
     for (size_t cut = 1; cut < token.size(); ++cut) {
       const auto left = ranks.find(token.substr(0, cut)), right = ranks.find(token.substr(cut));
@@ -79,6 +87,9 @@ absl::StatusOr<json> MergesOf(const RankedTokens& ranked) {
       splits.emplace_back(left->second, right->second, cut);
     }
     std::sort(splits.begin(), splits.end());
+    spelled_bytes += splits.size() * token.size();
+    if (spelled_bytes > kMaxSpelledBytes)
+      return absl::InvalidArgumentError("its tokens are too long");
     for (const auto& [left, right, cut] : splits) {
       merges.push_back({SpellingOf(token.substr(0, cut)), SpellingOf(token.substr(cut))});
     }

@@ -26,11 +26,14 @@ absl::Status CheckUtf8(std::string_view text) {
 // Empty where the folder has none.
 std::filesystem::path FindTiktoken(const std::filesystem::path& folder) {
   std::error_code error;
+  std::filesystem::path found = folder / "tiktoken.model";
+  if (std::filesystem::exists(found, error)) return found;
+  found.clear();
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (name == "tiktoken.model" || name.ends_with(".tiktoken")) return entry.path();
+    const bool fits = entry.path().extension() == ".tiktoken";
+    if (fits && (found.empty() || entry.path() < found)) found = entry.path();
   }
-  return {};
+  return found;
 }
 
 absl::StatusOr<TokenizerParts> LoadParts(const std::filesystem::path& folder) {

@@ -9,6 +9,7 @@
 #include "scheduler/batcher.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/planner/kv_element.h"
 #include "scheduler/planner/machine_losses.h"
 #include "scheduler/planner/part_search.h"
 #include "scheduler/search/layout/assemble.h"
@@ -184,9 +185,8 @@ void AddEightBitKv(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   const absl::StatusOr<ModelShape> shape =
       MakeModelShape(plan.input->model, plan.options->weight_dtype, v1::DATA_TYPE_INT8);
   if (!shape.ok()) return;
-  ModelShape narrow = *plan.problem->model;
-  narrow.kv_bytes_per_element = shape->kv_bytes_per_element;
-  narrow.kv_scale_bytes = shape->kv_scale_bytes;
+  const ModelShape narrow =
+      WithKvElement(*plan.problem->model, shape->kv_bytes_per_element, shape->kv_scale_bytes);
   PlacementProblem problem = *plan.problem;
   problem.model = &narrow;
   const absl::StatusOr<Placement> then = Assemble(problem, plan.placement->replicas);

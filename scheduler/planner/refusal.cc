@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/input/supported_devices.h"
+#include "scheduler/planner/kv_element.h"
 #include "scheduler/planner/report/cluster_links.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
@@ -165,16 +166,14 @@ absl::Status WithWaysOut(const Search& search, const PlacementProblem& problem,
   absl::StatusOr<ModelShape> light =
       MakeModelShape(input.model, v1::DATA_TYPE_INT8, v1::DATA_TYPE_UNSPECIFIED);
   if (light.ok() && problem.model->weight_bytes_per_element > light->weight_bytes_per_element) {
-    light->kv_bytes_per_element = problem.model->kv_bytes_per_element;
-    light->kv_scale_bytes = problem.model->kv_scale_bytes;
+    *light = WithKvElement(*light, problem.model->kv_bytes_per_element,
+                           problem.model->kv_scale_bytes);
     PlacementProblem with = less;
     with.model = &*light;
     add(input.by_request ? "weight_dtype int8" : "--dtype int8", with);
   }
   if (problem.model->kv_bytes_per_element > 1) {
-    ModelShape codes = *problem.model;
-    codes.kv_bytes_per_element = 1;
-    codes.kv_scale_bytes = kKvScaleBytes;
+    const ModelShape codes = WithKvElement(*problem.model, 1, kKvScaleBytes);
     PlacementProblem with = less;
     with.model = &codes;
     add(input.by_request ? "kv_dtype int8" : "--kv-cache-dtype int8", with);

@@ -302,6 +302,14 @@ TEST_CASE("a tiktoken file of Kimi gives tiktoken's ids") {
   folder.Write("tiktoken.model", "IQ== 0\nx\n");
   CHECK_THAT(std::string(Tokenizer::Load(folder.path()).status().message()),
              Catch::Contains("tiktoken.model: line 2 is no base64"));
+  // Each cut of each token is a merge: n tokens would be spelled in n^3 / 3 bytes.
+  lines.clear();
+  for (size_t size = 1; size <= 1200; ++size) {
+    lines += absl::Base64Escape(std::string(size, 'a')) + " " + std::to_string(size - 1) + "\n";
+  }
+  folder.Write("tiktoken.model", lines);
+  CHECK_THAT(std::string(Tokenizer::Load(folder.path()).status().message()),
+             Catch::Contains("its tokens are too long"));
 }
 
 TEST_CASE("a folder without a tokenizer says what was looked for") {

@@ -238,7 +238,9 @@ absl::Status StageRunner::Sample(const StepWork& work, StepOutcome* outcome) {
   outcome->row_sums.clear();
   const int64_t rows = work.arrays->logit_count();
   if (rows == 0) return absl::OkStatus();
+  const Clock::time_point began = Clock::now();
   work.MakeMasks();  // what the model's pass enqueued is running
+  link_time_ += Clock::now() - began;
   absl::Status status = sampler_->Run(model_->logits().Rows(rows), work.samples, work.scores,
                                       *stream_, &outcome->samples, &outcome->scores);
   if (status.ok()) status = ReadFinalRows(work, outcome);
