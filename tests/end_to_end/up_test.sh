@@ -232,7 +232,7 @@ check "so does the coordinator's log" grep -q "worker local/1 is lost" "$TEST_TM
 check "it serves again once it lives" serves_again "$before"
 
 # A coordinator that is killed is started again at its ports, and the workers come back to it.
-kill -KILL $(processes_with "tessera-coordinator $model")
+kill -KILL $(processes_with "--port-file $TEST_TMPDIR/logs/")
 for _ in $(seq 600); do
   "$tessera" status --coordinator "$grpc" > "$TEST_TMPDIR/status" 2> /dev/null &&
     [ "$(grep -c '^local/.* ready ' "$TEST_TMPDIR/status")" -eq 2 ] && break

@@ -327,7 +327,8 @@ class Transformer : public Model {
     for (int64_t layer = 0; layer < Layers(); ++layer) {
       if (PartOfLayer(layer).kv_heads == 0) continue;
       const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
-                                             .sequences = limits.max_sequences,
+                                             .sequences =
+                                                 std::min(limits.max_sequences, limits.max_tokens),
                                              .heads = PartOfLayer(layer).query_heads,
                                              .kv_heads = PartOfLayer(layer).kv_heads,
                                              .head_dim = ShapeOfLayer(layer).head_dim,
