@@ -1,6 +1,7 @@
 #include "coordinator/fairness/deadline_turns.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tessera::coordinator {
 namespace {
@@ -50,8 +51,13 @@ std::optional<DeadlineTurns::Place> DeadlineTurns::Enter(const GenerationRequest
   std::multimap<double, uint64_t>& others = waiting_[request.client];
   if (!scheduler::CanMakeIt(call, now_seconds)) {
     place.turn = place.late_turn;
-  } else if (const auto next = others.upper_bound(place.rank); next != others.end()) {
-    place.turn = std::min(turn, std::max<uint64_t>(next->second, 2) - 1);
+  } else {
+    // Between its neighbours, so that turns never fall from rank to rank: the first one's is the
+    // least of all.
+    const auto next = others.upper_bound(place.rank);
+    if (next != others.end())
+      place.turn = std::min(turn, std::max<uint64_t>(next->second, 2) - 1);
+    if (next != others.begin()) place.turn = std::max(place.turn, std::prev(next)->second);
   }
   others.emplace(place.rank, place.turn);
   return place;

@@ -207,4 +207,21 @@ TEST_CASE("a deadline is seconds from now or a time, and what is wrong is named"
     CHECK_FALSE(ReadDeadline({.stages_left = wrong}, 0).ok());
 }
 
+TEST_CASE("turns follow slack, whatever the order in which requests come") {
+  Front front;
+  std::vector<std::pair<double, uint64_t>> turns;  // deadline, turn
+  std::mt19937 random(5);
+  for (int i = 0; i < 60; ++i) {
+    const double deadline = std::uniform_int_distribution<int>(100, 3000)(random);
+    turns.emplace_back(deadline, front.Turn("client", deadline));
+  }
+  const uint64_t urgent = front.Turn("client", 60);
+  std::sort(turns.begin(), turns.end());
+  for (size_t i = 0; i < turns.size(); ++i) {
+    CHECK(urgent < turns[i].second);
+    if (i > 0 && turns[i - 1].first < turns[i].first)
+      CHECK(turns[i - 1].second <= turns[i].second);
+  }
+}
+
 }  // namespace tessera::coordinator
