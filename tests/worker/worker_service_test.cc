@@ -365,8 +365,8 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   request.add_eos_token_ids(1 << 20);
   refused(request, grpc::StatusCode::INVALID_ARGUMENT, "eos_token_ids names the token 1048576");
   request = Worker::Request();
-  request.set_kv_dtype(v1::DATA_TYPE_INT8);
-  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "KV cannot be kept as int8");
+  request.set_kv_dtype(v1::DATA_TYPE_FLOAT16);
+  refused(request, grpc::StatusCode::INVALID_ARGUMENT, "KV cannot be kept as float16");
   worker.load_error = absl::DataLossError("tensor x is cut off");
   refused(Worker::Request(), grpc::StatusCode::DATA_LOSS, "tensor x");
   worker.load_error = absl::OkStatus();
