@@ -151,7 +151,9 @@ TEST_CASE("Linear: a gate by SiLU has the bits of the product and of GatedActiva
     args.silu_gate = true;
     const bool fuses = ops.FusesSiluGate(spec, rows, args.products);
     const bool few = rows <= (weight == DType::kBF16 ? 4 : 2);
-    CHECK(fuses == (few && (path == CudaEmulated() || path == Gpu())));
+    // Where tensor cores do not take the type, GEMV computes any number of rows.
+    const bool on_gpu = path == CudaEmulated() || path == Gpu();
+    CHECK((on_gpu ? fuses || !few : !fuses));
     CHECK(ops.Linear(args, path->stream()).ok() == fuses);
     path->Synchronize();
     if (!fuses) continue;
