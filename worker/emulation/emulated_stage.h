@@ -45,7 +45,7 @@ class EmulatedStage final : public Stage {
  private:
   absl::Status TakeRows();
   absl::Status HandOn(double hop_seconds);
-  // Until `end`; what is pushed is told on the way.
+  // Waits until `end`; reports each layer whose KV is to be sent when its time has come.
   void Pass(const StepWork& work, double begin, double end);
   void Answer(const StepWork& work, StepOutcome* outcome) const;
 

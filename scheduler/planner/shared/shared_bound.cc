@@ -121,8 +121,9 @@ class Bounder {
     std::optional<Duals> best;
     double tolerance = kFirstTolerance;
     int64_t boxes = 0;
-    int in_vain = 0;
-    for (int round = 0; round < kMaxRounds && in_vain < kMaxFutile && boxes < kMaxBoxes; ++round) {
+    int futile_rounds = 0;
+    for (int round = 0; round < kMaxRounds && futile_rounds < kMaxFutile && boxes < kMaxBoxes;
+         ++round) {
       if (first_.watch.Stopped()) break;
       const std::optional<Duals> duals = Relax();
       if (!duals) break;
@@ -137,7 +138,7 @@ class Bounder {
         best = at;
       }
       const bool gained = before <= 0 || bound < before * (1 - kMinGain);
-      in_vain = gained ? 0 : in_vain + 1;
+      futile_rounds = gained ? 0 : futile_rounds + 1;
       const double wanted = (bound_.theta / value_ - 1) / 4;
       tolerance = Columns() > columns ? std::clamp(wanted, kLastTolerance, kFirstTolerance)
                                       : std::max(kLastTolerance, tolerance / 4);

@@ -251,15 +251,15 @@ double PriceOfAll(const ClusterGraph& graph) {
 
 // The money for the next round. What serves more than is required leaps down in proportion, halfway
 // back where less was futile, and takes small steps in the end; what misses it leaps up, then
-// takes all there is. `best`: the cheapest known, or what misses, or null. `in_vain_usd`: most with
-// which too little was served.
-double NextBudget(const Placement* best, double need, double all_usd, double in_vain_usd) {
+// takes all there is. `best`: the cheapest known, or what misses, or null. `too_little_usd`: the
+// most with which too little was served.
+double NextBudget(const Placement* best, double need, double all_usd, double too_little_usd) {
   if (best == nullptr) return all_usd;
   const double in_proportion = kEnough * best->usd_per_hour * need / best->requests_per_second;
   if (best->requests_per_second < need)
-    return in_vain_usd > 0 ? all_usd : std::min(all_usd, in_proportion);
+    return too_little_usd > 0 ? all_usd : std::min(all_usd, in_proportion);
   const double step = best->usd_per_hour * kCheaper;
-  const double leap = std::max(in_proportion, (in_vain_usd + step) / 2);
+  const double leap = std::max(in_proportion, (too_little_usd + step) / 2);
   return leap < step * kWorthLeaping ? leap : step;
 }
 
@@ -272,11 +272,11 @@ void Cheapen(const PlacementProblem& problem, std::optional<Placement>* best) {
     return placement && placement->requests_per_second >= need;
   };
   const double all_usd = PriceOfAll(*problem.graph);
-  double in_vain_usd = 0;
+  double too_little_usd = 0;
   PlacementProblem within = problem;
   within.goal = Goal::kBudget;
   for (int round = 0; round < kMaxCheaper && !problem.watch.Stopped(); ++round) {
-    const double usd = NextBudget(*best ? &**best : nullptr, need, all_usd, in_vain_usd);
+    const double usd = NextBudget(*best ? &**best : nullptr, need, all_usd, too_little_usd);
     within.budget_usd_per_hour = usd;
     std::optional<Placement> found = ClassSearch(within).Run().placement;
     if (serves(found) && (!serves(*best) || found->usd_per_hour < (*best)->usd_per_hour)) {
@@ -285,7 +285,7 @@ void Cheapen(const PlacementProblem& problem, std::optional<Placement>* best) {
     }
     // Nothing less is left to try.
     if (usd >= (serves(*best) ? (*best)->usd_per_hour * kCheaper : all_usd)) break;
-    in_vain_usd = std::max(in_vain_usd, usd);
+    too_little_usd = std::max(too_little_usd, usd);
   }
   if (*best && problem.watch.Stopped()) (*best)->interrupted = true;
 }

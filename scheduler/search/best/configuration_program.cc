@@ -393,8 +393,8 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
   if (options.certify && !GenerateQuickly(options)) return std::nullopt;
   double tolerance = kFirstTolerance;
   bool smooth = false;
-  int in_vain = 0;
-  for (; rounds_ < options.max_rounds && in_vain < kMaxFutile; ++rounds_) {
+  int futile_rounds = 0;
+  for (; rounds_ < options.max_rounds && futile_rounds < kMaxFutile; ++rounds_) {
     if (problem_.watch.Stopped()) return std::nullopt;
     const Duals at = smooth ? Smoothed(best) : duals_;
     const double before = bound_;
@@ -406,7 +406,7 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
     if (options.boxes_before > 0 && bound_boxes_ >= options.boxes_before) return best;
     const double gap = bound_ / value_ - 1;
     if (!better && !smooth && tolerance <= kLastTolerance) return std::nullopt;
-    in_vain = options.certify && bound_ > before * (1 - kMinGain) ? in_vain + 1 : 0;
+    futile_rounds = options.certify && bound_ > before * (1 - kMinGain) ? futile_rounds + 1 : 0;
     smooth = better && gap < kSmoothBelow;
     tolerance = better ? std::clamp(gap / 4, kLastTolerance, kFirstTolerance)
                        : std::max(kLastTolerance, tolerance / 4);

@@ -57,17 +57,17 @@ PlacedReplica GoodputLayouts::Shape(const ReplicaShaping::Devices& devices, doub
     return true;
   };
   double tpot = 0;  // of the layout before
-  int in_vain = 0;
-  for (size_t level = 0; level < kMaxLevels && in_vain < kMaxFutile; ++level) {
+  int futile_levels = 0;
+  for (size_t level = 0; level < kMaxLevels && futile_levels < kMaxFutile; ++level) {
     Limited& limited = At(level);
     if (level > 0 && tpot <= limited.problem.options.max_tpot_seconds) continue;
     const PlacedReplica& shaped = limited.shaping->Shape(devices);
     if (shaped.stages.empty() || shaped.rate.requests_per_second <= known) break;
     tpot = shaped.rate.tpot_seconds;
     if (consider(shaped)) {
-      in_vain = 0;
+      futile_levels = 0;
     } else if (known > 0) {
-      ++in_vain;
+      ++futile_levels;
     }
   }
   for (const int width : WiderThanOne(devices)) {
