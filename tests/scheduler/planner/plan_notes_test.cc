@@ -2,7 +2,9 @@
 #include "scheduler/planner/plan_notes.h"
 
 #include <catch2/catch.hpp>
+#include <memory>
 
+#include "scheduler/planner/kv_element.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/note_text.h"
 #include "tests/scheduler/planner/written_input.h"
@@ -85,6 +87,19 @@ TEST_CASE("where room for KV is the limit, a plan says what 8 bits would bring")
   CHECK(tokens(narrow) / tokens(plan) == Approx(256.0 / 132).epsilon(0.01));
   options.kv_dtype = v1::DATA_TYPE_FP8;
   CHECK(tokens(PlanOf(l4, "Llama-3-8B", options)) == tokens(narrow));
+}
+
+TEST_CASE("KV of another type is the draft model's too") {
+  ModelShape draft;
+  draft.kv_bytes_per_element = 2;
+  ModelShape model;
+  model.draft_model = std::make_shared<const ModelShape>(draft);
+  const ModelShape narrow = WithKvElement(model, 1, 4);
+  CHECK(narrow.kv_bytes_per_element == 1);
+  CHECK(narrow.kv_scale_bytes == 4);
+  CHECK(narrow.draft_model->kv_bytes_per_element == 1);
+  CHECK(narrow.draft_model->kv_scale_bytes == 4);
+  CHECK(model.draft_model->kv_bytes_per_element == 2);
 }
 
 }  // namespace
