@@ -67,7 +67,7 @@ struct KvScale {
   return {max_code / largest, largest / max_code};
 }
 
-// Of |x| up to 127 and what rounding adds to it.
+// The code of x; |x| is up to 127 and what rounding adds to it.
 [[gnu::always_inline]] inline int8_t I8Code(float x) {
   return static_cast<int8_t>(__builtin_lrintf(x));
 }
@@ -96,7 +96,7 @@ struct KvScale {
   return scale;
 }
 
-// Of elements of T: float, Float16 or BFloat16. `dtype` has scales.
+// Writes a row from elements of T: float, Float16 or BFloat16. `dtype` has scales.
 template <typename T>
 [[gnu::always_inline]] inline void WriteKvRow(const T* in, int64_t head_dim, DType dtype,
                                               std::byte* row) {

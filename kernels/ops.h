@@ -451,9 +451,9 @@ inline constexpr int32_t kLogitsNotFinite = -1;  // a logit of the row, as given
 inline constexpr int32_t kNothingToPick = -2;    // bias bans every id
 
 // The least temperature that is not 0.
-inline constexpr float kLeastTemperature = 1e-6f;
+inline constexpr float kMinTemperature = 1e-6f;
 
-// Picks one token per row. Order: bias, penalties, (temperature below kLeastTemperature: argmax,
+// Picks one token per row. Order: bias, penalties, (temperature below kMinTemperature: argmax,
 // ties to the lower id), temperature, min_p, top_k, top_p, inverse CDF in token-id order with the
 // uniform number Philox4x32(seed, choice, position). History and bias are sparse rows: entry e of
 // row r stands in [offsets[r], offsets[r+1]). Bias and penalties leave a logit that is not banned
@@ -502,7 +502,7 @@ class Ops {
     return false;
   }
 
-  // Of codes (f8, i8, i4): whether linears of such groups are worth their bytes. Where they are
+  // Whether linears with such groups of codes (f8, i8, i4) are worth their bytes. Where they are
   // not, linears take them too, but only the plain kernel does.
   virtual bool ComputesCodes(const LinearSpec& /*spec*/) const { return true; }
 

@@ -203,19 +203,6 @@ absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options
                   [&] { return ReadRate(device, **stream, fitting, Timer(options)); });
 }
 
-absl::StatusOr<double> ProbeUploadRate(Device& device, const ProbeOptions& options) {
-  auto stream = device.CreateStream();
-  if (!stream.ok()) return stream.status();
-  const auto buffer = device.Allocate(options.buffer_bytes);
-  if (!buffer.ok()) return buffer.status();
-  const std::vector<std::byte> source(options.buffer_bytes);
-  const auto seconds = BestSeconds(**stream, options.runs, [&] {
-    return (*stream)->CopyToDevice(buffer->data(), source.data(), options.buffer_bytes);
-  });
-  if (!seconds.ok()) return seconds;
-  return static_cast<double>(options.buffer_bytes) / *seconds;
-}
-
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options) {
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();

@@ -55,8 +55,4 @@ absl::StatusOr<double> ProbeReadRate(Device& device,
                                      const ProbeOptions& options = {
                                          .buffer_bytes = int64_t{128} << 20, .runs = 2});
 
-// Bytes per second copied from the host's memory to the device's, as weights go: a buffer of
-// options.buffer_bytes, pageable.
-absl::StatusOr<double> ProbeUploadRate(Device& device, const ProbeOptions& options);
-
 }  // namespace tessera::kernels

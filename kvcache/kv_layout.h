@@ -108,8 +108,8 @@ struct KvPool {
     return (IsWindowed(layer) ? window_blocks : blocks) * block_tokens;
   }
   int64_t bytes() const;
-  // Of a layer's keys (plane 0) or values (plane 1) of one head, at one slot. Layer and head are in
-  // `share`.
+  // The row of a layer's keys (plane 0) or values (plane 1) of one head, at one slot. Layer and
+  // head are in `share`.
   std::byte* At(int32_t layer, int plane, int32_t kv_head, int64_t slot) const;
   int64_t row_bytes() const { return RowBytes(type, head_dim); }
 

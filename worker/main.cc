@@ -54,7 +54,7 @@ void RaiseOpenFileLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Of a lost device nothing can be freed, and what waits for it may wait for ever.
+// A lost device frees nothing, and what waits for it may wait for ever.
 [[noreturn]] void EndWithLostDevice(const absl::Status& reason) {
   const std::string text(reason.message());
   Logger("worker").error("{}: this worker ends, its requests go on at others", text);

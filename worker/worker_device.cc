@@ -73,7 +73,6 @@ absl::Status MakeEmulated(const WorkerOptions& options, const DeviceShare& share
   made->device = *std::move(device);
   made->info.set_kind(std::string(kEmulatedDevice));
   made->info.set_kernel_path("mma");
-  made->has_own_memory = true;
   made->look = {.buffer_bytes = int64_t{1} << 20, .reads_weights = true, .runs = 1};
   made->probe = {.buffer_bytes = int64_t{1} << 20,
                  .reads_weights = true,
@@ -89,7 +88,7 @@ absl::Status MakeGpu(const WorkerOptions& options, const GpuOpener& open_gpu, Wo
   made->device = std::move(opened->device);
   made->info = std::move(opened->info);
   made->info.set_kernel_path(opened->kernel_path);
-  made->has_own_memory = made->memory_is_ours = true;
+  made->memory_is_ours = true;
   made->look = made->probe = kernels::kGpuProbe;
   if (options.cpus.empty()) made->cores = NearCores(made->cores, opened->near_cores);
   return absl::OkStatus();

@@ -27,7 +27,6 @@ struct WorkerDevice {
   // device's own count is all.
   std::function<int64_t()> memory_left;
   int64_t state_cache_bytes = 0;  // of host memory, for states of prompts
-  bool has_own_memory = false;    // that the host's is copied to
   bool memory_is_ours = false;    // its memory serves nothing but this worker
   bool computes_nothing = false;  // emulated: it has no rates
   kernels::ProbeOptions look;     // of its memory, at the start

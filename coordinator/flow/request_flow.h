@@ -126,7 +126,7 @@ class RequestFlow : public GenerationService,
   // By replica, above 1: those that have become slow (scheduler/slowdown.h). Call it often: the
   // rates of the others are remembered as their usual ones.
   void SetSlowdowns(const std::map<std::string, double>& slowdowns);
-  // Of each pair that the plan has.
+  // One record for each pair that the plan has.
   std::vector<HandOverRecord> hand_overs() const;
   // Submissions that the replica has not ended, and those that it has room for or is asked for
   // room.
@@ -266,7 +266,7 @@ class RequestFlow : public GenerationService,
                       const absl::Status& reason);
   // Until it is too late for its deadline; infinity where it has none, or it is so already.
   double BeginSecondsLeft(const Part& part) const;
-  // Of queue_timeout_seconds; infinity where it has no such limit.
+  // What is left of queue_timeout_seconds; infinity where it has no such limit.
   double QueueSecondsLeft(const Part& part) const;
   void FailOverdue(const std::shared_ptr<LiveGeneration>& generation);
   // Those that wait here and no replica has; with mutex_ held.

@@ -42,7 +42,7 @@ class RowSampler {
     const float largest = scan_.max(logits_, vocabulary_);
     if (largest == -INFINITY) return kNothingToPick;
     const auto likeliest = static_cast<int32_t>(scan_.find(logits_, vocabulary_, largest));
-    if (temperature_ < kLeastTemperature) return likeliest;
+    if (temperature_ < kMinTemperature) return likeliest;
     largest_ = largest / temperature_;
     const bool filtered = top_k_ > 0 || top_p_ < 1 || min_p_ > 0;
     if (!filtered) return DrawFromAll(largest);

@@ -44,7 +44,7 @@ __device__ __forceinline__ float CodeValue(Float8 code) {
   return AsFloat(CodeAsHalf(code.bits)) * kCodeUnit<Float8>;
 }
 
-// Of a row of `W`, int8_t or Float8; the places of both are the same.
+// Weight `i` of a row of `W`, int8_t or Float8; the places of both are the same.
 template <typename W>
 __device__ __forceinline__ float CodeWeight(const char* row, int64_t i, int64_t scales_offset_bytes,
                                             int64_t group_size) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ float E2m1Weight(const char* row, int64_t i, int64_t 
   return AsFloat(E2m1AsHalf(NibbleAt(row, i))) * kCodeUnit<E2m1> * scales[i / group_size];
 }
 
-// Of a group with an offset.
+// Scale and offset of one group.
 struct ScaleOffset {
   float scale, offset;
 };

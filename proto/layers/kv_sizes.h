@@ -28,7 +28,7 @@ struct KvBlockBytes {
   int64_t window = 0;  // 0: windows are not kept apart, or no layer here has one
   int64_t seat = 0;    // of one seat; 0: no layer here keeps a state
 };
-// Of the head for further tokens, too, where it is used, and of the draft model, where the rank
+// Counts the head for further tokens, too, where it is used, and the draft model, where the rank
 // holds it: their layers have common blocks.
 KvBlockBytes BlockBytesOf(const v1::Model& model, const v1::WorkerShare& share,
                           const KvElement& element, int64_t block_tokens, bool windows_apart);

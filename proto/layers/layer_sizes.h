@@ -81,7 +81,7 @@ struct KvElement {
   KvElement(int64_t bytes, int64_t scale_bytes = 0) : bytes(bytes), scale_bytes(scale_bytes) {}
 
   int64_t bytes;
-  // Of a scale that a token's key, or value, of one head has behind its numbers, which then begin
+  // The scale that a token's key, or value, of one head has behind its numbers, which then begin
   // and end at multiples of so many bytes; 0: it has none (kernels/kv_rows.h).
   int64_t scale_bytes;
 };

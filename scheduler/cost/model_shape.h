@@ -48,7 +48,7 @@ struct ModelShape {
   // Inputs that share a scale of the layers' matrices; 0: none of them are kept as codes.
   int64_t code_group_inputs = 0;
   int64_t ffn_unit = 1;  // columns of an ffn that stay together: the inputs of one scale
-  // Of these matrices, an element: bytes of codes with scales; and the part that is held as B.
+  // Bytes of codes with scales for an element of these matrices; and the part that is held as B.
   double code_bytes = 0;
   double decoded_part = 0;
   double kv_bytes_per_element = 2;          // B_kv

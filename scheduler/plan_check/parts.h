@@ -26,7 +26,7 @@ HeldByWorker HeldBy(const v1::DeploymentPlan& plan, const v1::WorkerShare& share
 double WeightElementBytes(const v1::DeploymentPlan& plan);
 KvElement KvElementOf(const v1::DeploymentPlan& plan);
 double ActivationElementBytes();
-// Of a hidden row between ranks and stages.
+// Bytes of an element of a hidden row between ranks and stages.
 double WireElementBytes(const v1::DeploymentPlan& plan);
 
 // Figures of the plan by itself: memory, KV, load of replicas.

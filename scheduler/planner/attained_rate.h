@@ -24,7 +24,7 @@ struct AttainedQuestion {
   Goal goal = Goal::kThroughput;
   int64_t requests = 20'000;  // of each seed; a large deployment takes up to three times as many
   int seeds = 3;
-  // Of the simulations that say it, in planned steps: a core simulates about a million a second.
+  // How long the simulations may be, in planned steps: a core simulates about a million a second.
   double work = 10e6;
   SearchWatch watch = {};
 };

@@ -10,7 +10,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Bytes under which a flow is through: rounding leaves crumbs.
 constexpr double kCrumbBytes = 1e-3;
-// Of a link, however much activations take: sums of averages may exceed it for a while.
+// The part of a link that KV always has, however much activations take: sums of averages may exceed
+// it for a while.
 constexpr double kMinLeft = 0.05;
 
 }  // namespace

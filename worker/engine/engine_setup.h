@@ -61,7 +61,7 @@ struct SetupOptions {
   StageMaker make_stage;  // of a device that computes nothing; null: StageRunner
   DraftSourceFactory draft_source;  // in place of the request's, which must name one; null: that
   KvPortOpener open_kv_port;        // null: KV goes to no other replica, and comes from none
-  // Of the device's memory, taken already for KV on its way.
+  // What KV on its way has taken of the device's memory already.
   int64_t kv_staging_bytes = 0;
 };
 

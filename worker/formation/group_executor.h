@@ -87,7 +87,7 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
   // Reads what a member's control link has: the result of the oldest step in flight, or an error.
   absl::Status ReadFrom(size_t member);
   absl::Status TakeNote(const GroupMember& from, const std::string& payload);
-  // Of the step that was begun last, to the member that samples.
+  // Sends the masks of the step that was begun last to the member that samples.
   absl::Status SendMasks(const StepWork& work);
   absl::Status SendBytes(int member, FrameType type);
   void Fail(const absl::Status& status);

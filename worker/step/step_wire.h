@@ -34,7 +34,8 @@ class ReceivedStep {
   absl::Status Check();
   // Masks and bans of the step in hand, as WriteMasks wrote them. InvalidArgument for other ones.
   absl::Status TakeMasks(const std::string& message);
-  // Of the descriptor that Check accepted; borrows from this object until the next one is parsed.
+  // The work of the descriptor that Check accepted; borrows from this object until the next one is
+  // parsed.
   StepWork work() const {
     return {&arrays_, samples_, scores_, pushes_, restores_, saves_, descriptor_.draft_tokens()};
   }

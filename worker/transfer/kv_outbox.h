@@ -44,7 +44,7 @@ struct KvOutboxOptions {
   std::optional<KvTransport> transport = std::nullopt;
   // Reads the pools; borrowed.
   KvCoder* coder = &HostKvCoder();
-  // Of the pools' device, with devices that KV goes to; null: it goes through the hosts.
+  // Pairs of the pools' device with devices that KV goes to; null: it goes through the hosts.
   DevicePairs* pairs = nullptr;
   // Waits, on the thread that sends a piece, for as long as it takes on a link that only a plan has.
   // Null: links are as they are.

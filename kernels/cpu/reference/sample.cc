@@ -57,7 +57,7 @@ int32_t SampleRow(const SampleArgs& args, int64_t row, Candidate* candidates) {
   const int32_t likeliest = ArgMax(logits, vocabulary);
   const double temperature = args.temperature.As<float>()[row];
   if (logits[likeliest] == -INFINITY) return kNothingToPick;
-  if (temperature < kLeastTemperature) return likeliest;
+  if (temperature < kMinTemperature) return likeliest;
 
   const double largest = logits[likeliest] / temperature;
   const double min_p = args.min_p.As<float>()[row];

@@ -157,7 +157,7 @@ class ItemContext {
 
  private:
   const C* RowOf(const TensorView& cache, int64_t position) const {
-    // Of 32 bits: dividing 64 takes longer than what it is for.
+    // 32 bits: a division of 64 bits takes longer than the read that needs it.
     const auto at = static_cast<uint32_t>(position), tokens = static_cast<uint32_t>(block_tokens_);
     const int64_t slot = table_[at / tokens] * block_tokens_ + at % tokens;
     const int64_t element = kv_head_ * cache.row_stride + slot * row_elements_;

@@ -75,7 +75,7 @@ __device__ __forceinline__ float* PartialOf(int row, int64_t head, int split,
   return p.partials + (at * p.splits + split) * (p.attention.head_dim + 2);
 }
 
-// Of a head's sink beside weights relative to `largest`, a power of two.
+// The weight of a head's sink beside weights relative to `largest`, a power of two.
 __device__ __forceinline__ float SinkWeight(const AttentionParams& p, int64_t head, float largest) {
   constexpr float kLog2OfE = 1.44269504f;
   if (p.sinks == nullptr) return 0;

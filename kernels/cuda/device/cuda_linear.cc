@@ -47,7 +47,7 @@ int64_t RoundedBytes(const TensorView& in) {
   return IsAligned(in) ? 0 : Aligned(in.rows() * RoundedStride(in.shape[1]) * 2);
 }
 
-// Of the workspace, for sums of parts of the depth.
+// Bytes of the workspace for sums of parts of the depth.
 int64_t PartBytes(const LinearSpec& spec, int64_t rows) {
   const GemmSplit split = ChooseGemmSplit(spec.out_features, spec.in_features, KeptType(spec));
   return GemmPartBytes(split, rows, spec.out_features);

@@ -178,7 +178,7 @@ int64_t GraphsAlive();
 // Launches so far whose call stands in this file ("gemm.cu"): which kernels were chosen.
 int64_t LaunchesFrom(std::string_view file);
 int64_t LaunchesMade();  // of all files
-// Of host memory, pinned now.
+// Host memory that is pinned now.
 int64_t PinnedBytes();
 // Calls of cudaMalloc so far that gave memory.
 int64_t AllocationsMade();

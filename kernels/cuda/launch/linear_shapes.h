@@ -63,7 +63,7 @@ LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weig
 // ---- GEMM on tensor cores
 
 inline constexpr int kGemmColumns = 128;  // of a block: four warps beside each other
-// Of codes groups are a multiple of so many inputs, or the plain kernel has them.
+// Groups of codes are a multiple of so many inputs, or the plain kernel has them.
 inline constexpr int kGemmWindow = 32;
 // Products of so many rows and fewer may split their depth over blocks.
 inline constexpr int64_t kMaxSplitRows = 64;

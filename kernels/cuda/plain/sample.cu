@@ -11,7 +11,7 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
-// What ops.h calls kLogitsNotFinite, kNothingToPick and kLeastTemperature.
+// What ops.h calls kLogitsNotFinite, kNothingToPick and kMinTemperature.
 constexpr int32_t kNotFinite = -1;
 constexpr int32_t kNothing = -2;
 constexpr float kMinTemperatureUsed = 1e-6f;
