@@ -20,7 +20,10 @@
 namespace tessera::kernels {
 
 class Device;
+class GroupMaker;
+class MarkingStream;
 class Ops;
+class RepeatingStream;
 
 inline constexpr int64_t kMaxHostArgumentBytes = 256;
 
@@ -45,6 +48,12 @@ class Stream {
   // Enqueues a copy. Host memory must stay valid until the copy ran. Sizes in bytes.
   virtual absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) = 0;
   virtual absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) = 0;
+
+  // What the stream can do beside this; null: it cannot. See their headers.
+  virtual RepeatingStream* repeating() { return nullptr; }
+  virtual MarkingStream* marking() { return nullptr; }
+  // Identifies the device to its own ops, which take no stream of another owner.
+  virtual const void* owner() const { return nullptr; }
 };
 
 // Enqueues work(arguments) on the stream, see Stream::EnqueueHostWork.
@@ -123,6 +132,8 @@ class Device {
   virtual bool host_reads_memory() const { return true; }
   virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
   virtual Ops& ops() = 0;
+  // Brings values to other devices without the host; null: this device cannot.
+  virtual GroupMaker* group_maker() { return nullptr; }
   // Ok, or why the device is lost to this process for ever: it is to end. Cheap; from any thread.
   virtual absl::Status Lost() const { return absl::OkStatus(); }
 

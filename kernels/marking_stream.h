@@ -1,6 +1,6 @@
 // A stream whose host can wait for a point of it while what is enqueued behind that runs on: so the
-// next step of a model is enqueued before the host has read what this one gave. A Stream may be
-// one: dynamic_cast.
+// next step of a model is enqueued before the host has read what this one gave. Stream::marking
+// gives it.
 //
 // Thread rule: that of Stream.
 #pragma once

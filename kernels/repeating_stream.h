@@ -1,6 +1,5 @@
 // A stream that can run at once what it was given before: a step of decoding is hundreds of
-// launches with the same arguments as the step before (CUDA graphs). A Stream may be one:
-// dynamic_cast.
+// launches with the same arguments as the step before (CUDA graphs). Stream::repeating gives it.
 //
 // Thread rule: that of Stream. Work that is recorded is the device's alone: no copies to or from
 // the host, no host work. Its memory must be what it was whenever it is run.

@@ -93,6 +93,11 @@ def documents():
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def test_an_object_says_what_it_can_do():
+    """A question with a default, not a look at its class."""
+    assert not files_with("dynamic_cast")
+
+
 def test_documents_link_to_what_is_there():
     """Links, and paths in code marks whose first part is a folder of the checkout."""
     folders = {path.name for path in ROOT.iterdir() if path.is_dir()}

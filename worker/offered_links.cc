@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& w
 
 absl::StatusOr<std::unique_ptr<DevicePairs>> MakeDevicePairs(const WorkerDevice& worker,
                                                              std::optional<KvTransport> asked) {
-  kernels::GroupMaker* const maker = kernels::GroupMakerOf(*worker.device);
+  kernels::GroupMaker* const maker = worker.device->group_maker();
   if (maker == nullptr && asked == KvTransport::kNccl) {
     return absl::FailedPreconditionError(
         StrCat("--kv-transport nccl: ", worker.device->Describe(),

@@ -26,7 +26,7 @@ Result Default(Runtime&, const Value& value, const Arguments& arguments) {
 Result First(Runtime& runtime, const Value& value, const Arguments& arguments) {
   JINJA_RETURN_IF_ERROR(Bound::To("first", arguments, {}).status());
   if (value.is_object()) {
-    if (auto* generator = dynamic_cast<Generator*>(value.object())) {
+    if (auto* generator = value.object()->generator()) {
       const Value* item = generator->Next();
       return item != nullptr ? *item : Value::Undefined("No first item, sequence was empty.");
     }

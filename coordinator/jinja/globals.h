@@ -24,6 +24,7 @@ class Namespace : public Object {
  public:
   explicit Namespace(Dict attributes) : attributes_(std::move(attributes)) {}
   std::string_view TypeName() const override { return "Namespace"; }
+  Namespace* name_space() override { return this; }
   absl::StatusOr<std::optional<Value>> Attribute(Runtime& runtime, std::string_view name) override;
   absl::StatusOr<Text> Repr(Runtime& runtime) override;
   // Names with a leading underscore are refused, as transformers does.

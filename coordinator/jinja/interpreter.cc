@@ -281,7 +281,7 @@ absl::Status Interpreter::Assign(const Target& target, const Value& value) {
     case Target::Kind::kName: SetVariable(target.name_id, value); return absl::OkStatus();
     case Target::Kind::kNamespaceAttribute: {
       const Value& holder = Lookup(target.name_id);
-      auto* space = holder.is_object() ? dynamic_cast<Namespace*>(holder.object()) : nullptr;
+      auto* space = holder.is_object() ? holder.object()->name_space() : nullptr;
       return space != nullptr ? space->Set(runtime_, target.attribute, value)
                               : RenderError("cannot assign attribute on non-namespace object");
     }

@@ -14,7 +14,7 @@ namespace tessera::coordinator::jinja {
 absl::StatusOr<LoopItems> LoopItems::Make(Runtime& runtime, const Value& iterable, Filter filter) {
   LoopItems items;
   if (iterable.is_object()) {
-    items.generator_ = dynamic_cast<Generator*>(iterable.object());
+    items.generator_ = iterable.object()->generator();
   }
   if (items.generator_ == nullptr) {
     JINJA_ASSIGN_OR_RETURN(items.items_, ToItems(runtime, iterable));

@@ -1,5 +1,5 @@
 // Makes groups whose values go from device to device without the host, where a device has a way to
-// (NCCL between GPUs).
+// (NCCL between GPUs): Device::group_maker.
 //
 // Thread rule: any thread. Ownership: borrowed from a Device, which its groups and pairs must not
 // outlive.
@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "kernels/collectives/device_pair.h"
 #include "kernels/collectives/group.h"
-#include "kernels/device.h"
 
 namespace tessera::kernels {
 
@@ -38,19 +37,5 @@ class GroupMaker {
       int rank, const std::string& id, int64_t memory_bytes, double join_seconds,
       const std::function<bool()>& cancelled) = 0;
 };
-
-// A Device may be one: dynamic_cast.
-class GroupMakerOwner {
- public:
-  virtual ~GroupMakerOwner() = default;
-  // Null: there is no way.
-  virtual GroupMaker* group_maker() = 0;
-};
-
-// The device's maker; null where it has none.
-inline GroupMaker* GroupMakerOf(Device& device) {
-  auto* const owner = dynamic_cast<GroupMakerOwner*>(&device);
-  return owner == nullptr ? nullptr : owner->group_maker();
-}
 
 }  // namespace tessera::kernels

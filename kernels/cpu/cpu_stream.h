@@ -43,7 +43,7 @@ class CpuStream final : public Stream {
     Submit();
   }
 
-  const ThreadPool* pool() const { return pool_; }
+  const void* owner() const override { return pool_; }
 
  private:
   static constexpr int64_t kMaxArgumentBytes = sizeof(SampleArgs);

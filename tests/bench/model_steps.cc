@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<ModelSteps>> ModelSteps::Load(const ModelStepsOpt
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();
   steps->stream_ = *std::move(stream);
-  steps->pads_ = dynamic_cast<kernels::RepeatingStream*>(steps->stream_.get()) != nullptr;
+  steps->pads_ = steps->stream_->repeating() != nullptr;
   if (absl::Status status = steps->MakeKv(); !status.ok()) return status;
   for (int64_t i = 0; i < steps->context_tokens_; ++i) {
     steps->tokens_.push_back(static_cast<int32_t>(10 + (i * i) % 400));

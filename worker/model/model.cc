@@ -200,7 +200,7 @@ class Transformer : public Model {
       return absl::FailedPreconditionError("model: a rank's part needs JoinRanks before Forward");
     }
     if (absl::Status status = CheckStep(step); !status.ok()) return status;
-    auto* repeating = Repeats(step) ? dynamic_cast<kernels::RepeatingStream*>(&stream) : nullptr;
+    auto* repeating = Repeats(step) ? stream.repeating() : nullptr;
     if (repeating == nullptr) return Enqueue(step, stream);
     const kernels::RepeatingStream::Key key = KeyOf(step);
     if (repeating->Replay(key)) return absl::OkStatus();

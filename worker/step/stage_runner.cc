@@ -44,10 +44,10 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   if (!stream.ok()) return stream.status();
   runner->stream_ = *std::move(stream);
   // Other ranks sum as many rows as there are.
-  runner->repeating_ = dynamic_cast<kernels::RepeatingStream*>(runner->stream_.get());
+  runner->repeating_ = runner->stream_->repeating();
   runner->pads_ = links.group == nullptr && runner->repeating_ != nullptr;
   const bool alone = options.first && options.samples && links.group == nullptr;
-  if (alone) runner->marks_ = dynamic_cast<kernels::MarkingStream*>(runner->stream_.get());
+  if (alone) runner->marks_ = runner->stream_->marking();
   if (absl::Status staged = runner->MakeStaging(*device); !staged.ok()) return staged;
   absl::Status joined = model->JoinRanks(runner->links_.group, *runner->stream_);
   if (!joined.ok()) return joined;

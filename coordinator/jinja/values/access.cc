@@ -279,8 +279,7 @@ absl::StatusOr<Int> Length(Runtime& runtime, const Value& value) {
 }
 
 bool IsIterable(const Value& value) {
-  return HasLength(value) ||
-         (value.is_object() && dynamic_cast<Generator*>(value.object()) != nullptr);
+  return HasLength(value) || (value.is_object() && value.object()->generator() != nullptr);
 }
 
 absl::StatusOr<std::vector<Value>> DictItems(Runtime& runtime, const Dict& dict) {
@@ -298,7 +297,7 @@ absl::StatusOr<std::vector<Value>> ToItems(Runtime& runtime, const Value& value)
     return NotIterable(value);
   }
   if (value.is_object()) {
-    std::vector<Value> rest = dynamic_cast<Generator*>(value.object())->Rest();
+    std::vector<Value> rest = value.object()->generator()->Rest();
     JINJA_RETURN_IF_ERROR(runtime.Touch(rest.size() * sizeof(Value)));
     return rest;
   }

@@ -196,7 +196,7 @@ absl::StatusOr<bool> Contains(Runtime& runtime, const Value& haystack, const Val
     case Kind::kRange: return RangeContains(haystack.range(), needle);
     case Kind::kView: return ViewContains(runtime, haystack.view(), needle);
     case Kind::kObject:
-      if (auto* generator = dynamic_cast<Generator*>(haystack.object())) {
+      if (auto* generator = haystack.object()->generator()) {
         while (const Value* item = generator->Next()) {
           JINJA_ASSIGN_OR_RETURN(const bool equal, Equals(runtime, *item, needle));
           if (equal) {

@@ -23,6 +23,8 @@
 
 namespace tessera::coordinator::jinja {
 
+class Generator;
+class Namespace;
 class Runtime;
 
 // How deeply containers may nest.
@@ -43,6 +45,9 @@ class Object {
   virtual std::string_view TypeName() const = 0;
   virtual bool Truthy() const { return true; }
   virtual bool Callable() const { return false; }
+  // The object as what templates treat apart; null: it is none.
+  virtual Generator* generator() { return nullptr; }
+  virtual Namespace* name_space() { return nullptr; }
   virtual absl::StatusOr<Value> Call(Runtime& runtime, const Arguments& arguments);
   // The attribute `name`, if there is one.
   virtual absl::StatusOr<std::optional<Value>> Attribute(Runtime& runtime, std::string_view name);
@@ -55,6 +60,7 @@ class Generator : public Object {
  public:
   explicit Generator(std::vector<Value> items) : items_(std::move(items)) {}
   std::string_view TypeName() const override { return "generator"; }
+  Generator* generator() override { return this; }
   // Null at the end.
   const Value* Next() { return position_ < items_.size() ? &items_[position_++] : nullptr; }
   std::vector<Value> Rest();

@@ -25,12 +25,11 @@ absl::Status CpuOps::Enqueue(const absl::Status& check, std::initializer_list<DT
   for (const DType type : types) {
     if (!Takes(type)) return NoFloat16();
   }
-  auto* cpu_stream = dynamic_cast<CpuStream*>(&stream);
-  if (cpu_stream == nullptr || cpu_stream->pool() != pool_) {
+  if (stream.owner() != pool_) {
     return absl::InvalidArgumentError(
         StrCat("CPU ops (", name(), "): the stream belongs to another device"));
   }
-  cpu_stream->Enqueue(kernel, args);
+  static_cast<CpuStream&>(stream).Enqueue(kernel, args);
   return absl::OkStatus();
 }
 

@@ -22,7 +22,7 @@ namespace {
 const int kHostThreads =
     static_cast<int>(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, 4));
 
-class CudaDevice final : public Device, public GroupMakerOwner {
+class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description,
              int capability, int multiprocessors, std::unique_ptr<BlasProducts> blas)

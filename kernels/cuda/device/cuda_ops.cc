@@ -26,8 +26,7 @@ constexpr bool kNarrows = true;  // f32 inputs may have 16-bit outputs
 }  // namespace
 
 CudaStream* CudaOps::OwnStream(Stream& stream, absl::Status& status) const {
-  auto* own = dynamic_cast<CudaStream*>(&stream);
-  if (own != nullptr && own->health() == health_) return own;
+  if (stream.owner() == health_) return static_cast<CudaStream*>(&stream);
   status = absl::InvalidArgumentError(
       StrCat("ops of ", health_->device(), ": the stream belongs to another device"));
   return nullptr;

@@ -41,11 +41,13 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) override;
   absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) override;
 
+  RepeatingStream* repeating() override { return this; }
   bool Replay(const Key& key) override;
   void BeginRecording(const Key& key) override;
   void EndRecording(bool whole) override;
   Kept kept() const override { return graphs_.kept(); }
 
+  MarkingStream* marking() override { return this; }
   void Mark(int index) override;
   absl::Status WaitMark(int index) override;
 
@@ -69,7 +71,7 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
     Submit();
   }
 
-  const CudaHealth* health() const { return health_; }
+  const void* owner() const override { return health_; }
   // Device memory: kMaxSplitTiles zeros, for products that split their depth.
   int32_t* arrivals() const { return arrivals_; }
 

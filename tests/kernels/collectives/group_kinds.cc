@@ -121,7 +121,7 @@ Groups CreateByNccl(int size, const GroupOptions& options) {
   static auto& device = *new auto(kernels::cuda::emulated::CreateCudaDevice(
       {.memory_bytes = 1 << 20, .nccl = &table, .nccl_version = "2.28.9", .uuid = "GPU-0"}));
   REQUIRE(device.ok());
-  kernels::GroupMaker& maker = *kernels::GroupMakerOf(**device);
+  kernels::GroupMaker& maker = *(*device)->group_maker();
   const auto id = maker.NewId();
   REQUIRE(id.ok());
   Groups groups(static_cast<size_t>(size));

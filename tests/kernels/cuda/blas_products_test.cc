@@ -189,7 +189,7 @@ TEST_CASE("a step that cuBLASLt refuses in part becomes a graph all the same") {
   LinearArgs args = {.out = out, .in = in, .weights = &layer.weights};
   args.workspace = layer.workspace;
   args.products = DType::kBF16;
-  auto& stream = dynamic_cast<RepeatingStream&>(path->stream());
+  auto& stream = *path->stream().repeating();
   const RepeatingStream::Key key = {1};
   int steps = 0;
   for (; !stream.Replay(key); ++steps) {

@@ -69,7 +69,7 @@ struct Adder {
 TEST_CASE("the host reads what stands before a mark, while what is behind it has not begun") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   Adder adder;
-  auto& marks = dynamic_cast<MarkingStream&>(*adder.stream);
+  auto& marks = *adder.stream->marking();
   auto sums = adder.device->AllocateHost(adder.width * 4);
   REQUIRE(sums.ok());
   std::atomic<bool> go_on = false;
@@ -102,7 +102,7 @@ TEST_CASE("the host reads what stands before a mark, while what is behind it has
 TEST_CASE("a mark behind a failure returns the failure, also after Synchronize has returned it") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   Adder adder;
-  auto& marks = dynamic_cast<MarkingStream&>(*adder.stream);
+  auto& marks = *adder.stream->marking();
   struct Nothing {};
   marks.Mark(0);
   REQUIRE(EnqueueHost<Nothing>(*adder.stream,
@@ -380,7 +380,7 @@ TEST_CASE("work that never ends is waited for in bounded time at a mark, too") {
   // What ends has so long on a busy machine.
   auto short_wait = *CreateCudaDevice({.memory_bytes = 1 << 20, .max_wait_seconds = 2});
   auto stream = *short_wait->CreateStream();
-  auto& marks = dynamic_cast<MarkingStream&>(*stream);
+  auto& marks = *stream->marking();
   const auto out = *short_wait->Allocate(16), in = *short_wait->Allocate(16);
   const TensorView sum(out.data(), DType::kF32, {1, 4}), ones(in.data(), DType::kF32, {1, 4});
   const WithInjection injection({.stalling_launch = 2});

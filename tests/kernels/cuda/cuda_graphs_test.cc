@@ -26,7 +26,7 @@ class Sums {
     Set(0);
   }
 
-  RepeatingStream& repeating() { return dynamic_cast<RepeatingStream&>(*stream_); }
+  RepeatingStream& repeating() { return *stream_->repeating(); }
   Device& device() { return *device_; }
   void Set(float value) {
     std::vector<float> values(2 * kWidth, value);

@@ -51,11 +51,11 @@ struct TwoRanks {
                                                  .nccl = &table,
                                                  .nccl_version = "2.28.9",
                                                  .uuid = "GPU-" + std::to_string(rank)});
-    return *GroupMakerOf(*devices[rank]);
+    return *devices[rank]->group_maker();
   }
   void Join(int rank, double timeout_seconds) {
     auto group =
-        GroupMakerOf(*devices[rank])
+        devices[rank]->group_maker()
             ->Join(rank, 2, id, {.timeout_seconds = timeout_seconds}, kPatienceSeconds, Never);
     joined[rank] = group.status();
     if (group.ok()) groups[rank] = *std::move(group);
@@ -77,10 +77,10 @@ struct TwoRanks {
 };
 
 TEST_CASE("a device without NCCL makes no groups; one with it says who it is") {
-  CHECK(GroupMakerOf(**emulated::CreateCudaDevice({.memory_bytes = 1 << 20})) == nullptr);
+  CHECK((*emulated::CreateCudaDevice({.memory_bytes = 1 << 20}))->group_maker() == nullptr);
   const TwoRanks ranks;
-  CHECK(GroupMakerOf(*ranks.devices[1])->device_id() == "GPU-1");
-  CHECK(GroupMakerOf(*ranks.devices[1])->library() == "NCCL 2.28.9");
+  CHECK(ranks.devices[1]->group_maker()->device_id() == "GPU-1");
+  CHECK(ranks.devices[1]->group_maker()->library() == "NCCL 2.28.9");
   CHECK(ranks.groups[0]->transport() == "NCCL 2.28.9");
   CHECK(ranks.groups[0]->takes_device_memory());
   CHECK(ranks.fake.max_ctas == kNcclUndefined);
@@ -107,7 +107,7 @@ TEST_CASE("a rank that does not join costs a bounded wait, or none once that is 
   const auto device = emulated::CreateCudaDevice(
       {.memory_bytes = 1 << 20, .nccl = &table, .nccl_version = "2.28.9", .uuid = "GPU-0"});
   REQUIRE(device.ok());
-  GroupMaker& maker = *GroupMakerOf(**device);
+  GroupMaker& maker = *(*device)->group_maker();
   const auto id = maker.NewId();
   REQUIRE(id.ok());
   CHECK(id->size() == 128);

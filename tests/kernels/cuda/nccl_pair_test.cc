@@ -35,11 +35,11 @@ struct TwoDevices {
     REQUIRE(Join().message() == "");
   }
   absl::Status Join() {
-    const auto id = GroupMakerOf(*devices[0])->NewId();
+    const auto id = devices[0]->group_maker()->NewId();
     REQUIRE(id.ok());
     absl::Status joined[2];
     const auto join = [&](int rank) {
-      auto pair = GroupMakerOf(*devices[rank])->JoinPair(rank, *id, kBytes, 0.5, Never);
+      auto pair = devices[rank]->group_maker()->JoinPair(rank, *id, kBytes, 0.5, Never);
       joined[rank] = pair.status();
       if (pair.ok()) pairs[rank] = *std::move(pair);
     };
@@ -88,7 +88,7 @@ TEST_CASE(
 
 TEST_CASE("one end alone joins nobody, in bounded time") {
   TwoDevices two;
-  GroupMaker& maker = *GroupMakerOf(*two.devices[0]);
+  GroupMaker& maker = *two.devices[0]->group_maker();
   CHECK(maker.JoinPair(0, *maker.NewId(), kBytes, 0.1, Never).status().code() ==
         absl::StatusCode::kDeadlineExceeded);
   CHECK(maker.JoinPair(0, *maker.NewId(), kBytes, kPatienceSeconds, [] { return true; })

@@ -148,7 +148,7 @@ struct PlannedReplica::Worker {
     KvCoder* const coder = staged == nullptr ? &HostKvCoder() : staged.get();
     outbox.reset();
     inbox.reset();
-    kernels::GroupMaker* const maker = kernels::GroupMakerOf(*device);
+    kernels::GroupMaker* const maker = device->group_maker();
     if (maker != nullptr) pairs = std::make_unique<DevicePairs>(DevicePairOptions{.maker = maker});
     auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation, coder, pairs.get()});
     if (!started.ok()) return started.status();
@@ -305,7 +305,7 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
       return link;
     };
     return Formation::Join(request, kv, open, times, watch.cancelled,
-                           kernels::GroupMakerOf(*worker.device));
+                           worker.device->group_maker());
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;
   if (options_.moves_kv) {

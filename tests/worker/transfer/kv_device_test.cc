@@ -33,7 +33,7 @@ struct Gpu {
       const std::string& version = "2.28.9", const DevicePairOptions& options = {})
       : pool({nullptr, {{0, 2}, {0, 2}}, KvType::kBFloat16, 8, 16, 16},
              {.nccl = nccl, .nccl_version = version, .uuid = uuid}),
-        pairs({.maker = kernels::GroupMakerOf(*pool.device),
+        pairs({.maker = pool.device->group_maker(),
                .join_seconds = options.join_seconds,
                .retry_seconds = options.retry_seconds}) {}
   PoolMover::End end() {
