@@ -3,12 +3,12 @@
 load("//third_party:cc.bzl", "COLD")
 load("//third_party/precompiled:precompiled.bzl", "with_precompiled")
 
-def catch_test(name, srcs, deps = [], size = "small", **kwargs):
+def catch_test(name, srcs = None, deps = [], size = "small", **kwargs):
     """A cc_test with our main, which reports each TEST_CASE to Bazel's test.xml.
 
     Args:
       name: ends in _test.
-      srcs: files that include <catch2/catch.hpp>.
+      srcs: files that include <catch2/catch.hpp>; NAME.cc, where they are not named.
       deps: what is tested.
       size: Bazel's test size; small allows 60 s.
       **kwargs: passed to cc_test (data, tags, args, copts, ...).
@@ -16,7 +16,7 @@ def catch_test(name, srcs, deps = [], size = "small", **kwargs):
     attributes = with_precompiled("system_and_catch", dict(
         kwargs,
         name = name,
-        srcs = srcs,
+        srcs = [name + ".cc"] if srcs == None else srcs,
         size = size,
         deps = deps + ["//tests:catch_main"],
     ))

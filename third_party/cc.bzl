@@ -1,7 +1,8 @@
 """cc_library and cc_binary as all packages use them.
 
 Each file is compiled once: there is no second, position-independent object for a shared library that
-nobody links. Headers of Abseil, protobuf and the standard library are precompiled.
+nobody links. Headers of Abseil, protobuf and the standard library are precompiled. A library that names no
+files has those of its own name that are there: NAME.h, NAME.cc.
 """
 
 load("//third_party/precompiled:precompiled.bzl", "with_precompiled")
@@ -14,6 +15,12 @@ COLD = select({
 })
 
 def _library(kwargs, copts):
+    if "srcs" not in kwargs and "hdrs" not in kwargs:
+        kwargs = dict(
+            kwargs,
+            srcs = native.glob([kwargs["name"] + ".cc"], allow_empty = True),
+            hdrs = native.glob([kwargs["name"] + ".h"], allow_empty = True),
+        )
     attributes = with_precompiled("system", kwargs)
     native.cc_library(**dict(
         attributes,
