@@ -27,10 +27,11 @@ absl::StatusOr<std::unique_ptr<ClusterDoor>> ClusterDoor::Open(const std::string
   auto context = LinkTlsOf(*(*watch)->now(), nccl_plain);
   if (!context.ok()) return context.status();
   door->links_ = std::make_shared<kernels::LinkTlsSource>(*std::move(context));
-  (*watch)->OnChange([links = door->links_, nccl_plain](
-                         const std::shared_ptr<const Certificates>& changed) {
-    if (auto next = LinkTlsOf(*changed, nccl_plain); next.ok()) links->Replace(*std::move(next));
-  });
+  (*watch)->OnChange(
+      [links = door->links_, nccl_plain](const std::shared_ptr<const Certificates>& changed) {
+        if (auto next = LinkTlsOf(*changed, nccl_plain); next.ok())
+          links->Replace(*std::move(next));
+      });
   door->certificates_ = *std::move(watch);
   return door;
 }
@@ -67,7 +68,7 @@ void OfferLinks(LinkHub* links, const KvLinkOptions& kv, const KvCoder& coder,
                 SetupOptions* setup) {
   setup->open_kv_port = OpenKvLinkPorts(kv);
   if (coder.stages()) setup->kv_staging_bytes = StagedKvCoder::kStagingBytes;
-  setup->join = [links, maker = kernels::GroupMakerOf(*setup->device)](
+  setup->join = [links, maker = setup->device->group_maker()](
                     const v1::ConfigureRequest& request, KvBlocks kv, const FormationTimes& times,
                     const JoinWatch& watch) {
     return links->Join(request, kv, times, watch, maker);
