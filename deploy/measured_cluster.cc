@@ -131,6 +131,17 @@ bool Alike(const v1::ProfiledWorker& a, const v1::ProfiledWorker& b) {
          near(&v1::ProfileReply::bfloat16_flops_per_second);
 }
 
+// Both measured the same products, or one of them had no room for some.
+void LowerProducts(const v1::ProfileReply& rates, v1::ProfileReply* low) {
+  for (v1::ProductRate& product : *low->mutable_products()) {
+    for (const v1::ProductRate& other : rates.products()) {
+      if (other.weights() != product.weights() || other.rows() != product.rows()) continue;
+      product.set_read_bytes_per_second(
+          std::min(product.read_bytes_per_second(), other.read_bytes_per_second()));
+    }
+  }
+}
+
 void Lower(const v1::ProfiledWorker& worker, v1::ProfiledWorker* least) {
   const v1::ProfileReply& rates = worker.rates();
   v1::ProfileReply& low = *least->mutable_rates();
@@ -144,6 +155,7 @@ void Lower(const v1::ProfiledWorker& worker, v1::ProfiledWorker* least) {
       std::min(low.bfloat16_flops_per_second(), rates.bfloat16_flops_per_second()));
   low.set_int8_flops_per_second(
       std::min(low.int8_flops_per_second(), rates.int8_flops_per_second()));
+  LowerProducts(rates, &low);
   least->mutable_device()->set_memory_bytes(
       std::min(least->device().memory_bytes(), worker.device().memory_bytes()));
 }
@@ -168,6 +180,17 @@ Machines GroupsOf(const v1::ProfileClusterReply& measured) {
   return machines;
 }
 
+// Of a profile, from the comma before on; empty: none was measured.
+std::string ProductsText(const v1::ProfileReply& rates) {
+  std::string text;
+  for (const v1::ProductRate& product : rates.products()) {
+    absl::StrAppendFormat(&text, "%s\n      {weights: %s, rows: %d, read: %s}",
+                          text.empty() ? "" : ",", product.weights(), product.rows(),
+                          Bandwidth(product.read_bytes_per_second()));
+  }
+  return text.empty() ? "" : StrCat(", products: [", text, "]");
+}
+
 void AppendMachine(const std::string& machine, const std::vector<Group>& groups,
                    const v1::ProfiledLink* inside, std::string_view measured_on,
                    std::string* text) {
@@ -178,10 +201,11 @@ void AppendMachine(const std::string& machine, const std::vector<Group>& groups,
     absl::StrAppendFormat(
         text,
         "  - {kind: %s, %sprofile: {memory_read: %s, prefill_efficiency: %s, "
-        "%smeasured_on: \"%s\"}}\n",
+        "%smeasured_on: \"%s\"%s}}\n",
         Quoted(KindOf(group.least)), group.count > 1 ? StrCat("count: ", group.count, ", ") : "",
         Bandwidth(rates.memory_read_bytes_per_second()), Figure(kPrefillEfficiency),
-        codec > 0 ? StrCat("kv_codec: ", Bandwidth(codec), ", ") : "", measured_on);
+        codec > 0 ? StrCat("kv_codec: ", Bandwidth(codec), ", ") : "", measured_on,
+        ProductsText(rates));
   }
   if (inside == nullptr) return;
   const v1::ProbeLinkReply& rates = inside->measured();
@@ -277,7 +301,9 @@ absl::StatusOr<std::string> DescribeMeasured(const v1::ProfileClusterReply& meas
       "serve:\n"
       "# how fast all its cores read memory, and multiply in linear ops, and a whole prefill "
       "is taken\n"
-      "# to reach prefill_efficiency of that rate. Then pairs of workers sent each other frames of "
+      "# to reach prefill_efficiency of that rate; and how fast each type of weights is read in "
+      "products with\n"
+      "# one row and with more. Then pairs of workers sent each other frames of "
       "up to 4 MiB\n"
       "# (bandwidth) and of 4 KiB (latency, one way), over the links that serve replicas.\n"
       "#   tessera plan FILE --model MODEL\n"

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -46,11 +47,14 @@ class Timer {
   explicit Timer(const ProbeOptions& options) : options_(options), window_ends_(Now()) {}
 
   // The next window, of one rate, begins with the end of the one before.
-  void NextWindow() { window_ends_ += options_.window_seconds; }
+  void NextWindow(double part = 1) {
+    window_seconds_ = part * options_.window_seconds;
+    window_ends_ += window_seconds_;
+  }
 
   absl::StatusOr<double> Seconds(Stream& stream, const Enqueue& enqueue) const {
     if (options_.window_seconds <= 0) return BestSeconds(stream, options_.runs, enqueue);
-    const double half = window_ends_ - options_.window_seconds / 2;
+    const double half = window_ends_ - window_seconds_ / 2;
     double sum = 0;
     int calls = 0;
     // A call that ends late is measured all the same.
@@ -68,6 +72,7 @@ class Timer {
 
  private:
   const ProbeOptions options_;
+  double window_seconds_ = 0;
   double window_ends_;
 };
 
@@ -107,32 +112,41 @@ absl::StatusOr<double> WithRoom(int64_t& size, int64_t least,
   }
 }
 
-// A product of one row with so many weights: what a GPU is best at reading.
-absl::StatusOr<double> WeightsReadRate(Device& device, Stream& stream, const ProbeOptions& options,
-                                       const Timer& timer) {
-  constexpr int64_t kDepth = 8192;
-  const int64_t columns = std::max<int64_t>(1, options.buffer_bytes / (2 * kDepth));
-  const LinearSpec spec = {
-      .in_features = kDepth, .out_features = columns, .weight_dtype = DType::kBF16};
+// Bytes of the weights of `spec` that a product of so many rows reads per second.
+absl::StatusOr<double> ProductReadRate(Device& device, Stream& stream, const Timer& timer,
+                                       const LinearSpec& spec, int64_t rows, DType activation) {
   const int64_t bytes = device.ops().PackedWeightBytes(spec);
   auto memory = AllocateFilled(device, stream, bytes);
   if (!memory.ok()) return memory.status();
-  auto in = AllocateFilled(device, stream, kDepth * sizeof(float));
+  const int64_t element_bytes = SizeInBytes(activation);
+  auto in = AllocateFilled(device, stream, rows * spec.in_features * element_bytes);
   if (!in.ok()) return in.status();
-  auto out = device.Allocate(columns * static_cast<int64_t>(sizeof(float)));
+  auto out = device.Allocate(rows * spec.out_features * element_bytes);
   if (!out.ok()) return out.status();
-  const int64_t workspace_bytes = device.ops().LinearWorkspaceBytes(spec, 1, DType::kF32);
+  const int64_t workspace_bytes = device.ops().LinearWorkspaceBytes(spec, rows, activation);
   auto workspace = device.Allocate(std::max<int64_t>(workspace_bytes, 64));
   if (!workspace.ok()) return workspace.status();
   const PackedWeights weights = {.spec = spec, .data = memory->data()};
   const LinearArgs args = {
-      .out = TensorView(out->data(), DType::kF32, {1, columns}),
-      .in = TensorView(in->data(), DType::kF32, {1, kDepth}),
+      .out = TensorView(out->data(), activation, {rows, spec.out_features}),
+      .in = TensorView(in->data(), activation, {rows, spec.in_features}),
       .weights = &weights,
       .workspace = TensorView(workspace->data(), DType::kI8, {workspace->size_bytes()})};
   const auto seconds = timer.Seconds(stream, [&] { return device.ops().Linear(args, stream); });
   if (!seconds.ok()) return seconds;
   return static_cast<double>(bytes) / *seconds;
+}
+
+constexpr int64_t kReadInputs = 8192;  // of weights that are read from end to end
+
+// A product of one row with so many weights: what a GPU is best at reading.
+absl::StatusOr<double> WeightsReadRate(Device& device, Stream& stream, const ProbeOptions& options,
+                                       const Timer& timer) {
+  const int64_t columns = std::max<int64_t>(1, options.buffer_bytes / (2 * kReadInputs));
+  return ProductReadRate(
+      device, stream, timer,
+      {.in_features = kReadInputs, .out_features = columns, .weight_dtype = DType::kBF16}, 1,
+      DType::kF32);
 }
 
 // The largest value of each row: reads everything once and writes next to nothing.
@@ -193,6 +207,96 @@ absl::StatusOr<double> LinearRate(Device& device, Stream& stream, const ProbeOpt
   return operations / *seconds;
 }
 
+// Types of weights with products of their own.
+struct ProductKind {
+  std::string_view name;
+  DType weight;
+  int64_t group = 128;
+  bool e2m1 = false;
+};
+constexpr ProductKind kProductKinds[] = {{"bfloat16", DType::kBF16},
+                                         {"int8", DType::kI8},
+                                         {"int4", DType::kI4},
+                                         {"fp8", DType::kF8},
+                                         {"mxfp4", DType::kI8, 32, true}};
+
+// The products of a device with every type of weights that it keeps so. One thread.
+class Products {
+ public:
+  Products(Device& device, Stream& stream, const ProbeOptions& options, Timer& timer)
+      : device_(device), stream_(stream), options_(options), timer_(timer) {}
+
+  absl::StatusOr<std::vector<ProductRate>> Measure() {
+    for (const ProductKind& kind : kProductKinds) {
+      const LinearSpec whole = SpecOf(kind, options_.matrix_size, options_.matrix_size);
+      if (!KeepsCodes(whole)) continue;
+      std::vector<int64_t> read = {1, kFewRows};
+      if (options_.reads_weights) read.push_back(kMoreRows);
+      if (options_.rows > read.back()) read.push_back(options_.rows);
+      bool measured = true;  // so far: what others follow from is the rate with one row
+      for (size_t i = 0; i < read.size() && measured; ++i) {
+        const absl::StatusOr<bool> added = Add(kind, read[i], read[i] != options_.rows);
+        if (!added.ok()) return added.status();
+        measured = *added;
+      }
+    }
+    return std::move(rates_);
+  }
+
+ private:
+  // On CPUs time grows with the rows from few on; GPUs take some more in the time of one.
+  static constexpr int64_t kFewRows = 8, kMoreRows = 64;
+  static constexpr int64_t kReadParts = 4;  // of options.buffer_bytes that few rows read
+
+  static LinearSpec SpecOf(const ProductKind& kind, int64_t in, int64_t out) {
+    return {.in_features = in,
+            .out_features = out,
+            .weight_dtype = kind.weight,
+            .group_size = kind.group,
+            .e2m1 = kind.e2m1};
+  }
+
+  // A device that computes with e2m1 as with int8 keeps no four bits.
+  bool KeepsCodes(LinearSpec spec) const {
+    const int64_t bytes = device_.ops().PackedWeightBytes(spec);
+    const bool e2m1 = std::exchange(spec.e2m1, false);
+    return !e2m1 || bytes < device_.ops().PackedWeightBytes(spec);
+  }
+
+  LinearSpec ReadSpec(const ProductKind& kind, int64_t bytes) const {
+    const LinearSpec column = SpecOf(kind, kReadInputs, 64);
+    const int64_t columns = 64 * bytes / device_.ops().PackedWeightBytes(column) / 64 * 64;
+    return SpecOf(kind, kReadInputs, std::max<int64_t>(64, columns));
+  }
+
+  // False: the device does not compute with such weights, or has no room. `reads`: as many weights
+  // as no cache holds.
+  absl::StatusOr<bool> Add(const ProductKind& kind, int64_t rows, bool reads) {
+    int64_t size = reads ? options_.buffer_bytes / kReadParts : options_.matrix_size;
+    timer_.NextWindow(0.25);
+    const auto rate = WithRoom(size, reads ? kRowBytes : kMinMatrixSize, [&] {
+      return ProductReadRate(device_, stream_, timer_,
+                             reads ? ReadSpec(kind, size) : SpecOf(kind, size, size), rows,
+                             DType::kBF16);
+    });
+    if (rate.ok()) {
+      rates_.push_back({kind.name, rows, *rate});
+      return true;
+    }
+    const bool cannot = absl::IsResourceExhausted(rate.status()) ||
+                        absl::IsInvalidArgument(rate.status()) ||
+                        absl::IsUnimplemented(rate.status());
+    if (!cannot) return rate.status();
+    return false;
+  }
+
+  Device& device_;
+  Stream& stream_;
+  const ProbeOptions& options_;
+  Timer& timer_;
+  std::vector<ProductRate> rates_;
+};
+
 }  // namespace
 
 absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options) {
@@ -229,6 +333,10 @@ absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& opti
     if (!rate.ok()) return rate.status();
     *kind.rate = *rate;
   }
+  if (!options.products) return rates;
+  auto products = Products(device, **stream, fitting, timer).Measure();
+  if (!products.ok()) return products.status();
+  rates.products = *std::move(products);
   return rates;
 }
 

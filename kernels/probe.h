@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
@@ -22,6 +24,7 @@ struct ProbeOptions {
   int64_t matrix_size = 2048;  // square weights of the compute runs
   int64_t rows = 512;          // activation rows of the compute runs
   int runs = 3;
+  bool products = false;  // measures DeviceRates::products as well, for some seconds more
   // Above 0: a rate is the mean over the second half of a window of so many seconds, one window
   // after the other from the start of the probe. Probes that start together thus read memory at the
   // same time, and multiply at the same time. `runs` is not used.
@@ -35,12 +38,22 @@ inline constexpr ProbeOptions kGpuProbe = {
 // The least that a device must have left to be measured: smaller buffers say nothing.
 inline constexpr int64_t kMinProbeBytes = int64_t{2} << 20;
 
+// Weights of one type, read while they are multiplied with so many rows of bf16.
+struct ProductRate {
+  std::string_view weights;  // as ProductRate of proto/cluster.proto names it
+  int64_t rows = 0;
+  double read_bytes_per_second = 0;  // codes and scales
+};
+
 struct DeviceRates {
   double read_bytes_per_second = 0;
   double f32_flops_per_second = 0;   // f32 weights and activations
   double bf16_flops_per_second = 0;  // bf16 weights and activations
   double int8_flops_per_second = 0;  // int8 weights, bf16 activations
   int64_t read_buffer_bytes = 0;     // that were read from end to end
+  // With one row, few and options.rows, by type; types that the device does not compute with, or
+  // has no room for, are left out. In windows each takes a quarter of one.
+  std::vector<ProductRate> products;
 };
 
 // Where the device has less memory left than the buffers take they are halved until they fit: what

@@ -369,6 +369,7 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
   if (!status.ok()) return Answer(context, status);
   kernels::ProbeOptions probe = options_.probe;
   probe.window_seconds = request->window_seconds();
+  probe.products = true;
   if (!(probe.window_seconds >= 0 && probe.window_seconds <= kMaxProbeWindowSeconds)) {
     return Answer(context, absl::InvalidArgumentError(
                                StrCat("Profile: window_seconds is ", probe.window_seconds,
@@ -400,6 +401,12 @@ grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* co
       reply->set_float32_flops_per_second(rates->f32_flops_per_second);
       reply->set_bfloat16_flops_per_second(rates->bf16_flops_per_second);
       reply->set_int8_flops_per_second(rates->int8_flops_per_second);
+      for (const kernels::ProductRate& product : rates->products) {
+        v1::ProductRate& rate = *reply->add_products();
+        rate.set_weights(std::string(product.weights));
+        rate.set_rows(static_cast<int32_t>(product.rows));
+        rate.set_read_bytes_per_second(product.read_bytes_per_second);
+      }
       reply->set_device(options_.setup.device->Describe());
       reply->set_kernel_path(options_.setup.kernel_path);
       if (options_.probe_kv_codec)

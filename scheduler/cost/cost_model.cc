@@ -7,17 +7,26 @@
 namespace tessera::scheduler {
 namespace {
 
-// Bytes of the layer's weights that a step of `rows` rows reads on a rank.
-double WeightBytesRead(const ModelShape& model, const RankShare& share, int layer, double rows) {
+// Bytes of the layer's weights that a step reads on a rank.
+struct BytesRead {
+  double plain = 0;
+  double experts = 0;
+  double expert_rows = 0;  // of each expert that is read
+
+  double all() const { return plain + experts; }
+};
+
+BytesRead WeightBytesRead(const ModelShape& model, const RankShare& share, int layer, double rows) {
   const LayerShape& shape = model.layer(layer);
-  if (shape.experts == 0) return LayerWeightBytes(model, share, layer);
+  if (shape.experts == 0) return {LayerWeightBytes(model, share, layer)};
   const LayerPart& held = share.part(model, layer);
+  const double element = MatrixElementBytes(model);
   const double part = static_cast<double>(held.experts) / static_cast<double>(shape.experts);
-  const double experts = part * ExpertsRead(shape.experts, shape.experts_per_token, rows);
-  return (MixerParameters(shape, held) + DenseFfnParameters(shape, held) +
-          experts * ExpertParameters(shape)) *
-             MatrixElementBytes(model) +
-         RouterParameters(shape) * model.weight_bytes_per_element;
+  const double experts = ExpertsRead(shape.experts, shape.experts_per_token, rows);
+  return {(MixerParameters(shape, held) + DenseFfnParameters(shape, held)) * element +
+              RouterParameters(shape) * model.weight_bytes_per_element,
+          part * experts * ExpertParameters(shape) * element,
+          rows * static_cast<double>(shape.experts_per_token) / std::max(experts, 1.0)};
 }
 
 // Parameters that one token uses on a rank.
@@ -36,22 +45,30 @@ double LayerComputeSeconds(const ModelShape& model, const DeviceSpec& device,
                            const RankShare& share, const StepWork& work, int layer) {
   const double flops = device.effective_flops();
   const double bandwidth = device.effective_bandwidth();
+  const ProductPoints& products = device.products_of(model.matrix_type);
+  const BytesRead weights = WeightBytesRead(model, share, layer, work.rows());
   const double active = ActiveParameters(model, share, layer);
   const double kv_bytes = KvBytesPerTokenLayer(model, share, layer);
   const double state_bytes = StateBytesPerLayer(model, share, layer);
   const auto attention =
       4.0 * static_cast<double>(share.part(model, layer).query_heads * model.layer(layer).head_dim);
 
-  const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
-  const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;
-  const double hidden_bytes = WeightBytesRead(model, share, layer, work.rows()) +
-                              (work.prefill_tokens + work.prefill_cached_tokens) * kv_bytes;
-  const double decode_flops =
-      2 * active * (work.rows() - hidden_rows) + attention * work.decode_context_tokens;
+  const double prompt_kv = (work.prefill_tokens + work.prefill_cached_tokens) * kv_bytes;
   // A state is read and written whole, for whatever row.
   const double decode_bytes =
       work.decode_context_tokens * kv_bytes + 2 * work.decode_rows * state_bytes;
-
+  if (!products.empty()) {
+    const double experts =
+        weights.experts > 0 ? weights.experts * SecondsPerByte(products, weights.expert_rows) : 0;
+    return weights.plain * SecondsPerByte(products, work.rows()) + experts +
+           std::max(attention * work.prefill_attention_pairs / flops, prompt_kv / bandwidth) +
+           attention * work.decode_context_tokens / flops + decode_bytes / bandwidth;
+  }
+  const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
+  const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;
+  const double hidden_bytes = weights.all() + prompt_kv;
+  const double decode_flops =
+      2 * active * (work.rows() - hidden_rows) + attention * work.decode_context_tokens;
   return std::max(hidden_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
          decode_bytes / bandwidth;
 }
@@ -144,6 +161,18 @@ StepWork operator+(const StepWork& a, const StepWork& b) {
   return sum;
 }
 
+double WeightsReadRate(const ModelShape& model, const DeviceSpec& device) {
+  const ProductPoints& products = device.products_of(model.matrix_type);
+  return products.empty() ? device.effective_bandwidth() : 1 / SecondsPerByte(products, 1);
+}
+
+double ProductFlops(const ModelShape& model, const DeviceSpec& device) {
+  const ProductPoints& products = device.products_of(model.matrix_type);
+  if (products.empty()) return device.effective_flops();
+  const ProductPoint& most = products.back();
+  return 2 * most.rows / (MatrixElementBytes(model) * most.seconds_per_byte);
+}
+
 double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
                     const Communicator& communicator, const StepWork& work, int layer) {
   return LayerComputeSeconds(model, device, share, work, layer) + device.layer_overhead_seconds +
@@ -156,7 +185,13 @@ double HeadSeconds(const ModelShape& model, const DeviceSpec& device, const Rank
   const double parameters = VocabularyParameters(model, share);
   const double logits =
       work.sampled_rows * static_cast<double>(model.vocabulary) * model.wire_bytes_per_element;
-  const double reads = parameters * model.weight_bytes_per_element / device.effective_bandwidth();
+  const double bytes = parameters * model.weight_bytes_per_element;
+  const ProductPoints& products = device.products_of(model.plain_type);
+  if (!products.empty()) {
+    return bytes * SecondsPerByte(products, work.sampled_rows) +
+           GatherSeconds(communicator, logits);
+  }
+  const double reads = bytes / device.effective_bandwidth();
   const double multiplies = 2 * parameters * work.sampled_rows / device.effective_flops();
   return (device.hides_decode ? std::max(reads, multiplies) : reads + multiplies) +
          GatherSeconds(communicator, logits);

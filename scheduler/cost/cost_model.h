@@ -11,9 +11,11 @@
 // Without prefill rows that is the decode sum, without decode rows the prefill maximum; a mixed
 // step reads its weights once. Where a device hides decoding (CPUs), products of decode rows stand
 // with those of prefill rows inside the maximum; their attention does not. The last stage adds the
-// head. Efficiencies are those of the device (DeviceSpec). Thread rule: pure functions; StageSpec
-// borrows its devices, which must outlive it. Units: bytes, seconds, tokens. Requires: layers
-// within the model, at least one rank, finite non-zero rates (the readers of input check that).
+// head. Efficiencies are those of the device (DeviceSpec). Where a device's products with the
+// model's type of weights were measured, they take what SecondsPerByte says of all rows of the
+// step, in place of weight bytes and FLOPs. Thread rule: pure functions; StageSpec borrows its
+// devices, which must outlive it. Units: bytes, seconds, tokens. Requires: layers within the model,
+// at least one rank, finite non-zero rates (the readers of input check that).
 #pragma once
 
 #include <limits>
@@ -66,6 +68,11 @@ struct StageSpec {
 
 // --- Time ---
 
+// Of the layers' matrices: bytes that a device reads per second for one row, and FLOP/s with many
+// rows, measured or of its data sheet.
+double WeightsReadRate(const ModelShape& model, const DeviceSpec& device);
+double ProductFlops(const ModelShape& model, const DeviceSpec& device);
+
 // One layer on one rank kind, collectives included; `share` = FullestShare(model, width).
 double LayerSeconds(const ModelShape& model, const DeviceSpec& device, const RankShare& share,
                     const Communicator& communicator, const StepWork& work, int layer);
@@ -111,8 +118,8 @@ struct MemoryOptions {
   // Rows of the largest step; sizes activations.
   int64_t max_step_tokens = BatchLimits().max_batched_tokens;
   int64_t max_logit_rows = BatchLimits().max_logit_rows;  // rows whose logits exist at once
-  int64_t context_tokens = 0;                   // of the longest sequence; 0: the model's
-  int64_t block_tokens = kDefaultBlockTokens;   // of KV
+  int64_t context_tokens = 0;                             // of the longest sequence; 0: the model's
+  int64_t block_tokens = kDefaultBlockTokens;             // of KV
 };
 
 // The memory of one rank. Ranks of a stage that is cut evenly are all charged the fullest share.

@@ -4,10 +4,34 @@
 // direction. Source: catalogue (deploy/devices) or a measured profile; `estimated` says which.
 #pragma once
 
+#include <array>
 #include <compare>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace tessera::scheduler {
+
+// Types of weights whose products take unlike times.
+enum class WeightType { kFloat32, kHalf, kInt8, kInt4, kFp8, kMxfp4 };
+inline constexpr int kWeightTypes = 6;
+// As descriptions name it ("int4"; kHalf: "bfloat16"); nothing for kFloat32, and of other names.
+std::string_view Name(WeightType type);
+std::optional<WeightType> WeightTypeNamed(std::string_view name);
+
+// What a byte of weights costs in a product of so many rows, as it was measured.
+struct ProductPoint {
+  double rows = 0;
+  double seconds_per_byte = 0;
+
+  bool operator==(const ProductPoint&) const = default;
+};
+// By rising rows, and so by cost; empty: not measured.
+using ProductPoints = std::vector<ProductPoint>;
+
+// Of any number of rows: even between two points, with the rows beyond the last. `points` has one.
+double SecondsPerByte(const ProductPoints& points, double rows);
 
 struct DeviceSpec {
   std::string kind;                    // catalogue name, as shown to users
@@ -24,6 +48,12 @@ struct DeviceSpec {
   bool hides_decode = false;
   double kv_codec_bytes_per_second = 0;  // of raw KV, the slower of both ways; 0: not measured
   bool estimated = true;                 // false: measured on the user's device
+  // By WeightType; where it was measured it stands for bandwidth and FLOP/s in products.
+  std::array<ProductPoints, kWeightTypes> products;
+
+  const ProductPoints& products_of(WeightType type) const {
+    return products[static_cast<size_t>(type)];
+  }
 
   double effective_flops() const { return compute_efficiency * flops_per_second; }
   double effective_bandwidth() const { return memory_efficiency * memory_bytes_per_second; }

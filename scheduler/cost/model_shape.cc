@@ -72,6 +72,24 @@ LayerPart FullestPart(const ModelShape& model, const LayerShape& layer, int widt
   return part;
 }
 
+WeightType PlainType(v1::DataType dtype) {
+  switch (dtype) {
+    case v1::DATA_TYPE_FLOAT32: return WeightType::kFloat32;
+    case v1::DATA_TYPE_INT8: return WeightType::kInt8;
+    default: return WeightType::kHalf;
+  }
+}
+
+// As workers keep codes: those of files of many types in what is nearest in size.
+WeightType CodeType(const v1::Quantization& quantization, double code_bytes) {
+  const bool four_bits = code_bytes < (Int4ElementBytes(1 << 30) + 1) / 2;
+  switch (quantization.format()) {
+    case v1::WEIGHT_FORMAT_FP8: return WeightType::kFp8;
+    case v1::WEIGHT_FORMAT_MXFP4: return four_bits ? WeightType::kMxfp4 : WeightType::kInt8;
+    default: return four_bits ? WeightType::kInt4 : WeightType::kInt8;
+  }
+}
+
 // Embedding and head, and a table of positions.
 double TableParameters(const ModelShape& model) {
   return (model.tied_embeddings ? 1 : 2) * VocabularyParameters(model, FullestShare(model, 1)) +
@@ -132,6 +150,10 @@ absl::StatusOr<ModelShape> MakeModelShape(const v1::Model& model, v1::DataType w
       shape.code_bytes = model.quantization().code_bytes();
       shape.decoded_part = model.quantization().decoded_part();
     }
+  }
+  shape.plain_type = shape.matrix_type = PlainType(weights);
+  if (shape.code_bytes > 0 && shape.decoded_part < 0.5) {
+    shape.matrix_type = CodeType(model.quantization(), shape.code_bytes / (1 - shape.decoded_part));
   }
   shape.ffn_unit = weights == v1::DATA_TYPE_INT8 ? kInt8GroupInputs : CodeUnitInputs(model);
   shape.activation_bytes_per_element = kActivationElementBytes;

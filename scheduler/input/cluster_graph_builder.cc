@@ -145,7 +145,8 @@ class ClusterGraphBuilder {
           known->memory_efficiency == spec.memory_efficiency &&
           known->layer_overhead_seconds == spec.layer_overhead_seconds &&
           known->kv_codec_bytes_per_second == spec.kv_codec_bytes_per_second &&
-          known->step_overhead_seconds == spec.step_overhead_seconds) {
+          known->step_overhead_seconds == spec.step_overhead_seconds &&
+          known->products == spec.products) {
         return known.get();
       }
     }
@@ -221,15 +222,8 @@ class ClusterGraphBuilder {
       const v1::DeviceGroup& group = machine.devices(i);
       const std::string at = StrCat(key, ".devices[", i, "]");
       if (group.count() < 0) return Error(at + ".count", "must not be negative");
-      if (group.profile().prefill_efficiency() > 1 || group.profile().decode_efficiency() > 1) {
-        return Error(at + ".profile",
-                     "prefill_efficiency and decode_efficiency are parts of the peaks: at most 1");
-      }
-      if (group.has_profile() && !Measures(group.profile())) {
-        return Error(at + ".profile",
-                     "has no measured value; give memory_read, prefill_efficiency, "
-                     "decode_efficiency, step_overhead or kv_codec, or leave it out");
-      }
+      const std::string wrong = group.has_profile() ? WhyNoProfile(group.profile()) : "";
+      if (!wrong.empty()) return Error(at + ".profile", wrong);
       const absl::StatusOr<v1::DeviceKind> kind = KindNamed(group.kind(), at + ".kind");
       if (!kind.ok()) return kind.status();
       // Unlike kinds of one machine meet at the pace of the slower's link.

@@ -2,6 +2,8 @@
 // model. Thread rule: pure functions.
 #pragma once
 
+#include <string>
+
 #include "proto/cluster.pb.h"
 #include "scheduler/cost/hardware.h"
 
@@ -11,9 +13,10 @@ namespace tessera::scheduler {
 inline constexpr double kDefaultComputeEfficiency = 0.4;
 inline constexpr double kDefaultMemoryEfficiency = 0.8;
 
+// Requires: WhyNoProfile finds nothing wrong with the group's.
 DeviceSpec DescribedDevice(const v1::DeviceKind& kind, const v1::DeviceGroup& group);
 
-// Whether it has any measured value.
-bool Measures(const v1::MeasuredProfile& profile);
+// What is wrong with it; empty: nothing.
+std::string WhyNoProfile(const v1::MeasuredProfile& profile);
 
 }  // namespace tessera::scheduler

@@ -119,11 +119,24 @@ class ClusterCheck {
       if (own.name() == group.kind()) kind.MergeFrom(own);
     }
     const double measured = group.profile().memory_read_bytes_per_second();
-    return {
+    Device device = {
         kind.name(),
         static_cast<double>(group.memory_bytes() > 0 ? group.memory_bytes() : kind.memory_bytes()),
         measured > 0 ? measured : kind.memory_bandwidth_bytes_per_second(),
         kind.dense_flops_per_second(), kind.price_usd_per_hour()};
+    for (const v1::ProductRate& product : group.profile().products()) {
+      const double read = product.read_bytes_per_second();
+      device.bytes_per_second = std::max(device.bytes_per_second, read);
+      device.flops_per_second = std::max(device.flops_per_second,
+                                         2 * product.rows() * read / LeastBytes(product.weights()));
+    }
+    return device;
+  }
+
+  // Of a weight, scales aside.
+  static double LeastBytes(const std::string& weights) {
+    if (weights == "int4" || weights == "mxfp4") return 0.5;
+    return weights == "int8" || weights == "fp8" ? 1 : 2;
   }
 
   static std::string MachineOf(const v1::PlannedWorker& worker) {

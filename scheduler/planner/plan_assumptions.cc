@@ -139,7 +139,7 @@ void Widen(double value, v1::MeasuredSpan* span) {
 // A kind as the description uses it.
 struct UsedKind {
   v1::KindTerms terms;
-  std::set<std::string> measured_on;
+  std::set<std::string> measured_on, products;
   // Which figures of the kind count on some device: those that are not measured there.
   bool compute = false, memory = false, overhead = false;
 
@@ -154,6 +154,7 @@ struct UsedKind {
     Widen(profile.prefill_efficiency(), terms.mutable_measured_compute());
     Widen(profile.decode_efficiency(), terms.mutable_measured_memory());
     Widen(profile.step_overhead_seconds(), terms.mutable_step_overhead_seconds());
+    for (const v1::ProductRate& product : profile.products()) products.insert(product.weights());
     measured_on.insert(machine);
   }
 };
@@ -193,6 +194,7 @@ void AddKinds(const PlannerInput& input, v1::Assumptions* out) {
     terms.set_source(kind.source());
     terms.set_source_date(kind.source_date());
     SetEfficiencies(kind, own != described.end() ? &*own : nullptr, &used);
+    terms.mutable_measured_products()->Assign(used.products.begin(), used.products.end());
     constexpr int kListed = 4;
     for (const std::string& machine : used.measured_on) {
       if (terms.measured_on_size() < kListed) {

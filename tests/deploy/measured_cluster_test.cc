@@ -102,6 +102,35 @@ TEST_CASE("what was measured is what the planner reads, device by device and lin
   }
 }
 
+TEST_CASE("products are what the planner reads, of alike devices the slowest") {
+  v1::ProfileClusterReply measured;
+  AddWorker("a/0", 10, 100, &measured);
+  AddWorker("a/1", 10, 100, &measured);
+  const auto add = [&](int worker, const char* weights, int rows, double gigabytes) {
+    v1::ProductRate& rate = *measured.mutable_workers(worker)->mutable_rates()->add_products();
+    rate.set_weights(weights);
+    rate.set_rows(rows);
+    rate.set_read_bytes_per_second(1e9 * gigabytes);
+  };
+  add(0, "int4", 1, 8);
+  add(0, "int4", 512, 0.25);
+  add(1, "int4", 512, 0.125);
+  add(1, "int4", 1, 9);
+  AddLink("a/0", "a/1", 3e9, 2e9, &measured);
+  const std::string text = Described(measured);
+  INFO(text);
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(text, "f.yaml", &cluster).message() == "");
+  const auto graph = scheduler::MakeClusterGraph(cluster, *scheduler::BuiltInDevices(), "f.yaml");
+  REQUIRE(graph.status().message() == "");
+  REQUIRE(graph->pools().size() == 1);
+  const auto& points = graph->pools()[0].spec->products_of(scheduler::WeightType::kInt4);
+  REQUIRE(points.size() == 2);
+  CHECK(points[0].seconds_per_byte == Approx(1 / 8e9));
+  CHECK(points[1].rows == 512);
+  CHECK(points[1].seconds_per_byte == Approx(1 / 8e9 + (1 / 0.125e9 - 1 / 8e9) / 0.9));
+}
+
 TEST_CASE("the file says when and how it was measured, and every data type's rate") {
   const std::string text = Described(Measured());
   CHECK_THAT(text, Contains("measured by `tessera profile` at 2026-11-25 04:10 UTC") &&

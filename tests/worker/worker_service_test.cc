@@ -461,6 +461,10 @@ TEST_CASE("Profile measures an idle worker, and refuses one that serves") {
   CHECK(rates.bfloat16_flops_per_second() > 1e5);
   CHECK(rates.int8_flops_per_second() > 1e5);
   CHECK(rates.kernel_path() == "reference");
+  REQUIRE(rates.products_size() > 0);
+  CHECK(rates.products(0).weights() == "bfloat16");
+  CHECK(rates.products(0).rows() == 1);
+  CHECK(rates.products(0).read_bytes_per_second() > 1e4);
   REQUIRE(worker.Configure(Worker::Request()).ok());
   grpc::ClientContext context;
   const grpc::Status refused = worker.stub->Profile(&context, request, &rates);

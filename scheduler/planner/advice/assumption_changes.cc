@@ -27,6 +27,8 @@ void ScaleDevices(double by, PlannerInput* input) {
       if (!group.has_profile()) continue;
       v1::MeasuredProfile& profile = *group.mutable_profile();
       profile.set_memory_read_bytes_per_second(profile.memory_read_bytes_per_second() * by);
+      for (v1::ProductRate& product : *profile.mutable_products())
+        product.set_read_bytes_per_second(product.read_bytes_per_second() * by);
     }
   }
 }

@@ -182,6 +182,10 @@ std::string MeasuredText(const v1::KindTerms& kind) {
   add(kind.measured_compute(), 0.01, "compute efficiency", "%");
   add(kind.measured_memory(), 0.01, "memory efficiency", "%");
   add(kind.step_overhead_seconds(), 1e-6, "overhead", "us per step");
+  if (!kind.measured_products().empty()) {
+    text += StrCat(text.empty() ? "" : ", ", "products with ",
+                   absl::StrJoin(kind.measured_products(), ", "), " by rows");
+  }
   return text;
 }
 

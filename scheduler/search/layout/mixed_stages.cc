@@ -168,8 +168,8 @@ std::vector<std::vector<double>> MixedFractions(const ModelShape& model,
   const double bytes = part * (TotalWeightBytes(model) + SequenceBytes(model, kv_tokens));
   std::vector<double> bandwidth, flops, most;
   for (const DeviceSpec* rank : ranks) {
-    bandwidth.push_back(rank->effective_bandwidth());
-    flops.push_back(rank->effective_flops());
+    bandwidth.push_back(WeightsReadRate(model, *rank));
+    flops.push_back(ProductFlops(model, *rank));
     const double room = rank->memory_bytes * memory.utilisation - memory.runtime_reserve_bytes;
     most.push_back(std::max(1e-6, kRoomUsed * room / bytes));
   }

@@ -2,9 +2,12 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "kernels/cpu/device/cpu_device.h"
 #include "tests/fakes/forwarding_ops.h"
@@ -59,20 +62,32 @@ TEST_CASE("a probe measures rates that a machine can have") {
                                             .reads_weights = reads_weights,
                                             .matrix_size = 256,
                                             .rows = 64,
-                                            .runs = 2});
+                                            .runs = 2,
+                                            .products = true});
   REQUIRE(rates.ok());
   for (double rate : {rates->read_bytes_per_second, rates->f32_flops_per_second,
                       rates->bf16_flops_per_second, rates->int8_flops_per_second}) {
     CHECK(rate > 1e6);
     CHECK(rate < 1e15);
   }
+  // Every type that the device keeps so, e2m1 as int8, with few rows and with all.
+  std::map<std::string, std::vector<int64_t>> products;
+  for (const ProductRate& product : rates->products) {
+    CHECK(product.read_bytes_per_second > 1e4);
+    CHECK(product.read_bytes_per_second < 1e13);
+    products[std::string(product.weights)].push_back(product.rows);
+  }
+  const std::vector<int64_t> rows = {1, 8, 64};
+  CHECK(products == std::map<std::string, std::vector<int64_t>>{
+                        {"bfloat16", rows}, {"int8", rows}, {"int4", rows}, {"fp8", rows}});
 }
 
 TEST_CASE("in windows rates are means, and so much time passes") {
   auto cpu = CreateCpuDevice({.memory_bytes = 64 << 20, .cores_shared = true});
   REQUIRE(cpu.ok());
   UnevenDevice device(*std::move(cpu));
-  ProbeOptions options = {.buffer_bytes = 1 << 20, .matrix_size = 128, .rows = 8, .runs = 4};
+  ProbeOptions options = {
+      .buffer_bytes = 1 << 20, .matrix_size = 128, .rows = 8, .runs = 4, .products = true};
   const auto best = ProbeDevice(device, options);
   REQUIRE(best.ok());
   options.window_seconds = 0.4;
@@ -80,7 +95,8 @@ TEST_CASE("in windows rates are means, and so much time passes") {
   const auto mean = ProbeDevice(device, options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - before;
   REQUIRE(mean.ok());
-  CHECK(seconds.count() >= 4 * options.window_seconds);
+  CHECK(seconds.count() >=
+        (4 + static_cast<double>(mean->products.size()) / 4) * options.window_seconds);
   CHECK(mean->read_bytes_per_second > 1e6);
   // A fifth, if the machine has no other work.
   CHECK(mean->bf16_flops_per_second < best->bf16_flops_per_second / 2);

@@ -156,6 +156,57 @@ TEST_CASE("decode is a sum of weights, compute and KV") {
 
 // What one core of a Zen 4 takes for n rows of bfloat16 weights, 32 GB/s and 210 GFLOPS: 1 row at
 // 30, 8 at 23, 16 at 13.8 GB/s (tests/bench/RESULTS.md).
+TEST_CASE("measured products stand for bandwidth and FLOP/s with weights of their type") {
+  const ProductPoints points = {{1, 1e-12}, {8, 2e-12}, {512, 64e-12}};
+  CHECK(SecondsPerByte(points, 0.5) == 1e-12);
+  CHECK(SecondsPerByte(points, 4.5) == Approx(1.5e-12));
+  CHECK(SecondsPerByte(points, 260) == Approx(33e-12));
+  CHECK(SecondsPerByte(points, 1024) == Approx(128e-12));  // as the rows
+
+  DeviceSpec device = A6000();
+  const ModelShape halves = Llama3_8B();
+  ModelShape int4 = halves;
+  int4.code_group_inputs = 128;
+  int4.code_bytes = 0.53125;
+  int4.matrix_type = WeightType::kInt4;
+  const RankShare share = FullestShare(halves, 1);
+  const auto seconds = [&](const ModelShape& model, const StepWork& work) {
+    return LayerSeconds(model, device, share, {}, work, 0);
+  };
+  const StepWork few = DecodeWork(8, 0), many = PrefillWork(1024, 0);
+  const double before = seconds(halves, few), unmeasured = seconds(int4, few);
+  CHECK(WeightsReadRate(int4, device) == 768e9);
+  CHECK(ProductFlops(int4, device) == 155e12);
+  device.products[static_cast<size_t>(WeightType::kInt4)] = points;
+  CHECK(seconds(halves, few) == before);
+  const double bytes = LayerWeightBytes(int4, share, 0);
+  CHECK(seconds(int4, few) == Approx(bytes * 2e-12));
+  CHECK(seconds(int4, few) > unmeasured);
+  // Attention of a prompt comes on top.
+  const double attention = 4.0 * 4096 * many.prefill_attention_pairs / 155e12;
+  CHECK(seconds(int4, many) == Approx(bytes * 128e-12 + attention));
+  CHECK(WeightsReadRate(int4, device) == Approx(1e12));
+  CHECK(ProductFlops(int4, device) == Approx(2 * 512 / (0.53125 * 64e-12)));
+  // The head has another type: nobody measured it.
+  const double head = HeadSeconds(int4, device, share, {}, few);
+  CHECK(head == HeadSeconds(halves, A6000(), share, {}, few));
+  device.products[static_cast<size_t>(WeightType::kHalf)] = points;
+  CHECK(HeadSeconds(int4, device, share, {}, few) == Approx(2.0 * 128256 * 4096 * 2e-12));
+}
+
+TEST_CASE("measured products: an expert has the rows that choose it, not all of a step") {
+  DeviceSpec device = A6000();
+  device.products[static_cast<size_t>(WeightType::kHalf)] = {{1, 1e-12}, {2, 1e-12}, {4, 9e-12}};
+  const ModelShape model = Mixtral();
+  const RankShare share = FullestShare(model, 1);
+  const double rows = 4, read = ExpertsRead(8, 2, rows);
+  REQUIRE(rows * 2 / read < 2);
+  const double experts = read * 3 * 4096 * 14336 * 2;
+  const double all = LayerWeightBytes(model, share, 0) - 8.0 * 3 * 4096 * 14336 * 2;
+  CHECK(LayerSeconds(model, device, share, {}, DecodeWork(rows, 0), 0) ==
+        Approx(all * 9e-12 + experts * 1e-12));
+}
+
 TEST_CASE("a CPU multiplies the rows that decode while it reads the weights") {
   const ModelShape model = Llama3_8B();
   DeviceSpec device = Device("cpu", 20, 0.21, 32);

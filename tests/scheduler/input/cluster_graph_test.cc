@@ -1,9 +1,9 @@
 #include "scheduler/input/cluster_graph.h"
 
 #include <catch2/catch.hpp>
+#include <filesystem>
 #include <map>
 #include <string>
-#include <filesystem>
 
 #include "proto/document.h"
 #include "proto/layers/layers.h"
@@ -42,10 +42,10 @@ TEST_CASE("the catalogues are sound: every figure of a kind is there, with its s
 TEST_CASE("every built-in model has the size in its name, or that of its publisher") {
   // In billions, of names that have none or another.
   const std::map<std::string, double> published = {
-      {"Mixtral-8x7B", 46.7}, {"Llama-4-Scout", 109},  {"Llama-4-Maverick", 400},
-      {"GLM-4.5-Air", 106},   {"GLM-4.5", 355},        {"GLM-4.6", 355},
-      {"GLM-4.7", 355},       {"DeepSeek-V3", 671},    {"Kimi-K2", 1026},
-      {"MiniMax-M2.5", 230},  {"Mistral-Small-3", 24}, {"Phi-4", 14.7},
+      {"Mixtral-8x7B", 46.7},  {"Llama-4-Scout", 109},  {"Llama-4-Maverick", 400},
+      {"GLM-4.5-Air", 106},    {"GLM-4.5", 355},        {"GLM-4.6", 355},
+      {"GLM-4.7", 355},        {"DeepSeek-V3", 671},    {"Kimi-K2", 1026},
+      {"MiniMax-M2.5", 230},   {"Mistral-Small-3", 24}, {"Phi-4", 14.7},
       {"Granite-3.3-2B", 2.53}};
   const auto models = BuiltInModels();
   REQUIRE(models.ok());
@@ -180,6 +180,40 @@ kinds: [{name: L4, efficiency_source: ""}]
         Catch::Contains(
             "c.yaml: machines[0].devices[0].profile: has no measured value; give memory_read, "));
   }
+}
+
+TEST_CASE("a profile's products are the device's own, by type of weights and rows") {
+  const auto graph = Read(R"(
+machines:
+- name: a
+  devices:
+  - {kind: L4, profile: {prefill_efficiency: 0.5, products: [{weights: int4, rows: 64, read: 50 GB/s},
+      {weights: int4, rows: 1, read: 200 GB/s}, {weights: int4, rows: 8, read: 250 GB/s},
+      {weights: float16, rows: 1, read: 260 GB/s}]}}
+  - {kind: L4}
+)");
+  REQUIRE(graph.status().message() == "");
+  REQUIRE(graph->pools().size() == 2);
+  const DeviceSpec& spec = *graph->pools()[0].spec;
+  const ProductPoints& int4 = spec.products_of(WeightType::kInt4);
+  REQUIRE(int4.size() == 3);
+  CHECK(int4[0] == ProductPoint{1, 1 / 200e9});
+  CHECK(int4[1] == ProductPoint{8, 1 / 200e9});  // more rows take no less time
+  // What rows cost beyond the first, over prefill_efficiency.
+  CHECK(int4[2].seconds_per_byte == Approx(1 / 200e9 + (1 / 50e9 - 1 / 200e9) / 0.5));
+  CHECK(spec.products_of(WeightType::kHalf).size() == 1);
+  CHECK(graph->pools()[1].spec->products_of(WeightType::kInt4).empty());
+  const auto refusal = [](const std::string& product) {
+    return ErrorOf("machines: [{name: a, devices: [{kind: T4, profile: {products: [{" + product +
+                   "}]}}]}]");
+  };
+  const std::string place = "c.yaml: machines[0].devices[0].profile: products[0]: ";
+  CHECK_THAT(refusal("weights: int3, rows: 1, read: 1 GB/s"),
+             Catch::Contains(place + "weights \"int3\" are none of bfloat16"));
+  CHECK_THAT(refusal("weights: int8, read: 1 GB/s"), Catch::Contains(place + "rows must be"));
+  CHECK_THAT(refusal("weights: int8, rows: 8, read: 1 GB/s"),
+             Catch::Contains("profile: products: give the rate of int8 with 1 row"));
+  CHECK_THAT(refusal("weights: int8, rows: 1"), Catch::Contains(place + "read must be above 0"));
 }
 
 TEST_CASE("a latency that is not given is its tier's default, and is told; zero is zero") {

@@ -180,7 +180,39 @@ TEST_CASE("what is measured on all devices of a kind stands instead of the catal
   CHECK_THAT(all, !Contains("ESTIMATED") && !Contains("60 %") && !Contains("85 %") &&
                       Contains("; overhead of the kind, 150 us per layer; MEASURED on a, b: ") &&
                       Contains("memory bandwidth 600 to 650 GB/s, compute efficiency 50 to 61 %"));
+  CHECK_THAT(with("{products: [{weights: int8, rows: 1, read: 500 GB/s}, "
+                  "{weights: bfloat16, rows: 1, read: 500 GB/s}]}",
+                  ""),
+             Contains("MEASURED on a: products with bfloat16, int8 by rows"));
   CHECK_THAT(with(whole, ", profile: " + whole), !Contains("150 us") && !Contains("efficiencies"));
+}
+
+TEST_CASE("a plan in int8 takes the rates that int8 has here, above those of 16 bits or below") {
+  const auto rate = [](const std::string& products, v1::DataType weights) {
+    PlannerOptions options;
+    options.weight_dtype = weights;
+    const auto plan = MakePlan(
+        tests::WrittenInput("kinds: [{name: cpu, memory: 64 GiB, memory_bandwidth: 100 GB/s,\n"
+                            "  dense_flops_per_second: 1 TFLOPS}]\n"
+                            "machines: [{name: a, devices: [{kind: cpu, profile: {memory_read: 90 "
+                            "GB/s, prefill_efficiency: 0.9" +
+                                products + "}}]}]",
+                            "Llama-3-8B"),
+        options);
+    REQUIRE(plan.status().message() == "");
+    return plan->prediction().requests_per_second();
+  };
+  const auto int8 = v1::DATA_TYPE_INT8, half = v1::DATA_TYPE_BFLOAT16;
+  // Bytes read with 512 rows, each for 1024 operations.
+  const auto of = [](const std::string& gigabytes) {
+    return ", products: [{weights: int8, rows: 1, read: 95 GB/s}, {weights: int8, rows: 512, "
+           "read: " +
+           gigabytes + " GB/s}]";
+  };
+  const double unmeasured = rate("", int8);
+  CHECK(rate(of("3"), int8) > 2 * unmeasured);  // 3 TFLOP/s
+  CHECK(rate(of("0.2"), int8) < 0.5 * unmeasured);
+  CHECK(rate(of("3"), half) == rate("", half));
 }
 
 TEST_CASE("prices: a group's own is the description's, and the head says which are estimates") {

@@ -287,6 +287,15 @@ TEST_CASE("estimates and measurements are told apart") {
   PlannerInput input = Input();
   auto* profile = input.cluster.mutable_machines(1)->mutable_devices(0)->mutable_profile();
   profile->set_memory_read_bytes_per_second(250e9);
+  v1::ProductRate& product = *profile->add_products();
+  product.set_read_bytes_per_second(200e9);
+  const auto changes = AssumptionChanges();
+  PlannerInput slower = input;
+  REQUIRE(changes[0].factor == 0.9);
+  changes[0].apply(&slower);
+  const v1::MeasuredProfile& scaled = slower.cluster.machines(1).devices(0).profile();
+  CHECK(scaled.products(0).read_bytes_per_second() == Approx(180e9));
+  profile->clear_products();
   input.cluster.mutable_machines(0)->mutable_devices(0)->set_kind("H100");
   const auto plan = MakePlan(input, PlannerOptions());
   REQUIRE(plan.status().message() == "");
