@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/input/held_codes.h"
 #include "scheduler/input/length_buckets.h"
 #include "scheduler/input/supported_devices.h"
 #include "scheduler/planner/plan_notes.h"
@@ -112,6 +113,11 @@ absl::StatusOr<std::unique_ptr<PlanningProblem>> ReadPlanningProblem(
     const PlannerInput& input, const PlannerOptions& options) {
   auto read = std::make_unique<PlanningProblem>();
   read->input = &input;
+  if (KeepsFourBits(input.cluster, input.model)) {
+    read->held = input;
+    HoldFourBits(&read->held->model);
+    read->input = &*read->held;
+  }
   read->options = &options;
   if (absl::Status s = Read(&*read); !s.ok()) return s;
   return read;

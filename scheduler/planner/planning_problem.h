@@ -2,11 +2,13 @@
 // searches are asked.
 //
 // Thread rule: plain values; the problem borrows shape and graph, and all borrow input and options.
+// Read `input` here, not the caller's.
 // Errors: InvalidArgument, which names the file or option, for a description that cannot be.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -22,7 +24,8 @@ struct PlanningProblem {
 
   bool spot() const { return options->spot.share > 0; }
 
-  const PlannerInput* input = nullptr;
+  const PlannerInput* input = nullptr;  // as given, or `held`
+  std::optional<PlannerInput> held;     // where devices keep less of its model than it says
   const PlannerOptions* options = nullptr;
   ModelShape shape;
   ClusterGraph graph;

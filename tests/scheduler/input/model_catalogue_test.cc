@@ -8,6 +8,7 @@
 #include "proto/model/model_config.h"
 #include "scheduler/cost/model_shape.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/held_codes.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -71,7 +72,8 @@ TEST_CASE("models by name have the shapes of their published configurations") {
 }
 
 TEST_CASE(
-    "gpt-oss is planned as workers hold it: experts as codes of a byte, the rest in 16 bits") {
+    "gpt-oss is planned as workers hold it: experts as codes of a byte, of four bits on GPUs, the "
+    "rest in 16 bits") {
   const auto model = BuiltInModel("gpt-oss-120B");
   REQUIRE(model.ok());
   const auto shape = MakeModelShape(*model);
@@ -79,6 +81,23 @@ TEST_CASE(
   const double experts = 36.0 * 128 * 3 * 2880 * 2880;
   const double rest = TotalParameters(*shape) - experts;
   CHECK(TotalWeightBytes(*shape) == Approx(1.125 * experts + 2 * rest).epsilon(0.002));
+  CHECK(shape->matrix_type == WeightType::kInt8);
+  CHECK(shape->plain_type == WeightType::kHalf);
+
+  // GPUs keep four bits of a code.
+  v1::Cluster cluster;
+  v1::Machine& machine = *cluster.add_machines();
+  machine.add_devices()->set_kind("L4");
+  REQUIRE(KeepsFourBits(cluster, *model));
+  v1::Model held = *model;
+  HoldFourBits(&held);
+  const auto four_bits = MakeModelShape(held);
+  CHECK(TotalWeightBytes(*four_bits) == Approx(0.625 * experts + 2 * rest).epsilon(0.002));
+  CHECK(four_bits->matrix_type == WeightType::kMxfp4);
+  CHECK_FALSE(KeepsFourBits(cluster, held));
+  CHECK_FALSE(KeepsFourBits(cluster, *BuiltInModel("Llama-3-8B")));
+  machine.add_devices()->set_kind("cpu-12mib");
+  CHECK_FALSE(KeepsFourBits(cluster, *model));
 }
 
 }  // namespace tessera::scheduler

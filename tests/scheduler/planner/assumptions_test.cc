@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/plan_table.h"
@@ -213,6 +214,29 @@ TEST_CASE("a plan in int8 takes the rates that int8 has here, above those of 16 
   CHECK(rate(of("3"), int8) > 2 * unmeasured);  // 3 TFLOP/s
   CHECK(rate(of("0.2"), int8) < 0.5 * unmeasured);
   CHECK(rate(of("3"), half) == rate("", half));
+}
+
+TEST_CASE("MXFP4 is planned at four bits a code on GPUs, at a byte where a CPU is among them") {
+  const auto bytes = [](const std::string& devices) {
+    auto input = tests::WrittenInput(
+        "kinds: [{name: cpu, memory: 64 GiB, memory_bandwidth: 100 GB/s,\n"
+        "  dense_flops_per_second: 1 TFLOPS}]\n"
+        "machines: [{name: a, devices: [" +
+            devices + "]}]",
+        "gpt-oss-20B");
+    const auto plan = MakePlan(input, {});
+    REQUIRE(plan.status().message() == "");
+    CHECK(CheckPlanIsFor(*plan, input.model).message() == "");
+    double held = 0;
+    for (const v1::Stage& stage : plan->replicas(0).stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers())
+        held += static_cast<double>(worker.weight_bytes());
+    }
+    return held;
+  };
+  const double four_bits = bytes("{kind: A40}"), whole = bytes("{kind: A40}, {kind: cpu}");
+  const double experts = 24.0 * 32 * 3 * 2880 * 2880;
+  CHECK(whole - four_bits == Approx(0.5 * experts).epsilon(0.01));
 }
 
 TEST_CASE("prices: a group's own is the description's, and the head says which are estimates") {
