@@ -180,7 +180,7 @@ Machines GroupsOf(const v1::ProfileClusterReply& measured) {
   return machines;
 }
 
-// Of a profile, from the comma before on; empty: none was measured.
+// The products of a profile, from the comma before on; empty: none was measured.
 std::string ProductsText(const v1::ProfileReply& rates) {
   std::string text;
   for (const v1::ProductRate& product : rates.products()) {

@@ -68,7 +68,7 @@ struct StageSpec {
 
 // --- Time ---
 
-// Of the layers' matrices: bytes that a device reads per second for one row, and FLOP/s with many
+// Bytes of the layers' matrices that a device reads per second for one row, and FLOP/s with many
 // rows, measured or of its data sheet.
 double WeightsReadRate(const ModelShape& model, const DeviceSpec& device);
 double ProductFlops(const ModelShape& model, const DeviceSpec& device);

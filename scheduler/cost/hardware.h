@@ -30,7 +30,8 @@ struct ProductPoint {
 // By rising rows, and so by cost; empty: not measured.
 using ProductPoints = std::vector<ProductPoint>;
 
-// Of any number of rows: even between two points, with the rows beyond the last. `points` has one.
+// Seconds a byte for any number of rows: even between two points, with the rows beyond the last.
+// `points` has one at least.
 double SecondsPerByte(const ProductPoints& points, double rows);
 
 struct DeviceSpec {

@@ -52,7 +52,7 @@ struct ModelShape {
   // Bytes of codes with scales for an element of these matrices; and the part that is held as B.
   double code_bytes = 0;
   double decoded_part = 0;
-  // Of most of the layers' matrices, and of all else.
+  // The type of most of the layers' matrices, and that of all else.
   WeightType matrix_type = WeightType::kHalf, plain_type = WeightType::kHalf;
   double kv_bytes_per_element = 2;          // B_kv
   int64_t kv_scale_bytes = 0;               // KvElement::scale_bytes, of KV in 8 bits

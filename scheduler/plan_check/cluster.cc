@@ -133,7 +133,7 @@ class ClusterCheck {
     return device;
   }
 
-  // Of a weight, scales aside.
+  // Bytes of a weight, scales aside.
   static double LeastBytes(const std::string& weights) {
     if (weights == "int4" || weights == "mxfp4") return 0.5;
     return weights == "int8" || weights == "fp8" ? 1 : 2;
