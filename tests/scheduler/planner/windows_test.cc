@@ -5,11 +5,13 @@
 #include <limits>
 #include <string>
 
+#include "proto/document.h"
 #include "proto/kv_blocks.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layers.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/written_layout.h"
 #include "tests/scheduler/planner/one_machine.h"
 
 namespace tessera::scheduler {
@@ -18,6 +20,8 @@ namespace {
 using Catch::Contains;
 
 constexpr int64_t kWindow = 1024;
+constexpr int64_t kContext = 131072;
+constexpr int64_t kLayerBytes = int64_t{2} * 16 * 128 * 2;  // of a token
 
 // Gemma 3 27B: 62 layers, every sixth of which sees everything, the others 1024 tokens.
 v1::Model Gemma27B() {
@@ -26,7 +30,7 @@ v1::Model Gemma27B() {
   model.set_architecture("Gemma3ForCausalLM");
   model.set_hidden(5376);
   model.set_vocabulary(262208);
-  model.set_max_positions(131072);
+  model.set_max_positions(kContext);
   model.set_tied_embeddings(true);
   model.set_dtype(v1::DATA_TYPE_BFLOAT16);
   v1::LayerKind kind;
@@ -99,16 +103,62 @@ TEST_CASE("Gemma 3 27B serves 131k tokens on cards that hold the KV of its 10 gl
   INFO(devices);
   const PlannerInput input = tests::OneMachine(devices, Gemma27B());
   PlannerOptions options = Options();
-  options.context_tokens = 131072;
+  options.context_tokens = kContext;
   const auto plan = MakePlan(input, options);
   REQUIRE(plan.status().message() == "");
   bool holds_longest = false;
   for (const v1::Replica& replica : plan->replicas()) {
-    holds_longest |= replica.prediction().kv_capacity_tokens() >= 131072;
+    holds_longest |= replica.prediction().kv_capacity_tokens() >= kContext;
     CHECK(AgreedBlocks(input.model, replica).common * kDefaultBlockTokens >=
           replica.prediction().kv_capacity_tokens());
   }
   CHECK(holds_longest);
+}
+
+TEST_CASE("over two unequal stages each needs the KV of its own global layers, and windows") {
+  const PlannerInput input =
+      tests::OneMachine("{kind: L40S, count: 1}, {kind: A100-40, count: 1}", Gemma27B());
+  PlannerOptions options = Options();
+  options.context_tokens = kContext;
+  v1::WrittenLayout written;
+  REQUIRE(ReadDocument("replicas: [{stages: [{devices: [a/0], layers: 37}, {devices: [a/1], "
+                       "layers: 25}]}]",
+                       "l.yaml", &written)
+              .message() == "");
+  options.given_search = GivenLayout(written, "l.yaml");
+  auto plan = MakePlan(input, options);
+  REQUIRE(plan.status().message() == "");
+  v1::Replica& replica = *plan->mutable_replicas(0);
+  REQUIRE(replica.stages_size() == 2);
+  const KvLimits limits = LimitsOf(input.model, replica);
+  replica.mutable_prediction()->set_kv_capacity_tokens(kContext);
+  int64_t needed = 0;
+  for (v1::Stage& stage : *replica.mutable_stages()) {
+    v1::PlannedWorker& worker = *stage.mutable_workers(0);
+    const v1::Range& layers = worker.share().layers();
+    const int64_t global = layers.end() / 6 - layers.begin() / 6;
+    const int64_t windowed = layers.end() - layers.begin() - global;
+    INFO(layers.begin() << " to " << layers.end() << ": " << global << " global layers");
+    // What plan_check demands.
+    const int64_t least = (global * kContext + windowed * kWindow) * kLayerBytes;
+    needed += least;
+    REQUIRE(worker.kv_bytes() >= least);
+    worker.set_kv_bytes(least - 4096);
+    CHECK_THAT(std::string(CheckPlan(*plan).message()), Contains("and a window"));
+    worker.set_kv_bytes(least);
+    CHECK(CheckPlan(*plan).message() == "");
+    // What the worker cuts: the rows of a step, and the blocks at a window's ends, come on top.
+    const KvBlockBytes block =
+        BlockBytesOf(input.model, worker.share(), 2, limits.block_tokens, /*windows_apart=*/true);
+    const int64_t whole = SequenceKvBytes(kContext, block, limits);
+    CHECK(whole >= least);
+    CHECK(whole <= least + windowed * kLayerBytes * 2 * limits.block_tokens);
+    const int64_t bytes =
+        kContext / limits.block_tokens * block.common + WindowBlocksFor(1, limits) * block.window;
+    CHECK(CutKv(bytes, block, limits).common * limits.block_tokens >= kContext);
+    CHECK(CutKv(bytes - block.common, block, limits).common * limits.block_tokens < kContext);
+  }
+  CHECK(needed == (10 * kContext + 52 * kWindow) * kLayerBytes);
 }
 
 TEST_CASE("plan_check wants the bytes of a window beside those of the layers that keep all") {
@@ -118,9 +168,8 @@ TEST_CASE("plan_check wants the bytes of a window beside those of the layers tha
   REQUIRE(CheckPlan(*plan).ok());
   v1::Replica& replica = *plan->mutable_replicas(0);
   v1::PlannedWorker& worker = *replica.mutable_stages(0)->mutable_workers(0);
-  const int64_t layer_bytes = int64_t{2} * 16 * 128 * 2;  // of a token
   const int64_t least =
-      replica.prediction().kv_capacity_tokens() * 10 * layer_bytes + kWindow * 52 * layer_bytes;
+      (replica.prediction().kv_capacity_tokens() * 10 + kWindow * 52) * kLayerBytes;
   REQUIRE(worker.kv_bytes() >= least);
   worker.set_kv_bytes(least);
   CHECK(CheckPlan(*plan).ok());
