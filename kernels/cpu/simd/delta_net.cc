@@ -1,8 +1,8 @@
 // What layers with a state of each sequence compute: the convolution, and the gated delta rule.
 //
-// Columns of a head's state do not know each other, so a task takes all rows of a sequence through
-// a block of columns that stays in a core's first cache. One pass over the block changes it by a
-// row and reads it for the next one.
+// Columns of a head's state do not know each other, so rows of a sequence go through a block of
+// columns before the next block. One pass over the block changes it by a row and reads it for the
+// next one. What rows multiply with is computed once for all blocks.
 #include "kernels/cpu/simd/row_tasks.h"
 #include "kernels/cpu/simd/simd_kernels.h"
 #include "kernels/cpu/simd/vector.h"
@@ -106,24 +106,24 @@ struct Columns {
 
   int64_t Width() const { return kVectors > 1 ? int64_t{kLanes} : count; }
 
-  // change(v, key, S) is what stands in the state from now on.
-  template <typename Change>
-  [[gnu::always_inline]] Reads<kVectors> Pass(const float* next_k, const float* next_q, bool stores,
-                                              const Change& change) const {
-    Reads<kVectors> reads;
-    for (int v = 0; v < kVectors; ++v) reads.k[v] = reads.q[v] = Zero();
-    for (int64_t i = 0; i < key_dim; ++i) {
-      float* at = state + i * stride;
-      const Vec k = Set(next_k[i]), q = Set(next_q[i]);
-      for (int v = 0; v < kVectors; ++v) {
-        const Vec s = change(v, i, at + v * kLanes);
-        if (stores) StoreUpTo(at + v * kLanes, s, Width());
-        reads.k[v] = Fma(s, k, reads.k[v]);
-        reads.q[v] = Fma(s, q, reads.q[v]);
-      }
-    }
-    return reads;
+  // What a row reads; from zeros, it makes the block zeros.
+  Reads<kVectors> Read(const DeltaRow& row, bool from_zeros) const {
+    return Pass(&row, from_zeros, [&](int, int64_t, const float* at) {
+      return from_zeros ? Zero() : LoadUpTo(at, Width());
+    });
   }
+
+  // Changes the block by a row, and reads for the next one, if there is one.
+  Reads<kVectors> Change(const DeltaRow& row, const Vec (&changes)[kVectors],
+                         const DeltaRow* next) const {
+    const Vec decay = Set(row.decay);
+    return Pass(next, true, [&](int v, int64_t i, const float* at) {
+      return Fma(Set(row.k[i]), changes[v], Mul(LoadUpTo(at, Width()), decay));
+    });
+  }
+
+  // The same block of a state that is `copy`, where it stands without gaps.
+  Columns At(float* copy) const { return {copy, key_dim, kVectors * kLanes, count}; }
 
   // The block to `other`, of the same shape without gaps, or from there.
   void Save(float* other) const {
@@ -138,6 +138,35 @@ struct Columns {
   }
 
  private:
+  // change(v, key, S) is what stands in the state from now on.
+  template <typename Fn>
+  [[gnu::always_inline]] Reads<kVectors> Pass(const DeltaRow* reader, bool stores,
+                                              const Fn& change) const {
+    Reads<kVectors> reads;
+    for (int v = 0; v < kVectors; ++v) reads.k[v] = reads.q[v] = Zero();
+    if (reader == nullptr) {
+      for (int64_t i = 0; i < key_dim; ++i) {
+        float* at = state + i * stride;
+        for (int v = 0; v < kVectors; ++v) {
+          StoreUpTo(at + v * kLanes, change(v, i, at + v * kLanes), Width());
+        }
+      }
+      return reads;
+    }
+    const float *next_k = reader->k, *next_q = reader->q;
+    for (int64_t i = 0; i < key_dim; ++i) {
+      float* at = state + i * stride;
+      const Vec k = Set(next_k[i]), q = Set(next_q[i]);
+      for (int v = 0; v < kVectors; ++v) {
+        const Vec s = change(v, i, at + v * kLanes);
+        if (stores) StoreUpTo(at + v * kLanes, s, Width());
+        reads.k[v] = Fma(s, k, reads.k[v]);
+        reads.q[v] = Fma(s, q, reads.q[v]);
+      }
+    }
+    return reads;
+  }
+
   template <typename Part>
   void ForParts(const Part& part) const {
     for (int64_t i = 0; i < key_dim; ++i) {
@@ -148,21 +177,19 @@ struct Columns {
   }
 };
 
+// Rows that follow one another, at least one.
+struct DeltaRows {
+  const DeltaRow* rows;
+  int64_t count;
+  bool from_zeros;
+};
+
+// Takes them through the block that begins at column `column`.
 template <int kVectors>
-void DeltaColumns(const GatedDeltaArgs& args, const SeatRows& rows, int64_t head, int64_t column,
-                  int64_t count) {
-  const int64_t key_dim = args.states.shape[2], value_dim = args.states.shape[3];
-  const Columns<kVectors> block = {
-      args.states.Row<float>(rows.seat) + head * key_dim * value_dim + column, key_dim, value_dim,
-      count};
-  DeltaRow row = RowOf(args, rows.first, head);
-  Reads<kVectors> reads =
-      block.Pass(row.k, row.q, rows.from_zeros, [&](int, int64_t, const float* at) {
-        return rows.from_zeros ? Zero() : LoadUpTo(at, block.Width());
-      });
-  alignas(64) float kept_block[kMaxDraftHeadDim * kVectors * kLanes];
-  for (int64_t r = rows.first; r < rows.end; ++r) {
-    if (r == rows.kept) block.Save(kept_block);
+void DeltaColumns(const Columns<kVectors>& block, const DeltaRows& part, int64_t column) {
+  Reads<kVectors> reads = block.Read(part.rows[0], part.from_zeros);
+  for (int64_t r = 0; r < part.count; ++r) {
+    const DeltaRow& row = part.rows[r];
     const Vec decay = Set(row.decay), beta = Set(row.beta), k_scale = Set(row.k_scale);
     Vec changes[kVectors];
     for (int v = 0; v < kVectors; ++v) {
@@ -173,13 +200,70 @@ void DeltaColumns(const GatedDeltaArgs& args, const SeatRows& rows, int64_t head
       StoreUpTo(place, Fma(delta, Set(row.qk), kept), block.Width());
       changes[v] = Mul(delta, k_scale);
     }
-    const float* k = row.k;
-    if (r + 1 < rows.end) row = RowOf(args, r + 1, head);
-    reads = block.Pass(row.k, row.q, true, [&](int v, int64_t i, const float* at) {
-      return Fma(Set(k[i]), changes[v], Mul(LoadUpTo(at, block.Width()), decay));
-    });
+    reads = block.Change(row, changes, r + 1 < part.count ? &row + 1 : nullptr);
   }
-  if (rows.kept < rows.end) block.Restore(kept_block);
+}
+
+// Calls fn(block, its first column) for all columns of a head.
+template <int kVectors, typename Fn>
+void ForColumns(const GatedDeltaArgs& args, int64_t seat, int64_t head, const Fn& fn) {
+  const int64_t key_dim = args.states.shape[2], value_dim = args.states.shape[3];
+  float* state = args.states.Row<float>(seat) + head * key_dim * value_dim;
+  int64_t column = 0;
+  for (; column + kVectors * kLanes <= value_dim; column += kVectors * kLanes) {
+    fn(Columns<kVectors>{state + column, key_dim, value_dim, kVectors * kLanes}, column);
+  }
+  for (; column < value_dim; column += kLanes) {
+    const int64_t left = value_dim - column;
+    fn(Columns<1>{state + column, key_dim, value_dim, left < kLanes ? left : int64_t{kLanes}},
+       column);
+  }
+}
+
+constexpr int64_t kRowsAtOnce = 64;
+// From so many rows on a block is copied to where its rows follow one another: columns of a state
+// lie a power of two apart, which leaves them an eighth of the first cache's places.
+constexpr int64_t kMinCopiedRows = 4;
+constexpr int kWideVectors = 4, kCopiedVectors = 16 / kLanes;
+
+// The rows of a head from `begin` on, as many as there is room for.
+DeltaRows RowsFrom(const GatedDeltaArgs& args, int64_t begin, int64_t end, int64_t head,
+                   bool from_zeros, DeltaRow (&made)[kRowsAtOnce]) {
+  const int64_t count = end - begin < kRowsAtOnce ? end - begin : kRowsAtOnce;
+  for (int64_t r = 0; r < count; ++r) made[r] = RowOf(args, begin + r, head);
+  return {made, count, from_zeros};
+}
+
+// Rows that leave something.
+void KeptRows(const GatedDeltaArgs& args, int64_t seat, int64_t head, const DeltaRows& part) {
+  if (part.count < kMinCopiedRows || args.states.shape[2] > kMaxDraftHeadDim) {
+    ForColumns<kWideVectors>(args, seat, head, [&](const auto& block, int64_t column) {
+      DeltaColumns(block, part, column);
+    });
+    return;
+  }
+  ForColumns<kCopiedVectors>(args, seat, head, [&](const auto& block, int64_t column) {
+    alignas(64) float copy[kMaxDraftHeadDim * kCopiedVectors * kLanes];
+    block.Save(copy);
+    DeltaColumns(block.At(copy), part, column);
+    block.Restore(copy);
+  });
+}
+
+void DeltaHead(const GatedDeltaArgs& args, const SeatRows& rows, int64_t head) {
+  DeltaRow made[kRowsAtOnce];
+  for (int64_t begin = rows.first; begin < rows.kept; begin += kRowsAtOnce) {
+    const bool from_zeros = rows.from_zeros && begin == rows.first;
+    KeptRows(args, rows.seat, head, RowsFrom(args, begin, rows.kept, head, from_zeros, made));
+  }
+  if (rows.kept == rows.end) return;
+  ForColumns<kCopiedVectors>(args, rows.seat, head, [&](const auto& block, int64_t column) {
+    alignas(64) float copy[kMaxDraftHeadDim * kCopiedVectors * kLanes];
+    block.Save(copy);
+    for (int64_t begin = rows.kept; begin < rows.end; begin += kRowsAtOnce) {
+      DeltaColumns(block.At(copy), RowsFrom(args, begin, rows.end, head, false, made), column);
+    }
+  });
 }
 
 }  // namespace
@@ -200,20 +284,10 @@ void CausalConv(const CausalConvArgs& args, ThreadPool& pool) {
 }
 
 void GatedDelta(const GatedDeltaArgs& args, ThreadPool& pool) {
-  constexpr int kVectors = 4;
-  const int64_t heads = args.values.shape[1], value_dim = args.values.shape[2];
+  const int64_t heads = args.values.shape[1];
   pool.ParallelFor(args.at.seats.rows() * heads, [&](int64_t task, int) {
     const SeatRows rows = RowsOf(args.at, task / heads);
-    if (rows.first == rows.end) return;
-    const int64_t head = task % heads;
-    int64_t column = 0;
-    for (; column + kVectors * kLanes <= value_dim; column += kVectors * kLanes) {
-      DeltaColumns<kVectors>(args, rows, head, column, kVectors * kLanes);
-    }
-    for (; column < value_dim; column += kLanes) {
-      const int64_t left = value_dim - column;
-      DeltaColumns<1>(args, rows, head, column, left < kLanes ? left : int64_t{kLanes});
-    }
+    if (rows.first < rows.end) DeltaHead(args, rows, task % heads);
   });
 }
 

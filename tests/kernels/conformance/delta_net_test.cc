@@ -190,16 +190,20 @@ TEST_CASE("rows that leave nothing have the bits of others, and the seat those b
   const Shape shape = {.key_heads = 2, .value_heads = 4, .key_dim = 32, .value_dim = 80};
   for (Path* path : AllPaths()) {
     INFO("path " << path->name());
-    for (const int64_t first : {0, 9}) {
+    struct Drafts {
+      int64_t first, rows;
+      int32_t drafts;
+    };
+    for (const auto [first, rows, drafts] : {Drafts{0, 7, 4}, {9, 7, 4}, {9, 80, 70}}) {
       States states = PoisonedStates(shape);
       if (first > 0) Run(*path, shape, {{0, first, 1}, {0, 3, 0, 5}}, &states);
       States before = states, whole = states;
-      const std::vector<float> expected = Run(*path, shape, {{first, 7, 1}}, &whole);
-      Run(*path, shape, {{first, 3, 1}}, &before);
+      const std::vector<float> expected = Run(*path, shape, {{first, rows, 1}}, &whole);
+      Run(*path, shape, {{first, rows - drafts, 1}}, &before);
       // Another sequence, without drafts, stands before it.
       const int64_t other = first > 0 ? 3 : 0;
       const std::vector<float> both =
-          Run(*path, shape, {{other, 2, 0, 5}, {first, 7, 1, 1, 4}}, &states);
+          Run(*path, shape, {{other, 2, 0, 5}, {first, rows, 1, 1, drafts}}, &states);
       CHECK(std::equal(expected.begin(), expected.end(), both.begin() + 2 * shape.values()));
       CHECK(OfSeat(states.delta, shape, 1) == OfSeat(before.delta, shape, 1));
       CHECK(OfSeat(states.conv, shape, 1) == OfSeat(before.conv, shape, 1));
