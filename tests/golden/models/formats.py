@@ -13,7 +13,7 @@ import types
 import zlib
 
 import torch
-from transformers.integrations import finegrained_fp8, mxfp4
+from transformers.integrations import fbgemm_fp8, finegrained_fp8, mxfp4
 
 E4M3 = torch.float8_e4m3fn
 
@@ -65,6 +65,38 @@ class Fp8Blocks:
                 codes[part] = (weight[part] / scales[i, j]).to(E4M3)
         values = finegrained_fp8._dequantize_fp8_weight(codes, scales, self.block, torch.float32)
         return values, {name: codes, name + "_scale_inv": scales}
+
+
+class Fp8Tensor:
+    """Ministral's FP8: one scale for a matrix, and one for what it is multiplied with."""
+    config = {"quant_method": "fp8", "activation_scheme": "static", "weight_block_size": None,
+              "modules_to_not_convert": ["model.vision_tower", "model.multi_modal_projector", "lm_head"]}
+
+    def quantise(self, name, weight):
+        scale = (weight.abs().max() / 448).to(torch.bfloat16)
+        codes = (weight / scale.float()).to(E4M3)
+        values = finegrained_fp8._dequantize_fp8_weight(codes, scale, None, torch.float32)
+        activation = torch.tensor(0.125, dtype=torch.bfloat16)
+        return values, {name: codes, name + "_scale_inv": scale,
+                        name.removesuffix("weight") + "activation_scale": activation}
+
+
+class Fbgemm:
+    """FBGEMM's FP8: a scale for each output. Its layer reads it back, by torch's products."""
+    config = {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0,
+              "modules_to_not_convert": ["lm_head"]}
+
+    def quantise(self, name, weight):
+        rows, columns = weight.shape
+        scales = weight.abs().amax(-1, keepdim=True) / 448
+        codes = (weight / scales).to(E4M3)
+        fbgemm_fp8._is_torch_xpu_available = True  # torch's products; the others need a GPU
+        fbgemm_fp8.quantize_fp8_per_row = lambda x, scale_ub: (x.to(E4M3), torch.ones(len(x)))
+        layer = fbgemm_fp8.FbgemmFp8Linear(columns, rows, False)
+        layer.weight = torch.nn.Parameter(codes, requires_grad=False)
+        layer.weight_scale = torch.nn.Parameter(scales, requires_grad=False)
+        values = layer(torch.eye(columns)).T.contiguous()
+        return values, {name: codes, name + "_scale": scales}
 
 
 class CompressedTensors:
@@ -228,6 +260,8 @@ def floats(strategy):
 
 FORMATS = {
     "fp8_blocks": Fp8Blocks(),
+    "fp8_tensor": Fp8Tensor(),
+    "fbgemm_fp8": Fbgemm(),
     # An ignored matrix beside packed ones, two widths, scales for groups and for whole rows.
     "pack_quantized": CompressedTensors("pack-quantized", [
         (r"re:.*layers\.\d\.(self_attn\.[qvo]|mlp\.(gate|up))_proj", "pack-quantized",

@@ -124,7 +124,7 @@ VARIANTS = {
                              [dict(rope_parameters=PLAIN)],
         dtype=torch.float16),
     "llama_bf16": Variant("Llama", dict(
-        rope_parameters=PLAIN, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
+        rope_parameters=PLAIN, hidden_size=64, intermediate_size=96, num_hidden_layers=3,
         head_dim=32, num_attention_heads=2, num_key_value_heads=1),
         [dict(rope_parameters=NO_THETA)], dtype=torch.bfloat16, form=4, prompts=SHORT),
     "llama_fp16_sharded": Variant("Llama", dict(rope_parameters=PLAIN),
@@ -274,6 +274,8 @@ VARIANTS = {
         prompts=SHORT),
     "llama_fp8_blocks": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
                                 format="fp8_blocks", prompts=SHORT),
+    "llama_fbgemm_fp8": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
+                                format="fbgemm_fp8", prompts=SHORT),
     "qwen2_eight_bits": Variant("Qwen2", dict(rope_parameters=PLAIN, use_sliding_window=False), [],
                                 dtype=torch.bfloat16, format="eight_bits", prompts=SHORT),
     "llama_pack_quantized": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,

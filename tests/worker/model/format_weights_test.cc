@@ -30,9 +30,9 @@ using kernels::PackedWeights;
 using Rows = std::vector<std::vector<float>>;
 using Change = std::function<void(v1::WorkerShare&)>;
 
-constexpr const char* kModels[] = {"llama_fp8_blocks",     "qwen2_eight_bits",
-                                   "llama_pack_quantized", "llama_gptq_act_order",
-                                   "llama_auto_round",     "llama_nf4"};
+constexpr const char* kModels[] = {
+    "llama_fp8_blocks", "qwen2_eight_bits", "llama_pack_quantized", "llama_gptq_act_order",
+    "llama_auto_round", "llama_nf4",        "llama_fbgemm_fp8",     "ministral3_fp8"};
 
 std::unique_ptr<kernels::Device> Device() {
   auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 26, .cores_shared = true});
