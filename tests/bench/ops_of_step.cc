@@ -136,6 +136,53 @@ Maker KvWriteOf(int64_t tokens, DType cache_type) {
   };
 }
 
+// `rows` rows of each sequence; values are fetched anew, as they are changed in place.
+Maker DeltaOf(int64_t sequences, int64_t rows) {
+  return [=](Path& path) {
+    constexpr int64_t kKeyHeads = 8, kValueHeads = 16;
+    const int64_t tokens = sequences * rows, width = kValueHeads * kHeadDim;
+    const auto random = [&path](std::vector<int64_t> shape, uint64_t seed) {
+      return Share(Random(path, DType::kF32, std::move(shape), seed));
+    };
+    const auto numbered = [&path](int64_t count, int64_t step) {
+      std::vector<int32_t> numbers;
+      for (int64_t i = 0; i < count; ++i) numbers.push_back(static_cast<int32_t>(i * step));
+      return Ints(path, {count}, numbers);
+    };
+    const Shared fresh = random({tokens, width}, 1), values = random({tokens, width}, 1);
+    const Shared queries = random({tokens, kKeyHeads, kHeadDim}, 2);
+    const Shared keys = random({tokens, kKeyHeads, kHeadDim}, 3);
+    const Shared gates = random({tokens, 2 * kValueHeads}, 4);
+    const Shared decay_log = random({kValueHeads}, 5), decay_bias = random({kValueHeads}, 6);
+    const Shared states =
+        Share(Zeros(path, DType::kF32, {sequences, kValueHeads, kHeadDim, kHeadDim}));
+    const Shared order = numbered(tokens, 1), starts = numbered(sequences + 1, rows);
+    const Shared seats = numbered(sequences, 1);
+    const Shared lengths =
+        Ints(path, {sequences}, std::vector<int32_t>(sequences, static_cast<int32_t>(rows)));
+    Subject subject;
+    subject.run = [=, &path] {
+      const absl::Status fetched =
+          path.ops().GatherRows({.out = *values, .in = *fresh, .rows = *order}, path.stream());
+      if (!fetched.ok()) return fetched;
+      const TensorView heads(values->view().data, DType::kF32, {tokens, kValueHeads, kHeadDim});
+      return path.ops().GatedDelta(
+          {.values = heads,
+           .queries = *queries,
+           .keys = *keys,
+           .gates = *gates,
+           .decay_log = *decay_log,
+           .decay_bias = *decay_bias,
+           .states = *states,
+           .at = {.query_starts = *starts, .context_lengths = *lengths, .seats = *seats}},
+          path.stream());
+    };
+    subject.out = [values] { return values->Read(); };
+    subject.bytes = 2.0 * sequences * kValueHeads * kHeadDim * kHeadDim * 4;
+    return subject;
+  };
+}
+
 constexpr int64_t kSampledRows = 64, kVocabulary = 32000;
 
 Maker SampleOf(float temperature, float top_p, int32_t top_k) {
@@ -289,6 +336,8 @@ std::vector<NamedMaker> OpsOfStep() {
           {"decode 1 x 8k f32", AttentionOf(1, 1, 8192, DType::kF32)},
           {"rope 512 rows f32", RopeOf(512)},
           {"kv write 512 rows bf16", KvWriteOf(512, DType::kBF16)},
+          {"gated delta 16 x 1 f32", DeltaOf(16, 1)},
+          {"gated delta 1 x 64 f32", DeltaOf(1, 64)},
           {"sample greedy", SampleOf(0, 1, 0)},
           {"sample temperature", SampleOf(0.8f, 1, 0)},
           {"sample top_p 0.9", SampleOf(0.8f, 0.9f, 0)},

@@ -64,9 +64,10 @@ def gguf(folder, programs, quantised):
     return small if quantised else plain
 
 
-def peer_programs(*names):
-    """The folder of llama.cpp's programs: those, or all."""
-    done = subprocess.run([HERE / "peers" / "llama_cpp", *names], check=True, stdout=subprocess.PIPE, text=True)
+def peer_programs(*names, isa="native"):
+    """The folder of llama.cpp's programs: those, or all; for this processor, or as for one with AVX2 alone."""
+    done = subprocess.run([HERE / "peers" / "llama_cpp", *names], check=True, stdout=subprocess.PIPE, text=True,
+                          env={**os.environ, "PEER_ISA": isa})
     return pathlib.Path(done.stdout.split()[-1])
 
 
