@@ -75,7 +75,9 @@ absl::StatusOr<std::unique_ptr<ModelSteps>> ModelSteps::Load(const ModelStepsOpt
 
 absl::Status ModelSteps::MakeKv() {
   const int64_t blocks = context_tokens_ / kBlockTokens;
-  auto kv = device_->Allocate(blocks * model_->KvBlockBytes(kBlockTokens));
+  seats_ = KeepsStates(shape()) ? max_batch_ : 0;
+  auto kv =
+      device_->Allocate(blocks * model_->KvBlockBytes(kBlockTokens) + seats_ * model_->SeatBytes());
   if (!kv.ok()) return kv.status();
   kv_ = *std::move(kv);
   const std::vector<std::byte> zeros(4 << 20);
@@ -86,7 +88,7 @@ absl::Status ModelSteps::MakeKv() {
     begin += piece;
   }
   if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
-  return model_->AttachKv(kv_.data(), blocks, kBlockTokens);
+  return model_->AttachKv(kv_.data(), KvBlocks(blocks, 0, seats_), kBlockTokens);
 }
 
 double ModelSteps::Decode(int64_t batch, int64_t context) {
@@ -105,7 +107,12 @@ double ModelSteps::Decode(int64_t batch, int64_t context) {
   arrays_->Begin();
   for (int64_t i = 0; i < batch; ++i) {
     const std::span<const int32_t> known(tokens_.data(), context);
-    arrays_->AddLogitRow(arrays_->AddSequence({known, context, context - 1, 1, &tables[i]}));
+    arrays_->AddLogitRow(arrays_->AddSequence({.tokens = known,
+                                               .prompt_tokens = context,
+                                               .first = context - 1,
+                                               .rows = 1,
+                                               .blocks = &tables[i],
+                                               .seat = Seat(i)}));
   }
   return RunStep();
 }
@@ -118,8 +125,13 @@ double ModelSteps::Prefill(int64_t tokens, int64_t chunk) {
   for (int64_t first = 0; first < tokens; first += chunk) {
     const int64_t rows = std::min(chunk, tokens - first);
     arrays_->Begin();
-    const int32_t row = arrays_->AddSequence(
-        {std::span<const int32_t>(tokens_.data(), tokens), tokens, first, rows, &table});
+    const int32_t row =
+        arrays_->AddSequence({.tokens = std::span<const int32_t>(tokens_.data(), tokens),
+                              .prompt_tokens = tokens,
+                              .first = first,
+                              .rows = rows,
+                              .blocks = &table,
+                              .seat = Seat(0)});
     if (first + rows == tokens) arrays_->AddLogitRow(row + static_cast<int32_t>(rows) - 1);
     seconds += RunStep();
   }

@@ -56,10 +56,12 @@ class ModelSteps {
   kernels::LinearSpec LayerSpec(int64_t in_features, int64_t out_features) const;
   kernels::LinearSpec HeadSpec() const;
   double RunStep();
+  int32_t Seat(int64_t sequence) const { return seats_ > 0 ? static_cast<int32_t>(sequence) : -1; }
 
   kernels::Device* device_ = nullptr;
   int64_t context_tokens_ = 0;
   int64_t max_batch_ = 0;
+  int64_t seats_ = 0;  // for the states of as many sequences, where layers keep any
   worker::ModelOptions options_;
   kernels::Buffer kv_;
   std::unique_ptr<worker::Model> model_;
