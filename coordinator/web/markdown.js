@@ -94,6 +94,7 @@ function blockOf(text, depth = 0) {
     const closed = lines.length > 1 && lines[lines.length - 1].trim().startsWith(fence[1]);
     return make("pre", {}, make("code", {}, lines.slice(1, closed ? -1 : undefined).join("\n")));
   }
+  while (lines.length > 1 && !lines[lines.length - 1].trim()) lines.pop();
   const heading = kHeading.exec(lines[0]);
   if (heading) return addInline(make(`h${Math.min(6, heading[1].length + 2)}`), heading[2]);
   if (/^ {0,3}(?:(?:- *){3,}|(?:\* *){3,}|(?:_ *){3,})$/.test(lines[0]) && lines.length === 1) return make("hr");
@@ -107,7 +108,7 @@ function blockOf(text, depth = 0) {
     return make("div", {}, addInline(make("p"), lines.slice(0, first).join("\n")),
         blockOf(lines.slice(first).join("\n"), depth + 1));
   }
-  return addInline(make("p"), text);
+  return addInline(make("p"), lines.join("\n"));
 }
 
 export class MarkdownStream {
@@ -147,8 +148,11 @@ export class MarkdownStream {
       this.shown = null;
     }
     if (!this.open.trim()) return;
-    if (closed === null && this.shown && this.shown.localName === "pre" && this.shown.firstChild.firstChild) {
-      this.shown.firstChild.firstChild.appendData(text);  // of an open fence
+    // Of an open fence, whose first line is complete; what may close it is looked at with the rest.
+    const known = this.open.length - text.length;
+    if (closed === null && this.shown && this.shown.localName === "pre" && this.open.lastIndexOf("\n", known - 1) > 0 &&
+        !/[`~]/.test(this.open.slice(this.open.lastIndexOf("\n", known - 1) + 1))) {
+      this.shown.firstChild.firstChild.appendData(text);
       return;
     }
     const block = blockOf(this.open);

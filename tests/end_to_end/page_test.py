@@ -100,8 +100,10 @@ def test_what_a_model_writes_stays_text():
 
         def render(text):
             show = "return window.render(arguments[0], arguments[1])"
-            whole, bits = browser.run(show, text, 10**6), browser.run(show, text, 1)
-            assert whole == bits, (whole, bits)  # the same, however it comes
+            whole = browser.run(show, text, 10**6)
+            for size in (1, 2, 3, 7):  # the same, however it comes
+                bits = browser.run(show, text, size)
+                assert whole == bits, (size, whole, bits)
             return whole
 
         assert render("**b** and *i* and `c<d`") == "<p><strong>b</strong> and <em>i</em> and <code>c&lt;d</code></p>"
@@ -109,6 +111,11 @@ def test_what_a_model_writes_stays_text():
             "<h3>T</h3><p>x</p><ul><li>a</li><li>b</li></ul><ol start=\"1\"><li>c</li></ol>"
         assert render("```py\na <b>\n\nc\n```\nd") == "<pre><code>a &lt;b&gt;\n\nc</code></pre><p>d</p>"
         assert "<td>1</td>" in render("|a|b|\n|-|-|\n|1|2|")
+        assert render("|a|\n|-|\n|1|\n").count("<tr>") == 2
+        assert render("> a\n> b\n") == "<blockquote><p>a\nb</p></blockquote>"
+        # An answer that is cut within a fence, or right behind it.
+        assert render("```python\na\n  b") == "<pre><code>a\n  b</code></pre>"
+        assert render("~~~js\na `b`\n~~~") == "<pre><code>a `b`</code></pre>"
         for hostile in ("<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>",
                         "[x](javascript:alert(1))", "![x](data:text/html,<script>)", "<a href='//x'>y</a>"):
             html = render(hostile)
