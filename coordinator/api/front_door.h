@@ -66,7 +66,8 @@ struct ServedModel {
 // Limits that hold at both doors.
 inline constexpr int32_t kMaxChoices = 128;
 inline constexpr int32_t kMaxTopLogprobs = 20;
-inline constexpr int32_t kMaxStopStrings = 4;
+// OpenAI has 4; editors that fill in the middle send a dozen.
+inline constexpr int32_t kMaxStopStrings = 64;
 inline constexpr int32_t kMaxPrompts = 2048;
 inline constexpr int32_t kMaxBadWords = 1024;
 inline constexpr double kMinRepetitionPenalty = 1e-6;  // the worker's limits too

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "coordinator/api/chat_prompt.h"
 #include "coordinator/api/embeddings.h"
 #include "coordinator/api/messages_request.h"
@@ -146,10 +147,16 @@ class Api final : public OpenAiApi {
          &Api::Chat},
         {{"POST", "/v1/completions", "Continues a text.", true, CompletionFields(), true},
          &Api::Complete},
+        {{"POST", "/v1/fim/completions", "Mistral's: fills the middle of a text.", true,
+          FimFields(), true},
+         &Api::Fim},
         {{"POST", "/v1/responses", "OpenAI's Responses, none of which is stored.", true,
           ResponsesFields(), true},
          &Api::Responses,
          AnswerForm::kResponses},
+        {{"POST", "/v1/responses/input_tokens", "The tokens of such a request.", true,
+          ResponsesFields()},
+         &Api::CountInputTokens},
         {{"POST", "/v1/messages", "Anthropic's Messages.", true, MessagesFields(), true},
          &Api::Messages,
          AnswerForm::kMessages},
@@ -235,27 +242,37 @@ class Api final : public OpenAiApi {
       }
       methods.emplace_back(route.method);
     }
-    if (methods.empty()) {
-      return ErrorResponse(absl::NotFoundError(absl::StrCat("there is no endpoint ", header.path)),
-                           request_id);
-    }
+    if (methods.empty())
+      return ErrorResponse(NoEndpoint(header.path), request_id, FormOf(header.path));
     if (FindOther(header) != nullptr) return std::nullopt;
     return WrongMethod(methods, header, request_id);
   }
 
+  // Clients are often given a base URL with one /v1 too few or too many.
+  static absl::Status NoEndpoint(const std::string& path) {
+    constexpr std::string_view kVersion = "/v1";
+    std::string hint;
+    if (Find(absl::StrCat(std::string(kVersion), path)) != nullptr) {
+      hint = ": the client's base URL must end with /v1";
+    } else if (path.starts_with(kVersion) && Find(path.substr(kVersion.size())) != nullptr) {
+      hint = ": the client's base URL must be without /v1";
+    }
+    return absl::NotFoundError(absl::StrCat("there is no endpoint ", path, hint));
+  }
+
+  // The form of errors at that path.
+  static AnswerForm FormOf(std::string_view path) {
+    if (const Route* route = Find(path)) return route->form;
+    return path.starts_with("/v1/messages") ? AnswerForm::kMessages : AnswerForm::kOpenAi;
+  }
+
   static HttpResponse WrongMethod(const std::vector<std::string>& methods,
                                   const HttpRequest& header, const std::string& request_id) {
-    HttpResponse response;
+    const absl::Status status = absl::InvalidArgumentError(absl::StrCat(
+        header.path, " takes ", absl::StrJoin(methods, " and "), ", not ", header.method));
+    HttpResponse response = ErrorResponse(status, request_id, FormOf(header.path));
     response.status = 405;
-    const Json error = {
-        {"error",
-         {{"message", absl::StrCat(header.path, " takes ", absl::StrJoin(methods, " and "),
-                                   ", not ", header.method)},
-          {"type", "invalid_request_error"},
-          {"param", nullptr},
-          {"code", nullptr}}}};
-    response.body = error.dump(-1, ' ', false, Json::error_handler_t::replace);
-    response.headers = {{"Allow", absl::StrJoin(methods, ", ")}, {"X-Request-Id", request_id}};
+    response.headers.emplace_back("Allow", absl::StrJoin(methods, ", "));
     return response;
   }
 
@@ -318,6 +335,13 @@ class Api final : public OpenAiApi {
     const std::optional<Asked> asked = Read(*exchange, request_id);
     if (!asked.has_value()) return;
     Begin(ReadCompletionCall(asked->all(), asked->body.ordered, asked->model()), *asked, exchange,
+          request_id);
+  }
+
+  void Fim(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    Begin(ReadFimCall(asked->all(), asked->body.ordered, asked->model()), *asked, exchange,
           request_id);
   }
 
@@ -385,12 +409,17 @@ class Api final : public OpenAiApi {
   }
 
   static Json ModelJson(const ServedModel& model, const std::string& name) {
+    const absl::Time created = absl::FromUnixSeconds(model.created_unix_seconds);
     return {{"id", name},
             {"object", "model"},
             {"created", model.created_unix_seconds},
             {"owned_by", "tessera"},
             {"root", model.folder},
-            {"max_model_len", model.max_model_len_tokens}};
+            {"max_model_len", model.max_model_len_tokens},
+            // What Anthropic's clients read.
+            {"type", "model"},
+            {"display_name", name},
+            {"created_at", absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", created, absl::UTCTimeZone())}};
   }
 
   void ListModels(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -398,7 +427,8 @@ class Api final : public OpenAiApi {
     for (const ModelDoor* door : models_.AllowedTo(options_.keys, ClientOf(*exchange))) {
       for (const std::string& name : door->names()) models.push_back(ModelJson(*door->model, name));
     }
-    exchange->Respond(JsonResponse({{"object", "list"}, {"data", std::move(models)}}, request_id));
+    exchange->Respond(JsonResponse(
+        {{"object", "list"}, {"data", std::move(models)}, {"has_more", false}}, request_id));
   }
 
   void GetModel(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
@@ -432,6 +462,17 @@ class Api final : public OpenAiApi {
     } else {
       RespondError(*exchange, count.status(), request_id, AnswerForm::kMessages);
     }
+  }
+
+  void CountInputTokens(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
+    const std::optional<Asked> asked = Read(*exchange, request_id);
+    if (!asked.has_value()) return;
+    const absl::StatusOr<OpenAiCall> call = ReadResponsesCall(
+        asked->all(), asked->body.ordered, asked->model(), options_.now_unix_seconds());
+    if (!call.ok()) return RespondError(*exchange, call.status(), request_id);
+    exchange->Respond(JsonResponse({{"object", "response.input_tokens"},
+                                    {"input_tokens", call->prompts[0].prompt_token_ids.size()}},
+                                   request_id));
   }
 
   // The endpoints around the tokenizer.

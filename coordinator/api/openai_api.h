@@ -1,8 +1,8 @@
 // The HTTP front door: OpenAI-compatible endpoints over http_server and a GenerationService.
 //
-//   POST /v1/completions  /v1/chat/completions  /v1/responses  /v1/messages
-//        /v1/messages/count_tokens  /v1/embeddings  /v1/rerank  /v1/score
-//        /tokenize  /detokenize  /apply-template
+//   POST /v1/completions  /v1/chat/completions  /v1/fim/completions  /v1/responses
+//        /v1/responses/input_tokens  /v1/messages  /v1/messages/count_tokens  /v1/embeddings
+//        /v1/rerank  /v1/score  /tokenize  /detokenize  /apply-template
 //   GET  /v1/models  /v1/models/{id}  /tokenizer_info  /health /healthz /livez /ping
 //        /ready /readyz  /load  /version  /metrics  /openapi.json
 //

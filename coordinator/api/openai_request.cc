@@ -144,6 +144,15 @@ GenerationRequest ReadGeneration(BodyReader& reader, const ServedModel& model, O
   return request;
 }
 
+// What every endpoint begins with: the model, fields that are refused, and the generation.
+absl::StatusOr<GenerationRequest> ReadShared(BodyReader& reader, const ServedModel& model,
+                                             OpenAiCall& call) {
+  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
+    return s;
+  reader.CheckUnread();
+  return ReadGeneration(reader, model, call);
+}
+
 // truncate_prompt_tokens, then the check against the context.
 absl::Status FitPrompt(const ServedModel& model, std::optional<int64_t> truncate_to,
                        std::optional<int64_t> max_tokens, GenerationRequest& request) {
@@ -214,6 +223,16 @@ absl::StatusOr<std::vector<Prompt>> ReadPrompts(BodyReader& reader, const Served
   return prompts;
 }
 
+// The form that a completion's answer is held to, where one is asked for.
+absl::Status ReadForm(BodyReader& reader, const Ordered& ordered, OpenAiCall& call,
+                      GenerationRequest& request) {
+  absl::StatusOr<StructuredOutput> output = ReadStructuredOutput(reader, ordered);
+  if (!output.ok()) return output.status();
+  call.not_enforced = std::move(output->not_enforced);
+  if (output->grammar.has_value()) request.grammar = output->grammar->Text();
+  return reader.status();
+}
+
 // Where there is a suffix, the prompt becomes one for what stands before it.
 absl::Status AddSuffix(const ServedModel& model, const std::string& suffix,
                        const PromptOptions& options, Prompt& prompt, GenerationRequest& request) {
@@ -236,10 +255,9 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const 
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
   BodyReader reader(body, CompletionFields());
   OpenAiCall call;
-  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
-    return s;
-  reader.CheckUnread();
-  GenerationRequest request = ReadGeneration(reader, model, call);
+  absl::StatusOr<GenerationRequest> read = ReadShared(reader, model, call);
+  if (!read.ok()) return read.status();
+  GenerationRequest request = *std::move(read);
   call.echo = reader.Bool("echo").value_or(false);
   call.top_logprobs = static_cast<int32_t>(reader.Integer("logprobs").value_or(-1));
   request.top_logprobs = call.top_logprobs;
@@ -252,11 +270,7 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const 
                              truncate_to.has_value()};
   const std::string suffix = reader.String("suffix").value_or("");
   if (!reader.status().ok()) return reader.status();
-  absl::StatusOr<StructuredOutput> output = ReadStructuredOutput(reader, ordered);
-  if (!output.ok()) return output.status();
-  if (!reader.status().ok()) return reader.status();
-  call.not_enforced = std::move(output->not_enforced);
-  if (output->grammar.has_value()) request.grammar = output->grammar->Text();
+  if (absl::Status s = ReadForm(reader, ordered, call, request); !s.ok()) return s;
   absl::StatusOr<std::vector<Prompt>> prompts = ReadPrompts(reader, model, how);
   if (!prompts.ok()) return prompts.status();
   if (call.timings && prompts->size() > 1) {
@@ -280,16 +294,44 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const 
   return call;
 }
 
+absl::StatusOr<OpenAiCall> ReadFimCall(const nlohmann::json& body, const Ordered& ordered,
+                                       const ServedModel& model) {
+  if (!body.is_object()) return FieldError("", "the body must be a JSON object");
+  BodyReader reader(body, FimFields());
+  OpenAiCall call;
+  call.chat = true;
+  absl::StatusOr<GenerationRequest> read = ReadShared(reader, model, call);
+  if (!read.ok()) return read.status();
+  GenerationRequest request = *std::move(read);
+  if (const auto seed = reader.Integer("random_seed"))
+    request.sampling.seed = static_cast<uint64_t>(*seed);
+  const std::optional<int64_t> max_tokens = reader.Integer("max_tokens");
+  const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
+  const PromptOptions how = {reader.Bool("add_special_tokens").value_or(true),
+                             truncate_to.has_value()};
+  const std::string suffix = reader.String("suffix").value_or("");
+  std::optional<std::string> text = reader.String("prompt");
+  if (!text.has_value()) reader.Fail("prompt", "missing");
+  if (!reader.status().ok()) return reader.status();
+  if (absl::Status s = ReadForm(reader, ordered, call, request); !s.ok()) return s;
+  std::vector<Prompt> prompts;
+  if (absl::Status s = AddPrompt(model, std::move(text), how, prompts); !s.ok()) return s;
+  if (absl::Status s = AddSuffix(model, suffix, how, prompts[0], request); !s.ok()) return s;
+  request.prompt_token_ids = std::move(prompts[0].ids);
+  if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
+  call.prompts.push_back(std::move(request));
+  return call;
+}
+
 absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordered& conversation,
                                         const ServedModel& model, int64_t now_unix_seconds) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
   BodyReader reader(body, ChatFields());
   OpenAiCall call;
   call.chat = true;
-  if (absl::Status s = CheckModelName(model, reader.String("model").value_or("")); !s.ok())
-    return s;
-  reader.CheckUnread();
-  GenerationRequest request = ReadGeneration(reader, model, call);
+  absl::StatusOr<GenerationRequest> read = ReadShared(reader, model, call);
+  if (!read.ok()) return read.status();
+  GenerationRequest request = *std::move(read);
   const bool logprobs = reader.Bool("logprobs").value_or(false);
   const auto top_logprobs = reader.Integer("top_logprobs");
   if (top_logprobs.has_value() && !logprobs)

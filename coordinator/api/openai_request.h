@@ -64,6 +64,11 @@ absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body,
                                               const nlohmann::ordered_json& ordered,
                                               const ServedModel& model);
 
+// Mistral's fill in the middle: a completion with a suffix, answered as a chat is.
+absl::StatusOr<OpenAiCall> ReadFimCall(const nlohmann::json& body,
+                                       const nlohmann::ordered_json& ordered,
+                                       const ServedModel& model);
+
 absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body,
                                         const nlohmann::ordered_json& conversation,
                                         const ServedModel& model, int64_t now_unix_seconds);

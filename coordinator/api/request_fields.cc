@@ -121,6 +121,14 @@ constexpr auto kCompletion =
          }),
          kGeneration);
 
+// Mistral's, beside what both endpoints have.
+constexpr auto kFim = Join(std::to_array<RequestField>({
+                               Required("prompt", kString),
+                               Plain("suffix", kString),
+                               Integer("random_seed", -kMaxInt64 - 1, kMaxInt64),
+                           }),
+                           kGeneration);
+
 constexpr auto kChat = Join(std::to_array<RequestField>({
                                 Required("messages", kMessages),
                                 Plain("tools", kTools),
@@ -296,6 +304,7 @@ constexpr auto kStreamOption = std::to_array<RequestField>({
 }  // namespace
 
 std::span<const RequestField> CompletionFields() { return kCompletion; }
+std::span<const RequestField> FimFields() { return kFim; }
 std::span<const RequestField> ChatFields() { return kChat; }
 std::span<const RequestField> ResponsesFields() { return kResponses; }
 std::span<const RequestField> MessagesFields() { return kMessagesRequest; }

@@ -46,6 +46,7 @@ struct RequestField {
 };
 
 std::span<const RequestField> CompletionFields();
+std::span<const RequestField> FimFields();
 std::span<const RequestField> ChatFields();
 std::span<const RequestField> ResponsesFields();
 std::span<const RequestField> MessagesFields();

@@ -180,6 +180,16 @@ TEST_CASE("every field of a completion has an effect, or is refused") {
                              {"return_tokens_as_token_ids", {true, {{"logprobs", 1}}}}}));
 }
 
+TEST_CASE("every field of Mistral's fill in the middle has an effect, or is refused") {
+  Endpoint("/v1/fim/completions", {{"prompt", "What is"}, {"seed", 1}})
+      .Check(FimFields(),
+             WithGeneration({{"prompt", {"other"}},
+                             {"suffix", {"end"}},
+                             {"random_seed", {5}},
+                             {"add_special_tokens", {false}}}),
+             {"return_tokens_as_token_ids"});
+}
+
 TEST_CASE("every field of a chat has an effect, or is refused") {
   Endpoint("/v1/chat/completions", {{"messages", Messages("What is")}, {"seed", 1}})
       .Check(ChatFields(),

@@ -60,6 +60,30 @@ TEST_CASE("a suffix stands behind the prompt, between the family's marks") {
   }
 }
 
+TEST_CASE("Mistral's form of it has the same prompt, and a chat's answer, whole and streamed") {
+  Door door({}, {},
+            ModelWithTokens("coder", {"<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"}));
+  Json body = {{"prompt", "a = "}, {"suffix", "\nprint(a)"}, {"random_seed", 5}};
+  const Json reply = door.Ask("/v1/fim/completions", body);
+  const GenerationRequest asked = door.service.last_request();
+  CHECK(asked.sampling.seed == 5);
+  CHECK(asked.stop_token_ids.size() >= 3);
+  CHECK(reply["object"] == "chat.completion");
+  const Json& message = reply["choices"][0]["message"];
+  CHECK(message["role"] == "assistant");
+  CHECK(message["content"] == "one two");
+  std::string streamed;
+  for (const Json& chunk : door.Stream("/v1/fim/completions", body))
+    streamed += chunk["choices"][0]["delta"].value("content", "");
+  CHECK(streamed == "one two");
+  door.Ask(kPath, body);
+  CHECK(door.service.last_request().prompt_token_ids == asked.prompt_token_ids);
+  // Without a suffix it goes on.
+  body.erase("suffix");
+  door.Ask("/v1/fim/completions", body);
+  CHECK(door.service.last_request().stop_token_ids.empty());
+}
+
 TEST_CASE("a suffix that cannot be used is refused by name") {
   Door plain;
   CHECK_THAT(

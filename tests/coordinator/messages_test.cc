@@ -215,6 +215,13 @@ TEST_CASE("errors have Anthropic's form, and a key may be an x-api-key") {
   CHECK(
       error(Body({{"messages", image}}), kKey) ==
       "400 invalid_request_error messages[0]: blocks of the type \"image\" are not supported yet");
+  // Paths below it that are none, and other methods.
+  const Json unknown = Json::parse(door.Post("/v1/messages/batches", "{}", kKey).body);
+  CHECK(unknown["type"] == "error");
+  CHECK(unknown["error"]["type"] == "not_found_error");
+  const HttpReply method = door.Get("/v1/messages", kKey);
+  CHECK(method.status == 405);
+  CHECK(Json::parse(method.body)["type"] == "error");
 }
 
 TEST_CASE("tokens are counted as the prompt has them") {

@@ -18,6 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
 using Catch::Matchers::StartsWith;
 
 constexpr char kCompletions[] = "/v1/completions";
@@ -52,6 +53,15 @@ TEST_CASE("unknown paths, methods and models") {
   CHECK_THAT(door.Error(kCompletions, {{"model", "gpt-9"}, {"prompt", "x"}}),
              StartsWith("404 model ") && Contains("gpt-9") && Contains("org/demo"));
   CHECK_THAT(Door::ErrorOf(door.Get("/v1/models/gpt-9")), StartsWith("404 model "));
+}
+
+TEST_CASE("a base URL with one /v1 too few or too many is told what it must be") {
+  Door door;
+  CHECK_THAT(Door::ErrorOf(door.Post("/chat/completions", kBody)),
+             StartsWith("404 - ") && EndsWith("must end with /v1"));
+  CHECK_THAT(Door::ErrorOf(door.Get("/v1/v1/models")),
+             StartsWith("404 - ") && EndsWith("must be without /v1"));
+  CHECK_THAT(Door::ErrorOf(door.Get("/v1/nothing")), EndsWith("no endpoint /v1/nothing"));
 }
 
 TEST_CASE("of several models the one that a request names answers it") {
@@ -230,6 +240,11 @@ TEST_CASE("the small endpoints") {
   CHECK(models["object"] == "list");
   CHECK(models["data"][0]["id"] == "org/demo");
   CHECK(models["data"][0]["max_model_len"] == 200);
+  // As Anthropic's clients read them.
+  CHECK(models["has_more"] == false);
+  CHECK(models["data"][0]["type"] == "model");
+  CHECK(models["data"][0]["display_name"] == "org/demo");
+  CHECK(std::string(models["data"][0]["created_at"]).ends_with("Z"));
   CHECK(Json::parse(door.Get("/v1/models/org%2Fdemo").body)["id"] == "org/demo");
   CHECK(Json::parse(door.Get("/v1/models/org/demo").body)["id"] == "org/demo");
   CHECK(door.Get("/v1/models/org%2").status == 404);

@@ -122,6 +122,11 @@ TEST_CASE("every field arrives") {
   CHECK(door.service.last_request().top_logprobs == 0);
   door.Ask(kChat, Chat({{"stop", "x"}}));
   CHECK(door.service.last_request().stop_strings == std::vector<std::string>{"x"});
+  // As editors send them: more than OpenAI's four.
+  std::vector<std::string> dozen;
+  for (char c = 'a'; c <= 'l'; ++c) dozen.emplace_back(1, c);
+  door.Ask(kChat, Chat({{"stop", dozen}}));
+  CHECK(door.service.last_request().stop_strings == dozen);
 }
 
 TEST_CASE("a wrong type or range is 400 and names the field") {
@@ -151,7 +156,7 @@ TEST_CASE("a wrong type or range is 400 and names the field") {
       {"repetition_penalty", 0},
       {"repetition_penalty", 1e-300},
       {"stop", {"a", 5}},
-      {"stop", {"a", "b", "c", "d", "e"}},
+      {"stop", std::vector<std::string>(65, "a")},
       {"stop", ""},
       {"stop_token_ids", "9"},
       {"stop_token_ids", {-1}},

@@ -26,7 +26,7 @@ Json Minimal(const std::string& path) {
   }
   if (path.ends_with("/rerank")) return {{"query", "What"}, {"documents", {"a"}}};
   if (path.ends_with("/score")) return {{"text_1", "What"}, {"text_2", "a"}};
-  if (path == "/v1/responses" || path == "/v1/embeddings") return {{"input", "What"}};
+  if (path.starts_with("/v1/responses") || path == "/v1/embeddings") return {{"input", "What"}};
   return {{"prompt", "What"}};
 }
 

@@ -299,6 +299,21 @@ TEST_CASE("text.format holds the answer to a form as a chat's response_format do
   CHECK_THAT(door.Error(kResponses, Body({{"text", {{"format", bad}}}})), StartsWith("400 text "));
 }
 
+TEST_CASE("the tokens of a request are counted as its prompt has them") {
+  Door door({}, {}, ToolModel());
+  const Json asked = Body({{"instructions", "Be short."}, {"tools", {Clock()}}});
+  const HttpReply counted = door.Post("/v1/responses/input_tokens", asked.dump());
+  CHECK(counted.status == 200);
+  Ask(door, asked);
+  const size_t tokens = door.service.last_request().prompt_token_ids.size();
+  CHECK(Json::parse(counted.body) ==
+        Json({{"object", "response.input_tokens"}, {"input_tokens", tokens}}));
+  CHECK(door.service.requests().size() == 1);
+  const Json stored = Body({{"previous_response_id", "resp_1"}});
+  CHECK_THAT(Door::ErrorOf(door.Post("/v1/responses/input_tokens", stored.dump())),
+             StartsWith("400 previous_response_id "));
+}
+
 TEST_CASE("reasoning effort and sampling reach the generation") {
   Door door({}, {}, ToolModel());
   Ask(door, Body({{"reasoning", {{"effort", "none"}}}, {"seed", 7}, {"top_p", 0.25}}));
