@@ -1,6 +1,7 @@
 #include "coordinator/grammar/code_points.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,12 @@ struct Escape {
 };
 constexpr Escape kEscapes[] = {{'"', '"'},  {'\\', '\\'}, {'\b', 'b'}, {'\f', 'f'},
                                {'\n', 'n'}, {'\r', 'r'},  {'\t', 't'}};
+
+std::string InRegex(char32_t c) {
+  const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  if (plain) return std::string(1, static_cast<char>(c));
+  return absl::StrFormat("\\u{%x}", static_cast<uint32_t>(c));
+}
 
 }  // namespace
 
@@ -101,14 +108,21 @@ std::string CodePoints::AsClass() const {
   return absl::StrCat("[", all, "]");
 }
 
-std::vector<std::string> CodePoints::WaysInJsonString() const {
-  std::vector<std::string> ways;
-  const CodePoints unescaped = Within(Unescaped());
-  if (!unescaped.empty()) ways.push_back(unescaped.AsClass());
+std::string CodePoints::AsRegexClass() const {
+  std::string all;
+  for (const auto& [first, last] : ranges_) {
+    absl::StrAppend(&all, InRegex(first));
+    if (last > first) absl::StrAppend(&all, "-", InRegex(last));
+  }
+  return absl::StrCat("[", all, "]");
+}
+
+std::vector<std::string> CodePoints::EscapesInJsonString() const {
+  std::vector<std::string> escapes;
   CodePoints rest = Within(Of(0, 0x1F));
   for (const auto& [code_point, letter] : kEscapes) {
     if (!Has(code_point)) continue;
-    ways.push_back(GrammarText::Quoted(std::string{'\\', letter}));
+    escapes.push_back({'\\', letter});
     rest = rest.Within(Of(code_point, code_point).Complement());
   }
   constexpr char32_t kFew = 8;
@@ -117,11 +131,36 @@ std::vector<std::string> CodePoints::WaysInJsonString() const {
   if (count <= kFew) {
     for (const auto& [first, last] : rest.ranges_) {
       for (char32_t c = first; c <= last; ++c) {
-        ways.push_back(GrammarText::Quoted(absl::StrFormat("\\u%04x", static_cast<uint32_t>(c))));
+        escapes.push_back(absl::StrFormat("\\u%04x", static_cast<uint32_t>(c)));
       }
     }
   }
+  return escapes;
+}
+
+std::vector<std::string> CodePoints::WaysInJsonString() const {
+  std::vector<std::string> ways;
+  const CodePoints unescaped = Within(Unescaped());
+  if (!unescaped.empty()) ways.push_back(unescaped.AsClass());
+  for (const std::string& escape : EscapesInJsonString())
+    ways.push_back(GrammarText::Quoted(escape));
   return ways;
+}
+
+int64_t CodePoints::CountWaysInJsonString() const {
+  return std::ssize(EscapesInJsonString()) + (Within(Unescaped()).empty() ? 0 : 1);
+}
+
+std::string CodePoints::InJsonStringAsRegex() const {
+  std::vector<std::string> ways;
+  const CodePoints unescaped = Within(Unescaped());
+  if (!unescaped.empty()) ways.push_back(unescaped.AsRegexClass());
+  for (const std::string& escape : EscapesInJsonString()) {
+    std::string way;
+    for (const char c : escape) way += InRegex(static_cast<unsigned char>(c));
+    ways.push_back(std::move(way));
+  }
+  return ways.size() == 1 ? ways[0] : absl::StrCat("(", absl::StrJoin(ways, "|"), ")");
 }
 
 std::string CodePoints::InJsonString() const {

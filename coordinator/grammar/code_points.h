@@ -3,11 +3,17 @@
 // Thread rule: plain data.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace tessera::coordinator {
+
+// Any character of a JSON string, for Regex("..."): one code point or one whole escape.
+inline constexpr char kJsonCharacterRegex[] =
+    R"re(([ !#-\[\]-\ud7ff\ue000-\u{10ffff}]|\\(["\\/bfnrt]|u([0-9a-cA-CeEfF][0-9a-fA-F]{3}|)re"
+    R"re([dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))))re";
 
 class CodePoints {
  public:
@@ -33,9 +39,16 @@ class CodePoints {
   std::string InJsonString() const;
   // The same, and then a rule.
   std::string InJsonStringThen(const std::string& rule) const;
+  // How many alternatives that has.
+  int64_t CountWaysInJsonString() const;
+  // Both for Regex("...") of a grammar.
+  std::string AsRegexClass() const;
+  std::string InJsonStringAsRegex() const;
 
  private:
   void Normalize();
+  // What is written as an escape.
+  std::vector<std::string> EscapesInJsonString() const;
   std::vector<std::string> WaysInJsonString() const;
 
   std::vector<std::pair<char32_t, char32_t>> ranges_;  // sorted, apart; both ends are in

@@ -10,15 +10,10 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr int64_t kBlockCharacters = 1000;
-constexpr int64_t kUnitCharacters = 16;
+constexpr int64_t kUnitCharacters = 8;
+constexpr int64_t kBlockCharacters = 8 * kUnitCharacters;
 // Behind a unit come at least so many. Longer tokens over its end are not written there.
 constexpr int64_t kAheadCharacters = 24;
-
-// A character of a string, as the regular expressions of grammars have it.
-constexpr char kCharacter[] =
-    R"re(([ !#-\[\]-\ud7ff\ue000-\u{10ffff}]|\\(["\\/bfnrt]|u([0-9a-cA-CeEfF][0-9a-fA-F]{3}|)re"
-    R"re([dD][0-7][0-9a-fA-F]{2}|[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))))re";
 
 constexpr char kQuote[] = "\"\\\"\"";
 
@@ -54,6 +49,14 @@ std::string JsonGrammar::Characters(int64_t min, int64_t max, std::string then,
   return then;
 }
 
+std::string JsonGrammar::UnitThen(const std::string& then) {
+  const std::string unit = absl::StrCat(kJsonCharacterRegex, "{", kUnitCharacters, "}");
+  const std::string ahead = Characters(0, kAheadCharacters - 1, "", kQuote);
+  const std::string name = text_.Declare();
+  text_.Define(name, absl::StrCat("Regex(", GrammarText::Quoted(unit), ") (= ", ahead, ")"));
+  return absl::StrCat(name, " ", then);
+}
+
 std::string JsonGrammar::Units(int64_t min, int64_t max, const std::string& then,
                                const std::string& end) {
   const auto [known, is_new] = units_.try_emplace({min, max, then, end});
@@ -61,13 +64,8 @@ std::string JsonGrammar::Units(int64_t min, int64_t max, const std::string& then
   const int64_t units = std::max<int64_t>(0, max - kAheadCharacters) / kUnitCharacters;
   const auto left = [min](int64_t i) { return std::max<int64_t>(0, min - i * kUnitCharacters); };
   std::string rule = Characters(left(units), max - units * kUnitCharacters, then, end);
-  const std::string unit = absl::StrCat(
-      "Regex(", GrammarText::Quoted(absl::StrCat(kCharacter, "{", kUnitCharacters, "}")), ")");
   for (int64_t i = units - 1; i >= 0; --i) {
-    const std::string name = text_.Declare();
-    text_.Define(name,
-                 absl::StrCat(unit, " (= ", Characters(0, kAheadCharacters - 1, "", kQuote), ")"));
-    std::string body = absl::StrCat(name, " ", rule);
+    std::string body = UnitThen(rule);
     if (left(i) < kUnitCharacters)
       absl::StrAppend(&body, " | ", Characters(left(i), kUnitCharacters - 1, "", end));
     rule = text_.Add(body);
@@ -75,17 +73,26 @@ std::string JsonGrammar::Units(int64_t min, int64_t max, const std::string& then
   return known->second = rule;
 }
 
+const std::string& JsonGrammar::Block() {
+  if (!block_.empty()) return block_;
+  // What follows a rule counts as known only where a rule stands behind it.
+  block_ = text_.Add("\"\"");
+  for (int64_t i = 0; i < kBlockCharacters; i += kUnitCharacters)
+    block_ = text_.Add(UnitThen(block_));
+  return block_;
+}
+
 std::string JsonGrammar::StringOf(int64_t min, int64_t max) {
-  if (max < 0)
-    return absl::StrCat(kQuote, " ", min > 0 ? Units(min, min - 1, rest_, kQuote) : rest_);
-  // Very long ones in blocks, which share a rule.
-  const int64_t blocks = max > kBlockCharacters ? (max - 1) / kBlockCharacters : 0;
+  const bool is_open = max < 0;
+  if (is_open && min == 0) return absl::StrCat(kQuote, " ", rest_);
+  const int64_t counted = is_open ? min - 1 : max;
+  // Behind a block come as many characters as behind a unit.
+  const int64_t blocks = std::max<int64_t>(0, counted - kAheadCharacters) / kBlockCharacters;
   const auto left = [min](int64_t i) { return std::max<int64_t>(0, min - i * kBlockCharacters); };
-  std::string then = Units(left(blocks), max - blocks * kBlockCharacters, "", kQuote);
-  if (blocks == 0) return absl::StrCat(kQuote, " ", then);
-  const std::string block = Units(kBlockCharacters, kBlockCharacters, "", "\"\"");
+  std::string then =
+      Units(left(blocks), counted - blocks * kBlockCharacters, is_open ? rest_ : "", kQuote);
   for (int64_t i = blocks - 1; i >= 0; --i) {
-    std::string body = absl::StrCat(block, " ", then);
+    std::string body = absl::StrCat(Block(), " ", then);
     if (left(i) < kBlockCharacters)
       absl::StrAppend(&body, " | ", Units(left(i), kBlockCharacters - 1, "", kQuote));
     then = text_.Add(body);

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "coordinator/grammar/code_points.h"
 #include "coordinator/tokenizer/utf8.h"
 
@@ -15,18 +14,21 @@ namespace {
 constexpr size_t kMaxPatternBytes = 4096;
 constexpr int kMaxDepth = 32;
 constexpr int64_t kMaxRepeat = 1000;
-constexpr int64_t kMaxExpanded = 20'000;  // copies of atoms
+constexpr int64_t kMaxExpanded = 60'000;  // copies of atoms
 constexpr int64_t kNoLimit = -1;
 
-// Part of a pattern, as a body.
+// States of a regular expression that a compile may take the time for.
+constexpr int64_t kMaxRegexCopies = 256;
+
+// Part of a pattern, as a PatternWriter writes it.
 struct Piece {
-  std::string body = "\"\"";
+  std::string body = {};
   PatternLengths lengths = {};
-  int64_t copies = 1;  // that a grammar makes of its atoms
+  int64_t copies = 1;  // that a grammar makes of its atoms, each way to write one counted
   // A class with one quantifier: its class, whose count may be narrowed.
   std::string repeated = {};
   // Around `repeated`: what has a fixed length, and how much that is.
-  std::string head = {}, tail = {};
+  std::vector<std::string> head = {}, tail = {};
   int64_t fixed = 0;
   std::optional<CodePoints> set = {};  // of one class
   // `body` without the empty text, where that is one of its texts; "": not known.
@@ -42,11 +44,6 @@ int64_t Times(int64_t a, int64_t b) {
 }
 
 int64_t Plus(int64_t a, int64_t b) { return a == kNoLimit || b == kNoLimit ? kNoLimit : a + b; }
-
-std::string Counted(const std::string& body, const PatternLengths& count) {
-  if (count.max == kNoLimit) return absl::StrCat("(", body, "){", count.min, ",}");
-  return absl::StrCat("(", body, "){", count.min, ",", count.max, "}");
-}
 
 CodePoints AsciiOf(char letter) {
   CodePoints set;
@@ -85,16 +82,17 @@ std::optional<CodePoints> ClassEscape(char32_t letter) {
 // Where a pattern's text stands.
 struct PatternPlace {
   bool in_json = false;
-  // The rule of any characters, and where rules go. None: the pattern matches all of the text.
-  std::string characters = {};
+  // Any characters, as a rule and as a regular expression, and where rules go. None: the pattern
+  // matches all of the text.
+  std::string characters = {}, characters_regex = {};
   GrammarText* text = nullptr;
   CodePoints allowed = CodePoints::All();  // outside of JSON
 };
 
 class PatternParser {
  public:
-  PatternParser(std::string_view pattern, const PatternPlace& place)
-      : pattern_(pattern), place_(place) {}
+  PatternParser(std::string_view pattern, const PatternPlace& place, PatternWriter* writer)
+      : pattern_(pattern), place_(place), writer_(*writer) {}
 
   absl::StatusOr<Piece> Whole() {
     std::vector<Piece> ways;
@@ -180,18 +178,21 @@ class PatternParser {
 
   Piece Padded(Piece piece, bool before, bool behind) const {
     if (place_.text == nullptr || (!before && !behind)) return piece;
-    const std::string& any = place_.characters;
-    piece.body =
-        absl::StrCat(before ? any + " " : "", "(", piece.body, ")", behind ? " " + any : "");
+    std::vector<std::string> parts = {PatternWriter::Grouped(piece.body)};
+    const bool as_rules = writer_.way() == PatternWriter::Way::kRules;
+    const std::string& any = as_rules ? place_.characters : place_.characters_regex;
+    if (before) parts.insert(parts.begin(), any);
+    if (behind) parts.push_back(any);
+    piece.body = writer_.Joined(parts);
     piece.lengths.max = kNoLimit;
     piece.repeated.clear();
     piece.nonempty.clear();
     return piece;
   }
 
-  static Piece EitherOf(const std::vector<Piece>& ways) {
+  Piece EitherOf(const std::vector<Piece>& ways) const {
     if (ways.size() == 1) return ways[0];
-    Piece all = {.body = "", .lengths = ways[0].lengths, .copies = 0};
+    Piece all = {.lengths = ways[0].lengths, .copies = 0};
     std::vector<std::string> bodies, nonempty;
     bool known = true;
     for (const Piece& way : ways) {
@@ -203,8 +204,8 @@ class PatternParser {
       all.lengths.max = limited ? std::max(all.lengths.max, way.lengths.max) : kNoLimit;
       all.copies += way.copies;
     }
-    all.body = absl::StrCat("(", absl::StrJoin(bodies, " | "), ")");
-    if (known) all.nonempty = absl::StrCat("(", absl::StrJoin(nonempty, " | "), ")");
+    all.body = writer_.Either(bodies);
+    if (known) all.nonempty = writer_.Either(nonempty);
     return all;
   }
 
@@ -236,7 +237,7 @@ class PatternParser {
       sequence.lengths.max = Plus(sequence.lengths.max, part.lengths.max);
       sequence.copies += part.copies;
     }
-    if (!bodies.empty()) sequence.body = absl::StrJoin(bodies, " ");
+    sequence.body = bodies.empty() ? writer_.Nothing() : writer_.Joined(bodies);
     if (sequence.lengths.min == 0) sequence.nonempty = NonEmptyOf(parts);
     FindRepeated(parts, sequence);
     return sequence;
@@ -244,15 +245,17 @@ class PatternParser {
 
   // One part that is not empty, those before it empty, and any of those behind it. All may be
   // empty.
-  static std::string NonEmptyOf(const std::vector<Piece>& parts) {
-    std::vector<std::string> ways;
-    std::string behind;
+  std::string NonEmptyOf(const std::vector<Piece>& parts) const {
+    if (parts.empty()) return "";
+    std::vector<std::string> ways, behind;
     for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
       if (part->nonempty.empty()) return "";
-      ways.push_back(absl::StrCat(part->nonempty, behind));
-      behind = absl::StrCat(" ", part->body, behind);
+      std::vector<std::string> way = {part->nonempty};
+      way.insert(way.end(), behind.begin(), behind.end());
+      ways.push_back(writer_.Joined(way));
+      behind.insert(behind.begin(), part->body);
     }
-    return absl::StrCat("(", absl::StrJoin(ways, " | "), ")");
+    return PatternWriter::Grouped(writer_.Either(ways));
   }
 
   // Where one part alone has no fixed length, and is a class with a quantifier: its count decides
@@ -267,7 +270,8 @@ class PatternParser {
     for (auto part = parts.begin(); part != parts.end(); ++part) {
       if (part == free) continue;
       sequence.fixed += part->lengths.min;
-      absl::StrAppend(part < free ? &sequence.head : &sequence.tail, "(", part->body, ") ");
+      auto& side = part < free ? sequence.head : sequence.tail;
+      side.push_back(PatternWriter::Grouped(part->body));
     }
     sequence.repeated = free->repeated;
   }
@@ -296,9 +300,10 @@ class PatternParser {
     if (atom.lengths.min != 1 || atom.lengths.max != 1) piece.repeated.clear();
     piece.lengths = {Times(atom.lengths.min, count.min), Times(atom.lengths.max, count.max)};
     piece.copies = atom.copies * std::max<int64_t>({1, count.min, count.max});
-    const bool is_class = atom.set.has_value() && place_.text != nullptr;
+    const bool runs = atom.set.has_value() && place_.text != nullptr &&
+                      writer_.way() == PatternWriter::Way::kRules;
     const auto counted = [&](const PatternLengths& times) {
-      return is_class ? Run(*atom.set, times) : Counted(atom.body, times);
+      return runs ? Run(*atom.set, times) : writer_.Counted(atom.body, times);
     };
     piece.body = counted(count);
     if (count.min == 0 && count.max != 0 && atom.lengths.min > 0)
@@ -348,9 +353,10 @@ class PatternParser {
     const CodePoints set = place_.in_json ? asked : asked.Within(place_.allowed);
     if (set.empty()) return Fail("it needs a character that may end the value");
     Piece piece;
-    piece.body = place_.in_json ? set.InJsonString() : set.AsClass();
+    piece.body = writer_.OneOf(set);
     piece.lengths = {1, 1};
     piece.repeated = piece.body;
+    piece.copies = place_.in_json ? set.CountWaysInJsonString() : 1;
     piece.set = set;
     return piece;
   }
@@ -391,8 +397,8 @@ class PatternParser {
     if (!group.has_value()) return std::nullopt;
     if (Peek() == '$') return Fail("$ is enforced only at the end");
     if (!Take(')')) return Fail("a group has no end");
-    group->body = absl::StrCat("(", group->body, ")");
-    if (!group->nonempty.empty()) group->nonempty = absl::StrCat("(", group->nonempty, ")");
+    group->body = PatternWriter::Grouped(group->body);
+    if (!group->nonempty.empty()) group->nonempty = PatternWriter::Grouped(group->nonempty);
     if (group->lengths.min != 1 || group->lengths.max != 1) group->repeated.clear();
     return group;
   }
@@ -480,6 +486,7 @@ class PatternParser {
 
   const std::string_view pattern_;
   const PatternPlace& place_;
+  PatternWriter& writer_;
   size_t at_ = 0;
   std::string error_;
 };
@@ -489,7 +496,7 @@ bool Keeps(const PatternLengths& lengths, const PatternLengths& asked) {
   return asked.max == kNoLimit || (lengths.max != kNoLimit && lengths.max <= asked.max);
 }
 
-absl::StatusOr<Piece> Parsed(std::string_view pattern, const PatternPlace& place) {
+absl::Status CheckPattern(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("it is longer than ", kMaxPatternBytes, " bytes"));
@@ -498,13 +505,16 @@ absl::StatusOr<Piece> Parsed(std::string_view pattern, const PatternPlace& place
       pattern.find('\0') != std::string_view::npos) {
     return absl::InvalidArgumentError("it is not a text");
   }
-  return PatternParser(pattern, place).Whole();
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> BodyOf(std::string_view pattern, const PatternPlace& place,
-                                   const std::optional<PatternLengths>& asked) {
-  absl::StatusOr<Piece> whole = Parsed(pattern, place);
+// What `writer` writes of the pattern; adds its copies to `copies`.
+absl::StatusOr<std::string> Written(std::string_view pattern, const PatternPlace& place,
+                                    const std::optional<PatternLengths>& asked,
+                                    PatternWriter& writer, int64_t* copies) {
+  absl::StatusOr<Piece> whole = PatternParser(pattern, place, &writer).Whole();
   if (!whole.ok()) return whole.status();
+  *copies += whole->copies;
   if (!asked.has_value() || Keeps(whole->lengths, *asked)) return whole->body;
   if (whole->lengths.min == 0 && !whole->nonempty.empty() &&
       Keeps({1, whole->lengths.max}, *asked)) {
@@ -519,9 +529,27 @@ absl::StatusOr<std::string> BodyOf(std::string_view pattern, const PatternPlace&
   if (!whole->repeated.empty() && possible) {
     count.min -= whole->fixed;
     if (count.max != kNoLimit) count.max -= whole->fixed;
-    return absl::StrCat(whole->head, Counted(whole->repeated, count), " ", whole->tail);
+    *copies += std::max(count.min, count.max);
+    std::vector<std::string> parts = std::move(whole->head);
+    parts.push_back(writer.Counted(whole->repeated, count));
+    parts.insert(parts.end(), whole->tail.begin(), whole->tail.end());
+    return writer.Joined(parts);
   }
   return absl::InvalidArgumentError("it is enforced only without minLength and maxLength");
+}
+
+// As one regular expression, where that is small enough, else as rules.
+absl::StatusOr<std::string> BodyOf(std::string_view pattern, const PatternPlace& place,
+                                   const std::optional<PatternLengths>& asked) {
+  if (absl::Status s = CheckPattern(pattern); !s.ok()) return s;
+  PatternWriter regex(PatternWriter::Way::kRegex, place.in_json);
+  int64_t copies = 0;
+  const absl::StatusOr<std::string> body = Written(pattern, place, asked, regex, &copies);
+  if (!body.ok()) return body.status();
+  if (regex.fits() && copies <= kMaxRegexCopies)
+    return absl::StrCat("Regex(", GrammarText::Quoted(*body), ")");
+  PatternWriter rules(PatternWriter::Way::kRules, place.in_json);
+  return Written(pattern, place, asked, rules, &copies);
 }
 
 }  // namespace
@@ -529,7 +557,12 @@ absl::StatusOr<std::string> BodyOf(std::string_view pattern, const PatternPlace&
 absl::StatusOr<std::string> PatternBody(std::string_view pattern, const std::string& characters,
                                         const std::optional<PatternLengths>& lengths,
                                         GrammarText* text) {
-  return BodyOf(pattern, {.in_json = true, .characters = characters, .text = text}, lengths);
+  return BodyOf(pattern,
+                {.in_json = true,
+                 .characters = characters,
+                 .characters_regex = absl::StrCat(kJsonCharacterRegex, "*"),
+                 .text = text},
+                lengths);
 }
 
 absl::StatusOr<std::string> RawPatternBody(std::string_view pattern, char32_t without,
@@ -538,13 +571,16 @@ absl::StatusOr<std::string> RawPatternBody(std::string_view pattern, char32_t wi
   const CodePoints allowed =
       CodePoints::Of(without, without).Complement().Within(CodePoints::All());
   const std::string characters = text->Add(absl::StrCat(allowed.AsClass(), "*"));
-  return BodyOf(pattern, {.characters = characters, .text = text, .allowed = allowed}, lengths);
+  return BodyOf(pattern,
+                {.characters = characters,
+                 .characters_regex = absl::StrCat(allowed.AsRegexClass(), "*"),
+                 .text = text,
+                 .allowed = allowed},
+                lengths);
 }
 
 absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern) {
-  absl::StatusOr<Piece> whole = Parsed(pattern, {});
-  if (!whole.ok()) return whole.status();
-  return whole->body;
+  return BodyOf(pattern, {}, std::nullopt);
 }
 
 }  // namespace tessera::coordinator

@@ -9,20 +9,15 @@
 // Thread rule: pure functions.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "coordinator/grammar/grammar_text.h"
+#include "coordinator/grammar/pattern_writer.h"
 
 namespace tessera::coordinator {
-
-struct PatternLengths {
-  int64_t min = 0;  // characters
-  int64_t max = 0;  // -1: no limit
-};
 
 // The body of a rule of what stands between the quotes; rules that it needs go to `text`.
 // `characters`: the rule of any. Where lengths are given, the text keeps them or the pattern is

@@ -1,24 +1,35 @@
 // What grammars of schemas cost: a compile, and the mask of each token of a random answer.
 //
-//   grammar_masks [VOCABULARY]     152,000 by default
+//   grammar_masks [VOCABULARY [FILE]]     152,000 by default
+//
+// FILE: lines of JSON {"class": NAME, "schema": SCHEMA}, which are measured instead of the five
+// below; `schemas DIR COUNT --list` writes such lines. Those that are refused, by keyword or
+// because their compile takes longer than a worker waits, are counted.
 //
 // The vocabulary is made here: all bytes, what JSON often has, and words of letters as long as a
-// tokenizer's. Masks are timed cold, each state for the first time, and warm.
+// tokenizer's. Or VOCABULARY is a file of a published one: lines of a token in base64 and its rank,
+// of which the first 256 are bytes. Masks are timed cold, each state for the first time, and warm.
+//
+// Compiles and masks are timed by what they take of a core.
 //
 // Then those of steps of 16 answers, with all of the schemas, against a step's other time. That is
 // taken as what a model of 1.1 billion bfloat16 weights costs at least here: reading them once.
 // Exit code 1 where masks add more than 5 % to half of the steps, or 20 % to more than 1 % of them.
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "coordinator/grammar/answer_grammar.h"
 #include "kernels/cpu/thread_pool.h"
 #include "tests/bench/read_sum.h"
@@ -35,9 +46,14 @@ constexpr int kMaxTokens = 400;
 constexpr int32_t kStop = 256;
 constexpr int kBatch = 16, kSteps = 2000;
 constexpr double kWeightBytes = 2.2e9;
+constexpr double kWorkerWaitsSeconds = 3;  // worker/engine/grammar_compiler.h
 constexpr double kBarP50 = 0.05, kBarP99 = 0.20;
 
-const std::pair<const char*, const char*> kSchemas[] = {
+struct Case {
+  std::string name, schema;
+};
+
+const Case kSchemas[] = {
     {"flat object",
      R"({"type":"object","properties":{"name":{"type":"string"},"age":{"type":"integer"},
          "email":{"type":"string","format":"email"},"active":{"type":"boolean"}},
@@ -74,8 +90,27 @@ std::vector<std::string> Vocabulary(size_t size) {
   return words;
 }
 
+std::vector<std::string> ReadVocabulary(const std::string& path) {
+  std::vector<std::string> words;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::string word;
+    if (!absl::Base64Unescape(line.substr(0, line.find(' ')), &word)) std::exit(2);
+    if (words.size() == kStop) words.emplace_back();
+    words.push_back(std::move(word));
+  }
+  return words;
+}
+
 double Microseconds(Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
+}
+
+// Of this thread: what others compute meanwhile does not count.
+double CoreSeconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
 double Percentile(std::vector<double>& values, double share) {
@@ -102,9 +137,9 @@ class RandomAnswer {
 
   // Makes the mask of its next token, and takes one. False: that was its last.
   bool Next(double* mask_microseconds) {
-    const auto began = Clock::now();
+    const double began = CoreSeconds();
     matcher_->FillMask(mask_);
-    *mask_microseconds = Microseconds(Clock::now() - began);
+    *mask_microseconds = (CoreSeconds() - began) * 1e6;
     allowed_.clear();
     for (int32_t id = 0; id < size_; ++id) {
       if ((mask_[id / 32] >> (id % 32) & 1) != 0) allowed_.push_back(id);
@@ -165,32 +200,65 @@ bool MeasureSteps(const std::vector<std::shared_ptr<const TokenGrammar>>& gramma
   return p50 <= kBarP50 && p99 <= kBarP99;
 }
 
-int Run(int32_t size) {
+// Of the lines of a file.
+std::vector<Case> ReadCases(const char* path) {
+  std::vector<Case> cases;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const auto read = nlohmann::ordered_json::parse(line);
+    cases.push_back({read.at("class").get<std::string>(), read.at("schema").dump()});
+  }
+  return cases;
+}
+
+// What a compile takes of one core, and the masks of some random answers. Null where the schema is
+// refused.
+std::shared_ptr<const TokenGrammar> MeasureOne(
+    const Case& one, const std::shared_ptr<const TokenVocabulary>& vocabulary, int32_t size,
+    int answers, std::vector<double>* compiles) {
+  const auto answer = coordinator::AnswerGrammar::OfSchema(
+      nlohmann::ordered_json::parse(one.schema), coordinator::SchemaMode::kStrict);
+  if (!answer.ok()) return nullptr;
+  const double began = CoreSeconds();
+  const auto grammar = TokenGrammar::Compile(vocabulary, answer->Text());
+  const double seconds = CoreSeconds() - began;
+  if (!grammar.ok()) return nullptr;
+  compiles->push_back(seconds);
+  std::printf("%s: compiled in %.1f ms, %.1f MB\n", one.name.c_str(), seconds * 1e3,
+              static_cast<double>((*grammar)->size_bytes()) / 1e6);
+  if (seconds > kWorkerWaitsSeconds) return nullptr;
+  std::vector<double> cold, warm;
+  for (int i = 0; i < answers; ++i) Walk(**grammar, size, i, &cold);
+  for (int i = 0; i < answers; ++i) Walk(**grammar, size, i, &warm);
+  Print("cold", std::move(cold));
+  Print("warm", std::move(warm));
+  return *grammar;
+}
+
+int Run(const std::vector<std::string>& words, const char* file) {
+  const auto size = static_cast<int32_t>(words.size());
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   if (!HasTokenGrammars()) {
     std::printf("no xgrammar: deploy/install_xgrammar\n");
     return 1;
   }
-  auto began = Clock::now();
-  const auto vocabulary = TokenVocabulary::Create(Vocabulary(size), size);
+  const auto began = Clock::now();
+  const auto vocabulary = TokenVocabulary::Create(words, size);
   std::printf("vocabulary of %d: prepared in %.0f ms\n", size,
               Microseconds(Clock::now() - began) / 1e3);
+  const std::vector<Case> cases = file == nullptr
+                                      ? std::vector<Case>(std::begin(kSchemas), std::end(kSchemas))
+                                      : ReadCases(file);
   std::vector<std::shared_ptr<const TokenGrammar>> grammars;
-  for (const auto& [name, schema] : kSchemas) {
-    const auto answer = coordinator::AnswerGrammar::OfSchema(nlohmann::ordered_json::parse(schema),
-                                                             coordinator::SchemaMode::kStrict);
-    began = Clock::now();
-    const auto grammar = TokenGrammar::Compile(*vocabulary, answer->Text());
-    std::printf("%s: compiled in %.1f ms, %.1f MB\n", name,
-                Microseconds(Clock::now() - began) / 1e3,
-                static_cast<double>((*grammar)->size_bytes()) / 1e6);
-    std::vector<double> cold, warm;
-    for (int i = 0; i < kAnswers; ++i) Walk(**grammar, size, i, &cold);
-    for (int i = 0; i < kAnswers; ++i) Walk(**grammar, size, i, &warm);
-    Print("cold", std::move(cold));
-    Print("warm", std::move(warm));
-    grammars.push_back(*grammar);
+  std::vector<double> compiles;
+  for (const Case& one : cases) {
+    auto grammar = MeasureOne(one, *vocabulary, size, file == nullptr ? kAnswers : 2, &compiles);
+    if (grammar != nullptr) grammars.push_back(std::move(grammar));
   }
+  if (grammars.empty()) return 1;
+  std::printf("%zu of %zu schemas compiled: p50 %.3f s, p90 %.3f, p99 %.3f, longest %.3f\n",
+              grammars.size(), cases.size(), Percentile(compiles, 0.5), Percentile(compiles, 0.9),
+              Percentile(compiles, 0.99), Percentile(compiles, 1));
   return MeasureSteps(grammars, size) ? 0 : 1;
 }
 
@@ -198,5 +266,9 @@ int Run(int32_t size) {
 }  // namespace tessera::bench
 
 int main(int argc, char** argv) {
-  return tessera::bench::Run(argc > 1 ? std::atoi(argv[1]) : 152'000);
+  const std::string asked = argc > 1 ? argv[1] : "152000";
+  const bool is_size = asked.find_first_not_of("0123456789") == std::string::npos;
+  return tessera::bench::Run(is_size ? tessera::bench::Vocabulary(std::stoul(asked))
+                                     : tessera::bench::ReadVocabulary(asked),
+                             argc > 2 ? argv[2] : nullptr);
 }

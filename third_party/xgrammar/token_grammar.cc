@@ -44,11 +44,20 @@ auto Guarded(const Call& call) -> absl::StatusOr<decltype(call())> {
 
 class Vocabulary final : public TokenVocabulary {
  public:
-  explicit Vocabulary(xgrammar::TokenizerInfo info) : info_(std::move(info)) {}
-  const xgrammar::TokenizerInfo& info() const { return info_; }
+  explicit Vocabulary(const xgrammar::TokenizerInfo& info)
+      : compiler_(info, /*max_threads=*/1, /*cache_enabled=*/true, kKeptBytes) {}
+
+  // Rules that are alike, of one grammar or of several, are compiled once. From the text: of a
+  // parsed grammar it would compile what it prints, which loses NUL.
+  xgrammar::CompiledGrammar Compile(const std::string& grammar) const {
+    return compiler_.CompileGrammar(grammar);
+  }
 
  private:
-  const xgrammar::TokenizerInfo info_;
+  // A third is for masks of rules, the rest for grammars, most of which their users keep as well.
+  static constexpr int64_t kKeptBytes = int64_t{256} << 20;
+
+  mutable xgrammar::GrammarCompiler compiler_;  // thread-safe
 };
 
 class Matcher final : public TokenMatcher {
@@ -125,18 +134,13 @@ absl::StatusOr<std::shared_ptr<const TokenVocabulary>> TokenVocabulary::Create(
                                    std::vector<int32_t>());
   });
   if (!info.ok()) return info.status();
-  return std::make_shared<const Vocabulary>(*std::move(info));
+  return std::make_shared<const Vocabulary>(*info);
 }
 
 absl::StatusOr<std::shared_ptr<const TokenGrammar>> TokenGrammar::Compile(
     std::shared_ptr<const TokenVocabulary> vocabulary, const std::string& grammar) {
-  const auto& info = static_cast<const Vocabulary&>(*vocabulary).info();
-  absl::StatusOr<xgrammar::CompiledGrammar> compiled = Guarded([&] {
-    // Rules that are alike are compiled once. From the text: of a parsed grammar it would compile
-    // what it prints, which loses NUL.
-    xgrammar::GrammarCompiler compiler(info, /*max_threads=*/1, /*cache_enabled=*/true);
-    return compiler.CompileGrammar(grammar);
-  });
+  absl::StatusOr<xgrammar::CompiledGrammar> compiled =
+      Guarded([&] { return static_cast<const Vocabulary&>(*vocabulary).Compile(grammar); });
   if (!compiled.ok()) return compiled.status();
   return std::make_shared<const Grammar>(*std::move(compiled));
 }

@@ -4,7 +4,8 @@
 //
 // A grammar is text in xgrammar's EBNF; its first rule is `root`. Compiling one takes from
 // milliseconds to minutes and cannot be stopped: whoever takes grammars from others bounds their
-// size, and compiles on a thread that may be given up.
+// size, and compiles on a thread that may be given up. A vocabulary keeps the masks of rules that it
+// compiled (256 MB at most, with grammars), so what grammars have in common is compiled once.
 //
 // Thread rule: vocabularies and compiled grammars are immutable, for any thread; a matcher is one
 // thread's. No call throws.
