@@ -1,5 +1,9 @@
 #include "worker/engine/grammar_compiler.h"
 
+#include <pthread.h>
+#include <time.h>
+
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -17,7 +21,23 @@ namespace {
 // What an entry costs beside the grammar and its text.
 constexpr int64_t kEntryBytes = 1024;
 
+// Between two looks at what a compile has taken.
+constexpr std::chrono::milliseconds kLook(20);
+
 using Grammar = std::shared_ptr<const TokenGrammar>;
+
+// The clock of this thread; valid while it runs.
+std::optional<clockid_t> ClockOfThread() {
+  clockid_t clock = {};
+  if (pthread_getcpuclockid(pthread_self(), &clock) != 0) return std::nullopt;
+  return clock;
+}
+
+double SecondsOf(clockid_t clock) {
+  timespec time = {};
+  if (clock_gettime(clock, &time) != 0) return 0;
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
 }  // namespace
 
@@ -26,8 +46,9 @@ struct GrammarCompiler::State {
     std::string text;
     Done done;
   };
-  // A compile under way; `compiled` is set by its thread.
+  // A compile under way; its thread sets `clock`, and `compiled` before it ends.
   struct Attempt {
+    std::optional<clockid_t> clock;
     std::optional<Compiled> compiled;
     bool given_up = false;
   };
@@ -40,6 +61,8 @@ struct GrammarCompiler::State {
   void KeepHouse(const std::shared_ptr<State>& self);
   Compiled CompileWithin(const std::shared_ptr<State>& self, const std::string& text,
                          std::unique_lock<std::mutex>& lock);
+  // Until it is compiled, too long, or nobody's. `lock` is let go meanwhile.
+  void WaitFor(const Attempt& attempt, std::unique_lock<std::mutex>& lock);
   Grammar Find(const std::string& text);
   void Keep(const std::string& text, const Grammar& grammar);
 
@@ -77,6 +100,17 @@ void GrammarCompiler::State::Keep(const std::string& text, const Grammar& gramma
   }
 }
 
+void GrammarCompiler::State::WaitFor(const Attempt& attempt, std::unique_lock<std::mutex>& lock) {
+  using Clock = std::chrono::steady_clock;
+  const auto limit = std::chrono::duration<double>(options.max_seconds);
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(limit);
+  while (!closed && !attempt.compiled.has_value() && Clock::now() < end) {
+    const bool has_clock = attempt.clock.has_value();
+    if (has_clock && SecondsOf(*attempt.clock) > options.max_core_seconds) return;
+    changed.wait_until(lock, std::min(end, Clock::now() + kLook));
+  }
+}
+
 // `lock` is held, and let go while it waits.
 GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
     const std::shared_ptr<State>& self, const std::string& text,
@@ -87,19 +121,23 @@ GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
   }
   const auto attempt = std::make_shared<Attempt>();
   std::thread([self, attempt, text] {
+    {
+      std::lock_guard begun(self->mutex);
+      attempt->clock = ClockOfThread();
+    }
     Compiled compiled = self->compile(text);
     std::lock_guard done(self->mutex);
     attempt->compiled = std::move(compiled);
     if (attempt->given_up) --self->given_up;
     self->changed.notify_all();
   }).detach();
-  const auto limit = std::chrono::duration<double>(options.max_seconds);
-  changed.wait_for(lock, limit, [&] { return closed || attempt->compiled.has_value(); });
+  WaitFor(*attempt, lock);
   if (attempt->compiled.has_value()) return *std::move(attempt->compiled);
   attempt->given_up = true;
   ++given_up;
-  return absl::InvalidArgumentError(StrCat("the grammar takes longer than ", options.max_seconds,
-                                           " seconds to compile: make it simpler"));
+  return absl::InvalidArgumentError(
+      StrCat("the grammar takes longer than ", options.max_core_seconds,
+             " seconds to compile: make patterns and bounded texts in it shorter or fewer"));
 }
 
 // The keeper's loop. Callbacks run under the lock, so that none runs once State is closed.

@@ -1,9 +1,10 @@
 // Compiles the grammars of submissions off the engine's thread, one after the other, and keeps what
 // it compiled within a bound of bytes, the last used longest.
 //
-// A compile cannot be stopped. One that takes longer than max_seconds is given up: whoever waits
-// for it is refused (InvalidArgument), and its thread goes on for nobody. While max_given_up of
-// those go on, what is not kept is refused (ResourceExhausted).
+// A compile cannot be stopped. One that takes more than max_core_seconds of a core, or does not get
+// them within max_seconds, is given up: whoever waits for it is refused (InvalidArgument), and its
+// thread goes on for nobody. While max_given_up of those go on, what is not kept is refused
+// (ResourceExhausted).
 //
 // Thread rule: thread-safe. `done` runs on a thread of this object or within Start, and never after
 // the destructor has returned; it must not call back into this object.
@@ -23,6 +24,7 @@ namespace tessera::worker {
 
 struct GrammarCompilerOptions {
   int64_t max_kept_bytes = int64_t{256} << 20;  // as the grammars count themselves
+  double max_core_seconds = 3;
   double max_seconds = 10;
   int max_given_up = 2;
   size_t max_queued = 256;  // more are refused

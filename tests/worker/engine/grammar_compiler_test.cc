@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "tests/catch_skip.h"
@@ -125,6 +127,27 @@ TEST_CASE("a compile that takes too long is given up, and others go on until too
     if (again.ok()) break;
     REQUIRE(again.code() == absl::StatusCode::kResourceExhausted);
   }
+}
+
+TEST_CASE("a compile is given up by what it takes of a core, not by how long it waits for one") {
+  const auto over = std::make_shared<std::atomic<bool>>(false);
+  GrammarCompilerOptions options;
+  options.max_core_seconds = 0.05;
+  options.max_seconds = 3600;
+  Answers answers;
+  GrammarCompiler compiler(
+      [over](const std::string& grammar) -> GrammarCompiler::Compiled {
+        if (grammar == "waits") std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        while (grammar == "computes" && !*over) {
+        }
+        return std::make_shared<const SizedGrammar>(1);
+      },
+      options);
+  compiler.Start("waits", answers.For("waits"));
+  CHECK(answers.Wait("waits").ok());
+  compiler.Start("computes", answers.For("computes"));
+  CHECK(answers.Wait("computes").code() == absl::StatusCode::kInvalidArgument);
+  *over = true;
 }
 
 TEST_CASE("the end waits for no compile, and whoever waits for one hears nothing") {
