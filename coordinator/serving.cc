@@ -319,6 +319,7 @@ class Coordinator {
     deployment.cluster_token = keys_->token();
     deployment.worker_tls = certificates_.ToWorkers();
     deployment.now_seconds = MonotonicSeconds;
+    deployment.stragglers = [this] { return stragglers_.stragglers(); };
     auto started = Deployment::Start(std::move(deployment), *pool_);
     if (!started.ok()) return InPlanFiles(options_, started.status());
     deployment_ = *std::move(started);

@@ -145,7 +145,9 @@ absl::Status Deployment::TakeNext(const Workers& workers, double now) {
   if (change_.has_value()) return absl::OkStatus();
   absl::Status refused;
   for (PlanSource* source : {static_cast<PlanSource*>(&requests_), options_.source.get()}) {
-    std::optional<NextPlan> next = source->Next({shown_.plans, workers, now});
+    std::optional<NextPlan> next = source->Next(
+        {shown_.plans, workers, now,
+         options_.stragglers ? options_.stragglers() : std::vector<Straggler>()});
     if (!next.has_value()) continue;
     NameReplicas(models_, &next->plans);
     if (absl::Status checked = CheckPlans(next->plans); !checked.ok()) {

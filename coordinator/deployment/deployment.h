@@ -32,6 +32,7 @@
 #include "coordinator/deployment/plan_requests.h"
 #include "coordinator/deployment/plan_set.h"
 #include "coordinator/deployment/plan_source.h"
+#include "coordinator/deployment/straggler_watch.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/replica_link.h"
 #include "proto/plan.pb.h"
@@ -63,6 +64,7 @@ struct DeploymentOptions {
   double retry_seconds = 2.0;               // before a failed replica is tried again
   double progress_seconds = 35;             // a replica makes progress if its newest is no older
   std::function<double()> now_seconds;      // monotonic
+  std::function<std::vector<Straggler>()> stragglers;  // may be empty
 };
 
 class Deployment {

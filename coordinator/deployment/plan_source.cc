@@ -78,7 +78,7 @@ class Planned final : public PlanSource {
       : planner_(std::move(planner)), replan_after_seconds_(replan_after_seconds) {}
 
   std::optional<NextPlan> Next(const PlanView& view) override {
-    if (view.in_force.has_replicas()) return WithoutLost(view);
+    if (view.in_force.has_replicas()) return WithoutBad(view);
     absl::StatusOr<v1::DeploymentPlan> plan = planner_(view.workers);
     if (plan.ok()) return NextPlan{{{*std::move(plan)}, /*names_devices=*/true}};
     // The planner logs it, once.
@@ -94,7 +94,7 @@ class Planned final : public PlanSource {
   std::string why_none() const override { return why_none_; }
 
  private:
-  std::optional<NextPlan> WithoutLost(const PlanView& view) {
+  std::optional<NextPlan> WithoutBad(const PlanView& view) {
     if (replan_after_seconds_ <= 0) return std::nullopt;
     std::vector<std::string> gone;
     for (const std::string& device : DevicesOf(view.in_force)) {
@@ -103,18 +103,44 @@ class Planned final : public PlanSource {
           view.now_seconds - worker->second.last_heartbeat_seconds >= replan_after_seconds_)
         gone.push_back(device);
     }
-    if (gone.empty()) return std::nullopt;
-    absl::StatusOr<v1::DeploymentPlan> plan = planner_(view.workers);
+    const std::vector<std::string> slow = SlowForLong(view);
+    if (gone.empty() && slow.empty()) return std::nullopt;
+    for (const std::string& device : slow) left_out_[device] = IncarnationOf(device, view);
+    std::map<std::string, WorkerRecord> good = view.workers;
+    for (const auto& [device, incarnation] : left_out_) {
+      if (IncarnationOf(device, view) == incarnation) good.erase(device);
+    }
+    absl::StatusOr<v1::DeploymentPlan> plan = planner_(good);
     // The planner says why, and answers once for the same workers.
     if (!plan.ok()) return std::nullopt;
-    Logger("coordinator")
-        .warn("a new plan goes without {}, gone for {} s", absl::StrJoin(gone, ", "),
-              replan_after_seconds_);
+    if (!gone.empty()) Say(gone, "gone");
+    if (!slow.empty()) Say(slow, "slow");
     return NextPlan{{{*std::move(plan)}, /*names_devices=*/true}, /*on_trial=*/true};
+  }
+
+  std::vector<std::string> SlowForLong(const PlanView& view) const {
+    if (view.stragglers.size() != 1) return {};
+    const Straggler& straggler = view.stragglers.front();
+    const bool left_out =
+        straggler.factor >= kLeftOutFactor && straggler.seconds >= replan_after_seconds_;
+    return left_out ? straggler.workers : std::vector<std::string>();
+  }
+
+  static uint64_t IncarnationOf(const std::string& device, const PlanView& view) {
+    const auto worker = view.workers.find(device);
+    return worker == view.workers.end() ? 0 : worker->second.registration.incarnation();
+  }
+
+  void Say(const std::vector<std::string>& devices, const std::string& how) const {
+    Logger("coordinator")
+        .warn("a new plan goes without {}, {} for {} s", absl::StrJoin(devices, ", "), how,
+              replan_after_seconds_);
   }
 
   const Planner planner_;
   const double replan_after_seconds_;
+  // Devices that were slow: no later plan has them, unless they are other processes by then.
+  std::map<std::string, uint64_t> left_out_;
   std::string why_none_;
 };
 

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/deployment/plan_set.h"
+#include "coordinator/deployment/straggler_watch.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "proto/model.pb.h"
 #include "proto/plan.pb.h"
@@ -28,6 +29,7 @@ struct PlanView {
   const PlanSet& in_force;
   const std::map<std::string, WorkerRecord>& workers;  // by name
   double now_seconds = 0;
+  std::vector<Straggler> stragglers = {};
 };
 
 struct NextPlan {
@@ -65,8 +67,10 @@ std::unique_ptr<PlanSource> EachWorkerAlone(std::vector<v1::Model> models);
 using Planner =
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>;
 
-// The planner's plan of one model. Asked whenever something changed until there is one; then where
-// a worker of the plan has been lost for `replan_after_seconds` (0: never), for a plan without it.
+// The planner's plan of one model. Asked whenever something changed until there is one; then, for a
+// plan without it, where a worker of the plan has been lost for `replan_after_seconds` (0: never),
+// or has been kLeftOutFactor times slower than before for so long. Two replicas that are slow at a
+// time stay: something that they share is slow then, or the measure is wrong.
 std::unique_ptr<PlanSource> PlannedForWorkers(Planner planner, double replan_after_seconds);
 
 }  // namespace tessera::coordinator

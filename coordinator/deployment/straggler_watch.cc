@@ -47,9 +47,12 @@ std::string Describe(const Straggler& straggler) {
                              : absl::StrCat(" (worker ", absl::StrJoin(straggler.workers, ", "), ")"),
                   "; it gets fewer requests");
   if (straggler.factor >= kReplanFactor && straggler.seconds >= kReplanSeconds) {
-    absl::StrAppend(&text,
-                    "; if it stays so, a plan without it may serve more (`tessera plan` on a "
-                    "cluster description without it, then `tessera plan apply`)");
+    absl::StrAppendFormat(
+        &text,
+        "; if it stays so, a plan without it may serve more (`tessera plan` on a cluster description "
+        "without it, then `tessera plan apply`; with --cluster one comes by itself where it is %.0f "
+        "times, for --replan-after)",
+        kLeftOutFactor);
   }
   return text;
 }

@@ -16,6 +16,9 @@
 
 namespace tessera::coordinator {
 
+// A replica this many times slower than before is worth a plan without the device that holds it up.
+inline constexpr double kLeftOutFactor = 3;
+
 struct Straggler {
   std::string replica;
   double factor = 1;                 // how many times longer its steps take than they did

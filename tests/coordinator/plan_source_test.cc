@@ -188,4 +188,48 @@ TEST_CASE("the planner is asked until there is a plan, and again without a worke
   CHECK(DevicesOf(next->plans) == Names{"w/0"});
 }
 
+TEST_CASE("the planner is asked without a worker that is much slower than before for long") {
+  std::vector<Names> asked;
+  const auto source = PlannedForWorkers(
+      [&](const Workers& workers) {
+        Names names;
+        for (const auto& [name, worker] : workers) names.insert(name);
+        asked.push_back(names);
+        return PlanOn(SmallModel(), {names.begin(), names.end()});
+      },
+      10);
+  PlanSet in_force;
+  const Workers workers = Live({"w/0", "w/1"});
+  Take(*source, workers, &in_force);
+  REQUIRE(asked.size() == 1);
+  const auto next = [&](const std::vector<Straggler>& stragglers) {
+    return source->Next({in_force, workers, 100, stragglers});
+  };
+  const Straggler slow = {.replica = "r-w/1", .factor = 3.5, .seconds = 11, .workers = {"w/1"}};
+  Straggler briefly = slow, slightly = slow, by_links = slow, other = slow;
+  briefly.seconds = 9;
+  slightly.factor = 2.9;
+  by_links.workers.clear();
+  other.workers = {"w/0"};
+  CHECK_FALSE(next({briefly}).has_value());
+  CHECK_FALSE(next({slightly}).has_value());
+  CHECK_FALSE(next({by_links}).has_value());
+  CHECK_FALSE(next({slow, other}).has_value());
+  CHECK(asked.size() == 1);
+  const std::optional<NextPlan> without = next({slow});
+  REQUIRE(without.has_value());
+  CHECK(without->on_trial);
+  CHECK(DevicesOf(without->plans) == Names{"w/0"});
+  CHECK(asked.back() == Names{"w/0"});
+  // Nor has a later plan it, until another process has its name.
+  in_force = without->plans;
+  Workers later = Live({"w/0", "w/1", "w/2"});
+  later["w/0"].state = v1::WORKER_STATE_LOST;
+  CHECK(source->Next({in_force, later, 100}).has_value());
+  CHECK(asked.back() == Names{"w/0", "w/2"});
+  later["w/1"].registration.set_incarnation(7);
+  CHECK(source->Next({in_force, later, 100}).has_value());
+  CHECK(asked.back() == Names{"w/0", "w/1", "w/2"});
+}
+
 }  // namespace tessera::coordinator

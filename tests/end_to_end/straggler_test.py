@@ -57,6 +57,10 @@ class DutyCycle:
         self.thread.join()
 
 
+def planned_devices(c):
+    return {w["device"] for r in c.status()["plan"]["replicas"] for s in r["stages"] for w in s["workers"]}
+
+
 def replica_of(c, worker):
     return next(r["name"] for r in c.status()["replicas"] if worker + "/0" in r["workers"])
 
@@ -93,3 +97,23 @@ def test_a_slow_worker_gets_less_and_status_says_so(tmp):
         # One request now and then shows that it is well again.
         wait_for("its recovery", lambda: of_replica(c, "tessera_replica_slowdown", name) < 1.5)
         load.stop()
+
+
+def test_a_worker_that_stays_slow_is_planned_without(tmp):
+    (tmp / "cluster.yaml").write_text(cluster.TWO_CPUS % "1 GiB")
+    with running("--cluster", str(tmp / "cluster.yaml"), "--prefer", "throughput", "--no-split", "--replan", "off",
+                 "--replan-after", "2", "--max-num-seqs", "4", workers=2) as c:
+        assert planned_devices(c) == {"w0/0", "w1/0"}
+        load = Load(c, 7)
+        wait_for("a past of both workers", lambda: all(n > 3000 for n in tokens(c).values()))
+        time.sleep(8)
+        duty = DutyCycle(c, "w1")
+        try:
+            wait_for("a plan without it", lambda: planned_devices(c) == {"w0/0"})
+        finally:
+            duty.stop()
+        c.wait_until_ready(1)
+        before = tokens(c)
+        wait_for("more tokens", lambda: sum(tokens(c).values()) > sum(before.values()) + 1000)
+        load.stop()
+        assert "a new plan goes without w1/0, slow for 2 s" in c.log("coordinator")
