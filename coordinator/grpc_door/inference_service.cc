@@ -423,9 +423,11 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     if (taken.ok()) {
       taken = large_bodies_.Read(
           request.ByteSizeLong(),
-          [this, &service, call, read, client = *client, deadline = *std::move(deadline)] {
+          [this, &service, call, read, client = *client, deadline = *std::move(deadline),
+           traceparent = Metadata(*context, "traceparent")] {
             absl::StatusOr<InferenceCall> asked = read();
             if (asked.ok()) asked->request.client = client;
+            if (asked.ok()) asked->request.traceparent = traceparent;
             if (asked.ok()) deadline.ApplyTo(asked->request);
             Start(service, *call, std::move(asked));
           });

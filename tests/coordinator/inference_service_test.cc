@@ -59,15 +59,18 @@ void UntilCancelled(const GenerationRequest&, GenerationSink& sink,
 
 }  // namespace
 
-TEST_CASE("a deadline comes in metadata") {
+TEST_CASE("a deadline comes in metadata, and so does the client's trace") {
   GrpcDoor door;
   grpc::ClientContext context;
   context.AddMetadata("x-request-deadline", "3");
   context.AddMetadata("x-workflow-id", "flow-1");
+  context.AddMetadata("traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
   v1::CompletionReply reply;
   REQUIRE(door.stub->Complete(&context, Completion(), &reply).ok());
   CHECK(door.service.last_request().deadline_seconds == 3);
   CHECK(door.service.last_request().workflow == "flow-1");
+  CHECK(door.service.last_request().traceparent ==
+        "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
   grpc::ClientContext wrong;
   wrong.AddMetadata("x-request-deadline", "soon");
   const grpc::Status refused = door.stub->Complete(&wrong, Completion(), &reply);

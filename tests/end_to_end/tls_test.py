@@ -30,8 +30,10 @@ def encrypted(folder):
                    worker_flags=("--tls-ca", str(folder / "ca.pem")))
 
 
-def ask(port, method, path, body=None, ca=None):
+def ask(port, method, path, body=None, ca=None, own=None):
     context = ssl.create_default_context(cafile=ca)
+    if own is not None:
+        context.load_cert_chain(own / "cert.pem", own / "key.pem")
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=cluster.PATIENCE_SECONDS, context=context)
     with contextlib.closing(connection):
         connection.request(method, path, None if body is None else json.dumps(body))
@@ -78,6 +80,36 @@ def test_those_who_do_not_know_it_are_told_why(tmp):
         assert status == 400 and "speaks https" in text, text
         c.start_worker("w1")
         wait_for("the worker's complaint", lambda: "--tls-ca" in c.log("w1"))
+
+
+def test_clients_and_workers_show_certificates_where_they_are_asked_for(tmp):
+    files, other = issue(tmp / "a"), issue(tmp / "b")
+    ca = str(files / "ca.pem")
+
+    def shown(folder):
+        return ("--tls-ca", ca, "--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
+
+    with Cluster("--tls-cert", str(files / "cert.pem"), "--tls-key", str(files / "key.pem"), "--tls-client-ca", ca,
+                 workers=0) as c:
+        c.start_worker("stranger", "--tls-ca", ca)
+        c.start_worker("foreigner", *shown(other))
+        c.start_worker("w0", *shown(files))
+        wait_for("the worker", lambda: ask(c.port, "GET", "/ready", ca=ca, own=files)[0] == 200)
+        status, text = ask(c.port, "POST", "/v1/chat/completions", QUESTION, ca, files)
+        assert status == 200 and json.loads(text)["choices"][0]["message"]["content"] == "142", text
+        for own in (None, other):
+            try:
+                ask(c.port, "GET", "/ready", ca=ca, own=own)
+                raise AssertionError("a client without a certificate of the authority was served")
+            except OSError:
+                pass
+        code, out, err = tool("status", "--coordinator", c.grpc, *shown(files))
+        assert code == 0 and "w0/0" in out and "stranger" not in out and "foreigner" not in out, (out, err)
+        for flags in (("--tls-ca", ca), shown(other)):
+            code, out, err = tool("status", "--coordinator", c.grpc, *flags)
+            assert code != 0 and "--tls-cert" in err, (out, err)
+        for name in ("stranger", "foreigner"):
+            wait_for("its complaint", lambda: "trying again until it answers" in c.log(name))
 
 
 def test_a_new_certificate_is_shown_without_a_restart(tmp):
