@@ -1,10 +1,5 @@
 #include "coordinator/tracing/otlp_exporter.h"
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <iterator>
@@ -20,9 +15,6 @@
 namespace tessera::coordinator {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = beast::http;
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxWaiting = 8192;  // spans
@@ -32,62 +24,11 @@ constexpr milliseconds kPatience{3000};
 constexpr milliseconds kLastPatience{2000};  // at the end
 constexpr int kTries = 3;
 
-// One POST, on the thread that runs it.
-class Post {
- public:
-  Post(const OtlpEndpoint& endpoint, std::string body) : endpoint_(endpoint) {
-    request_.method(http::verb::post);
-    request_.target(endpoint.path);
-    request_.version(11);
-    request_.set(http::field::host, endpoint.authority);
-    request_.set(http::field::content_type, "application/json");
-    request_.set(http::field::connection, "close");
-    request_.body() = std::move(body);
-    request_.prepare_payload();
-  }
-
-  // The status of the answer; Unavailable where none comes in time.
-  absl::StatusOr<int> Run(milliseconds patience) {
-    resolver_.async_resolve(endpoint_.host, endpoint_.port, [this](auto error, auto addresses) {
-      if (Failed(error)) return;
-      asio::async_connect(socket_, addresses, [this](auto failed, const auto&) {
-        if (!Failed(failed)) Write();
-      });
-    });
-    io_.run_for(patience);
-    if (done_) return static_cast<int>(response_.result_int());
-    if (!error_) return absl::UnavailableError(StrCat("no answer in ", patience.count(), " ms"));
-    return absl::UnavailableError(error_.message());
-  }
-
- private:
-  bool Failed(const boost::system::error_code& error) {
-    if (error) error_ = error;
-    return static_cast<bool>(error);
-  }
-
-  void Write() {
-    http::async_write(socket_, request_, [this](auto error, size_t) {
-      if (Failed(error)) return;
-      http::async_read(socket_, buffer_, response_,
-                       [this](auto failed, size_t) { done_ = !Failed(failed); });
-    });
-  }
-
-  const OtlpEndpoint& endpoint_;
-  asio::io_context io_;
-  asio::ip::tcp::resolver resolver_{io_};
-  asio::ip::tcp::socket socket_{io_};
-  http::request<http::string_body> request_;
-  beast::flat_buffer buffer_;
-  http::response<http::string_body> response_;
-  boost::system::error_code error_;
-  bool done_ = false;
-};
-
 // As the OTLP specification has them; anything else is final.
-bool IsWorthAnotherTry(const absl::StatusOr<int>& status) {
-  return !status.ok() || *status == 429 || *status == 502 || *status == 503 || *status == 504;
+bool IsWorthAnotherTry(const absl::StatusOr<HttpAnswer>& answer) {
+  if (!answer.ok()) return true;
+  const int status = answer->status;
+  return status == 429 || status == 502 || status == 503 || status == 504;
 }
 
 class Exporter final : public OtlpExporter {
@@ -145,20 +86,20 @@ class Exporter final : public OtlpExporter {
   bool Send(const std::string& body, bool last) {
     milliseconds pause{500};
     for (int tries = 1;; ++tries) {
-      const absl::StatusOr<int> status =
-          Post(endpoint_, body).Run(last ? kLastPatience : kPatience);
-      if (status.ok() && *status >= 200 && *status < 300) {
+      const absl::StatusOr<HttpAnswer> answer =
+          PostJson(endpoint_.peer, endpoint_.path, body, last ? kLastPatience : kPatience);
+      if (answer.ok() && answer->status >= 200 && answer->status < 300) {
         if (std::exchange(failing_, false))
-          Logger("tracing").info("http://{}{} takes traces again", endpoint_.authority,
+          Logger("tracing").info("http://{}{} takes traces again", endpoint_.peer.authority,
                                  endpoint_.path);
         return true;
       }
-      if (last || tries == kTries || !IsWorthAnotherTry(status)) {
-        const std::string why =
-            status.ok() ? StrCat("status ", *status) : std::string(status.status().message());
+      if (last || tries == kTries || !IsWorthAnotherTry(answer)) {
+        const std::string why = answer.ok() ? StrCat("status ", answer->status)
+                                            : std::string(answer.status().message());
         if (!std::exchange(failing_, true))
           Logger("tracing").warn("http://{}{} does not take traces: {}; they are dropped",
-                                 endpoint_.authority, endpoint_.path, why);
+                                 endpoint_.peer.authority, endpoint_.path, why);
         return false;
       }
       std::unique_lock lock(mutex_);
@@ -190,27 +131,13 @@ absl::StatusOr<OtlpEndpoint> ParseOtlpEndpoint(const std::string& url) {
   if (!url.starts_with(kScheme)) return bad;
   const std::string_view rest = std::string_view(url).substr(kScheme.size());
   const size_t slash = rest.find('/');
+  auto peer = ParseHttpPeer(rest.substr(0, slash), "4318");
+  if (!peer.ok() || url.find_first_of(" \t\r\n@") != std::string::npos) return bad;
   OtlpEndpoint parsed;
-  parsed.authority = std::string(rest.substr(0, slash));
+  parsed.peer = *std::move(peer);
   if (slash != std::string_view::npos) parsed.path = std::string(rest.substr(slash));
   while (parsed.path.ends_with('/')) parsed.path.pop_back();
   if (!parsed.path.ends_with(kPath)) parsed.path += kPath;
-  std::string_view host = parsed.authority, port = "4318";
-  if (host.starts_with('[')) {
-    const size_t end = host.find(']');
-    if (end == std::string_view::npos) return bad;
-    if (end + 1 < host.size() && host[end + 1] != ':') return bad;
-    if (end + 1 < host.size()) port = host.substr(end + 2);
-    host = host.substr(1, end - 1);
-  } else if (const size_t colon = host.find(':'); colon != std::string_view::npos) {
-    port = host.substr(colon + 1);
-    host = host.substr(0, colon);
-  }
-  const bool is_number = !port.empty() && port.size() <= 5 &&
-                         port.find_first_not_of("0123456789") == std::string_view::npos;
-  if (host.empty() || !is_number || url.find_first_of(" \t\r\n@") != std::string::npos) return bad;
-  parsed.host = std::string(host);
-  parsed.port = std::string(port);
   return parsed;
 }
 

@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "coordinator/http/json_post.h"
 #include "coordinator/tracing/request_spans.h"
 
 namespace tessera::coordinator {
 
 struct OtlpEndpoint {
-  std::string host, port;  // an IPv6 address without its brackets
-  std::string authority;   // both as they were written
-  std::string path;        // to post to
+  HttpPeer peer;
+  std::string path;  // to post to
 };
 
 // "http://HOST[:PORT][/PATH]", as OTEL_EXPORTER_OTLP_ENDPOINT has it: port 4318 by default, and

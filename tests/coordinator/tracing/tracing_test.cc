@@ -153,11 +153,11 @@ TEST_CASE("spans are written as OTLP's JSON wants them") {
 TEST_CASE("a collector's address") {
   const auto plain = ParseOtlpEndpoint("http://collector");
   REQUIRE(plain.ok());
-  CHECK((plain->host == "collector" && plain->port == "4318" && plain->path == "/v1/traces"));
+  CHECK((plain->peer.host == "collector" && plain->peer.port == "4318" && plain->path == "/v1/traces"));
   const auto ipv6 = ParseOtlpEndpoint("http://[::1]:4319/otlp/");
   REQUIRE(ipv6.ok());
-  CHECK((ipv6->host == "::1" && ipv6->port == "4319" && ipv6->path == "/otlp/v1/traces"));
-  CHECK(ipv6->authority == "[::1]:4319");
+  CHECK((ipv6->peer.host == "::1" && ipv6->peer.port == "4319" && ipv6->path == "/otlp/v1/traces"));
+  CHECK(ipv6->peer.authority == "[::1]:4319");
   CHECK(ParseOtlpEndpoint("http://a:1/v1/traces")->path == "/v1/traces");
   for (const char* bad : {"", "collector:4318", "https://a:4318", "http://", "http://:4318",
                           "http://a:b", "http://a:", "http://[::1", "http://u@a:1", "http://a b"}) {
