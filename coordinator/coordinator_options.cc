@@ -245,6 +245,15 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
   app.AddSwitch("--rehearsal", o.rehearsal,
                 "Take emulated devices, which compute nothing, and no others; the model's folder "
                 "is that of a rehearsal (tessera rehearse), and answers say so");
+  app.AddOption("--ha", o.ha,
+                "Store that several coordinators share, of which one leads and the others are its "
+                "spares, as etcd://HOST:PORT[,HOST:PORT][/CLUSTER]; workers are given the addresses "
+                "of all of them");
+  app.AddOption("--ha-lease", o.ha_lease_seconds,
+                "Seconds after which a leader that is not heard of is replaced")
+      .Range(2, 3600)
+      .Needs(*app.FindFlag("--ha"))
+      .ShowDefault();
   app.AddOption("--otlp-endpoint", o.otlp_endpoint,
                 "Collector of traces, as http://HOST:PORT (OTLP over HTTP, in JSON): each request "
                 "gets spans for queue, prefill, hand-over and decode; none by default");
@@ -319,6 +328,21 @@ absl::Status ReadApiKeys(const FileFlags& flags, ParsedOptions& parsed) {
   return absl::OkStatus();
 }
 
+absl::Status CheckHa(const CoordinatorOptions& options) {
+  if (options.ha.empty()) return absl::OkStatus();
+  if (options.port == 0 || options.grpc_port == 0) {
+    return absl::InvalidArgumentError(
+        "--ha with --port 0 or --grpc-port 0: clients and workers must know the ports of each "
+        "coordinator: choose them");
+  }
+  if (options.cluster_token_file.empty() && !options.open_loopback) {
+    return absl::InvalidArgumentError(
+        "--ha without --cluster-token-file: workers know one token: give it to all coordinators, "
+        "and to the workers");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* const* argv) {
@@ -365,6 +389,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   if (absl::Status s = CheckHosts(parsed.options.allowed_hosts); !s.ok()) return s;
   if (absl::Status s = CheckOrigins(parsed.options.allowed_origins); !s.ok()) return s;
   if (absl::Status s = ReadModels(files.models, parsed.options); !s.ok()) return s;
+  if (absl::Status s = CheckHa(parsed.options); !s.ok()) return s;
   return parsed;
 }
 

@@ -67,6 +67,8 @@ struct CoordinatorOptions {
   double shutdown_timeout_seconds = 30;
   double progress_timeout_seconds = 60;  // 0: no replica counts as stalled
   bool rehearsal = false;  // takes emulated devices, and no others (proto/emulated_kind.h)
+  std::string ha;              // of the store that several coordinators share; empty: it is alone
+  double ha_lease_seconds = 5;  // a leader that is not heard of for so long is replaced
   std::string otlp_endpoint;  // of a collector of traces; empty: there is none
   std::string log_level = "info";
   std::string log_format = "text";

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -45,18 +46,19 @@
 #include "coordinator/grpc_door/inference_service.h"
 #include "coordinator/grpc_door/planning_service.h"
 #include "coordinator/grpc_door/server_reflection.h"
+#include "coordinator/high_availability.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/model_host.h"
 #include "coordinator/open_files.h"
 #include "coordinator/plans_of_flags.h"
 #include "coordinator/port_certificates.h"
+#include "coordinator/ports.h"
 #include "coordinator/process_metrics.h"
 #include "coordinator/served_model.h"
 #include "coordinator/tracing/tracing.h"
 #include "coordinator/web/page_routes.h"
 #include "proto/build_version.h"
 #include "proto/protocol.h"
-#include "proto/written_file.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "third_party/grpc/callback_queue.h"
 #include "third_party/linux/host_name.h"
@@ -67,12 +69,6 @@
 
 namespace tessera::coordinator {
 namespace {
-
-// "[::1]:8001": an IPv6 address has brackets before a port.
-std::string HostAndPort(const std::string& host, int port) {
-  const bool ipv6 = host.find(':') != std::string::npos;
-  return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
-}
 
 constexpr int kMaxMessageBytes = 32 << 20;  // as of an HTTP body
 constexpr double kLastWordsSeconds = 2;     // for readers to take their errors at the end
@@ -107,7 +103,8 @@ class Coordinator {
     for (const auto& host : hosts_) host->replanning().Stop();
   }
 
-  absl::Status Start(const CoordinatorOptions& options) {
+  // CANCELLED: `stopped` said so while it was a spare.
+  absl::Status Start(const CoordinatorOptions& options, const std::function<bool()>& stopped) {
     const double begin = MonotonicSeconds();
     options_ = options;
     keys_of_clients_ = KeyRing(options.keys);
@@ -119,6 +116,10 @@ class Coordinator {
     if (absl::Status s = OpenDoors(); !s.ok()) return s;
     if (absl::Status s = LoadModels(); !s.ok()) return s;
     const double models_read = MonotonicSeconds();
+    auto leads =
+        HighAvailability::Lead(options, certificates_.http(), MonotonicSeconds, stopped);
+    if (!leads.ok()) return leads.status();
+    ha_ = *std::move(leads);
     if (absl::Status s = StartDeployment(); !s.ok()) return s;
     if (absl::Status s = StartGrpc(); !s.ok()) return s;
     if (absl::Status s = StartHttp(); !s.ok()) return s;
@@ -135,14 +136,14 @@ class Coordinator {
         .info("HTTP on {}://{}, gRPC on {}; waiting for workers",
               certificates_.http() == nullptr ? "http" : "https",
               HostAndPort(options.host, http_->port()), HostAndPort(options.host, grpc_port_));
-    return WritePortFile();
+    return WritePortFile(options.port_file, http_->port(), grpc_port_);
   }
 
   // About ten times a second.
   void Tick() {
     callback_queue_.Wake();
     for (const auto& host : hosts_) host->flow().Tick();
-    pool_->ExpireSilent(MonotonicSeconds());
+    if (!resigned_) pool_->ExpireSilent(MonotonicSeconds());
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
     if (++ticks_ % 3 == 0) WatchStragglers();
     if (ticks_ % 10 != 0) return;
@@ -151,17 +152,25 @@ class Coordinator {
     measured_.Sample(registry_->Collect(), MonotonicSeconds());
     WatchProgress();
     WatchPlan();
+    if (ha_ != nullptr) ha_->Keep(deployment_->plans(), pool_->Snapshot());
     if (ticks_ % 100 == 0) LogActivity();
+  }
+
+  // Another coordinator leads; empty: none does.
+  std::string deposed_by() const {
+    return ha_ != nullptr && ha_->deposed() ? "the coordinator at " + ha_->leader_url() : "";
   }
 
   void Shutdown() {
     draining_ = true;
+    Resign();
     for (const auto& host : hosts_) host->flow().Drain();
     http_->Drain();
     Logger("coordinator")
         .info("stopping: finishing {} requests first, for at most {} s", InFlight(),
               options_.shutdown_timeout_seconds);
-    const double deadline = MonotonicSeconds() + options_.shutdown_timeout_seconds;
+    // Workers have one session each, and it is the next leader's.
+    const double deadline = MonotonicSeconds() + (resigned_ ? 0 : options_.shutdown_timeout_seconds);
     while (InFlight() > 0 && MonotonicSeconds() < deadline) {
       Tick();
       usleep(50'000);
@@ -183,6 +192,13 @@ class Coordinator {
   }
 
  private:
+  // Workers go to the next leader; what streams here ends here, over the sessions that there are.
+  void Resign() {
+    if (ha_ == nullptr) return;
+    resigned_ = true;
+    ha_->Resign();
+  }
+
   int64_t InFlight() const {
     int64_t requests = 0;
     for (const auto& host : hosts_) requests += host->flow().requests_in_flight();
@@ -313,7 +329,14 @@ class Coordinator {
     for (const auto& host : hosts_) models.push_back(host->configure().model());
     auto source = PlansOfFlags(options_, models, hosts_.front()->configure(), MonotonicSeconds);
     if (!source.ok()) return source.status();
+    if (ha_ != nullptr) {
+      *source = ha_->KeptFirst(*std::move(source), models);
+      const KeptCluster kept = ha_->kept();
+      for (const v1::RegisterRequest& worker : kept.workers)
+        (void)pool_->Register(worker, MonotonicSeconds());  // it comes by itself, too
+    }
     DeploymentOptions deployment;
+    if (ha_ != nullptr) deployment.leader_term = [this] { return ha_->term(); };
     for (const auto& host : hosts_) deployment.models.push_back(host->TakeDeployed());
     deployment.source = *std::move(source);
     deployment.cluster_token = keys_->token();
@@ -337,6 +360,10 @@ class Coordinator {
     cluster.build_version = std::string(BuildVersion());
     cluster.now_seconds = MonotonicSeconds;
     cluster.stragglers = [this] { return stragglers_.stragglers(); };
+    cluster.takes_workers = [this] {
+      return resigned_ ? absl::UnavailableError("this coordinator leads no more: ask the next one")
+                       : absl::OkStatus();
+    };
     cluster_ = MakeClusterService(std::move(cluster), *pool_, *deployment_);
     StartPlanning();
     InferenceServiceOptions inference;
@@ -496,26 +523,13 @@ class Coordinator {
     return prometheus::TextSerializer().Serialize(families);
   }
 
-  absl::Status WritePortFile() {
-    if (options_.port_file.empty()) return absl::OkStatus();
-    // Renamed into place: whoever waits for it never reads half of it.
-    const std::string temporary = options_.port_file + ".new";
-    absl::Status written =
-        WriteFileText(temporary, absl::StrCat("http=", http_->port(), " grpc=", grpc_port_, "\n"));
-    if (written.ok() && rename(temporary.c_str(), options_.port_file.c_str()) != 0)
-      written = absl::UnavailableError("its folder does not let it be renamed");
-    return written.ok()
-               ? written
-               : absl::Status(written.code(),
-                              absl::StrCat("--port-file: ", std::string(written.message())));
-  }
-
   void LogActivity() {
     const std::string line = ActivityLine(cluster_->Describe());
     if (!line.empty()) Logger("coordinator").info("{}", line);
   }
 
   CoordinatorOptions options_;
+  std::unique_ptr<HighAvailability> ha_;  // null: this is the only coordinator
   std::unique_ptr<ClusterKeys> keys_;
   KeyRing keys_of_clients_;
   PortCertificates certificates_;
@@ -538,7 +552,7 @@ class Coordinator {
   std::unique_ptr<OpenAiApi> api_;
   std::unique_ptr<HttpServer> http_;
   int grpc_port_ = 0;
-  std::atomic<bool> draining_ = false;
+  std::atomic<bool> draining_ = false, resigned_ = false;
   int64_t ticks_ = 0;
   std::string missing_devices_;  // as said last
 };
@@ -557,18 +571,28 @@ absl::Status Serve(const CoordinatorOptions& options) {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
 
   Coordinator coordinator;
-  if (absl::Status s = coordinator.Start(options); !s.ok()) return s;
+  const absl::Status started = coordinator.Start(options, [&signals] {
+    const timespec now = {0, 0};
+    return sigtimedwait(&signals, nullptr, &now) > 0;
+  });
+  if (absl::IsCancelled(started)) return absl::OkStatus();
+  if (!started.ok()) return started;
   if (absl::Status s = NotifyServiceManager("READY=1"); !s.ok())
     Logger("coordinator").warn("{}", std::string(s.message()));
   const timespec tick = {0, 100'000'000};
-  while (sigtimedwait(&signals, nullptr, &tick) < 0) coordinator.Tick();
+  std::string deposed_by;
+  while (sigtimedwait(&signals, nullptr, &tick) < 0 && deposed_by.empty()) {
+    coordinator.Tick();
+    deposed_by = coordinator.deposed_by();
+  }
   // A second signal ends the process the ordinary way.
   signal(SIGINT, SIG_DFL);
   signal(SIGTERM, SIG_DFL);
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   (void)NotifyServiceManager("STOPPING=1");
   coordinator.Shutdown();
-  return absl::OkStatus();
+  if (deposed_by.empty()) return absl::OkStatus();
+  return absl::UnavailableError(deposed_by + " leads: start this one again, as its spare");
 }
 
 }  // namespace tessera::coordinator

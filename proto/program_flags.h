@@ -67,6 +67,8 @@ inline constexpr std::string_view kProcessFlags[] = {
     "nccl-plain",
     "state-cache-memory-bytes",
     "shutdown-timeout",
+    "ha",
+    "ha-lease",
     "config",
     "coordinator",
     "listen",

@@ -1,5 +1,8 @@
 #include "worker/fences.h"
 
+#include <charconv>
+
+#include "proto/leader_term.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 
@@ -19,6 +22,21 @@ absl::Status CheckToken(const grpc::ServerContextBase& context, const std::strin
     return absl::UnauthenticatedError("the cluster token is not this worker's");
   }
   return absl::OkStatus();
+}
+
+absl::Status HighestTerm::Check(const grpc::ServerContextBase& context) {
+  const auto& metadata = context.client_metadata();
+  const auto found = metadata.find(grpc::string_ref(kLeaderTermKey.data(), kLeaderTermKey.size()));
+  uint64_t term = 0;
+  if (found != metadata.end())
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), term);
+  uint64_t highest = highest_;
+  while (highest < term && !highest_.compare_exchange_weak(highest, term)) {
+  }
+  if (highest <= term) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("this worker obeys the coordinator of term ", highest,
+                                              ", the caller is of term ", term,
+                                              ": another coordinator leads"));
 }
 
 absl::Status CheckIncarnation(const v1::Fence& fence, uint64_t incarnation) {

@@ -1,9 +1,11 @@
 // The checks that stand before every message to a worker: is the caller of this cluster, and does
-// it speak about the plan and the process that are really here. Thread rule: pure functions.
+// it speak about the plan and the process that are really here. Thread rule: thread-safe.
 #pragma once
 
 #include <grpcpp/server_context.h>
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -19,5 +21,16 @@ absl::Status CheckIncarnation(const v1::Fence& fence, uint64_t incarnation);
 
 // CheckIncarnation, and FAILED_PRECONDITION naming both epochs when they differ.
 absl::Status CheckFence(const v1::Fence& fence, const v1::Fence& ours);
+
+// Of several coordinators (--ha) only the one that leads may change this worker, or open a session.
+class HighestTerm {
+ public:
+  // FAILED_PRECONDITION naming both terms where the caller's (proto/leader_term.h) is below one
+  // that was seen before.
+  absl::Status Check(const grpc::ServerContextBase& context);
+
+ private:
+  std::atomic<uint64_t> highest_{0};
+};
 
 }  // namespace tessera::worker

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <sstream>
 #include <utility>
 
 #include "proto/notice.h"
@@ -26,12 +27,20 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ClientT
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
+// Of several coordinators, that one of them leads is known soon.
+constexpr double kSeveralBackoffSeconds = 0.5;
+
 }  // namespace
 
-Registration::Registration(RegistrationOptions options)
-    : options_(std::move(options)),
-      stub_(v1::Coordinator::NewStub(Connect(options_.coordinator, options_.tls))),
-      thread_([this] { Loop(); }) {}
+Registration::Registration(RegistrationOptions options) : options_(std::move(options)) {
+  std::istringstream addresses(options_.coordinator);
+  for (std::string address; std::getline(addresses, address, ',');) {
+    Coordinator& one = coordinators_.emplace_back();
+    one.stub = v1::Coordinator::NewStub(Connect(address, options_.tls));
+    one.address = std::move(address);
+  }
+  thread_ = std::thread([this] { Loop(); });
+}
 
 void Registration::Stop() {
   {
@@ -77,8 +86,9 @@ absl::Status Registration::Register() {
   v1::RegisterRequest request = options_.request;
   request.set_plan_epoch(options_.plan_epoch());
   v1::RegisterReply reply;
-  absl::Status status =
-      Call([&](grpc::ClientContext* context) { return stub_->Register(context, request, &reply); });
+  absl::Status status = Call([&](grpc::ClientContext* context) {
+    return coordinators_[current_].stub->Register(context, request, &reply);
+  });
   if (status.ok()) {
     heartbeat_interval_seconds_ = std::clamp(reply.heartbeat_interval_seconds(), 0.01, 60.0);
   }
@@ -95,40 +105,47 @@ absl::Status Registration::Heartbeat() {
   v1::HeartbeatReply reply;
   std::string notice;
   const absl::Status status = Call([&](grpc::ClientContext* context) {
-    const grpc::Status ended = stub_->Heartbeat(context, request, &reply);
+    const grpc::Status ended = coordinators_[current_].stub->Heartbeat(context, request, &reply);
     const auto& trailers = context->GetServerTrailingMetadata();
     if (const auto found = trailers.find(kNoticeKey); ended.ok() && found != trailers.end())
       notice.assign(found->second.data(), found->second.size());
     return ended;
   });
   if (!notice.empty() && notice != last_notice_)
-    Logger("worker").warn("coordinator {} says of this worker: {}", options_.coordinator, notice);
+    Logger("worker").warn("coordinator {} says of this worker: {}", coordinators_[current_].address,
+                          notice);
   if (status.ok()) last_notice_ = notice;
   return status;
 }
 
 void Registration::Say(const absl::Status& status) {
+  Coordinator& one = coordinators_[current_];
   if (status.ok()) {
-    Logger("worker").info("registered with coordinator {} as {}", options_.coordinator,
+    Logger("worker").info("registered with coordinator {} as {}", one.address,
                           options_.request.name());
-    last_said_.clear();
+    one.last_said.clear();
     return;
   }
   std::string text(StdView(status.message()));
   if (options_.tls.authorities.empty() && text.find("Socket closed") != std::string::npos)
     text += " (if it has --tls-cert, give --tls-ca; if it has --cluster-tls, give that)";
   const auto now = std::chrono::steady_clock::now();
-  if (text == last_said_ &&
-      now - said_at_ < std::chrono::duration<double>(options_.say_again_seconds)) {
+  if (text == one.last_said &&
+      now - one.said_at < std::chrono::duration<double>(options_.say_again_seconds)) {
     return;
   }
-  last_said_ = text;
-  said_at_ = now;
-  Logger("worker").warn("coordinator {}: {}; trying again until it answers", options_.coordinator,
-                        text);
+  one.last_said = text;
+  one.said_at = now;
+  Logger("worker").warn("coordinator {}: {}; trying {} until {} answers", one.address, text,
+                        coordinators_.size() > 1 ? "one after the other" : "again",
+                        coordinators_.size() > 1 ? "one" : "it");
 }
 
 void Registration::Loop() {
+  const bool several = coordinators_.size() > 1;
+  const double max_backoff_seconds =
+      several ? std::min(kSeveralBackoffSeconds, options_.max_backoff_seconds)
+              : options_.max_backoff_seconds;
   double backoff_seconds = options_.min_backoff_seconds;
   bool registered = false;
   for (;;) {
@@ -150,7 +167,9 @@ void Registration::Loop() {
       registered = false;
       Say(status);
       wait_seconds = forgotten ? 0 : backoff_seconds;
-      backoff_seconds = std::min(2 * backoff_seconds, options_.max_backoff_seconds);
+      if (!forgotten) current_ = (current_ + 1) % coordinators_.size();
+      // Once all were asked.
+      if (current_ == 0) backoff_seconds = std::min(2 * backoff_seconds, max_backoff_seconds);
     }
     {
       std::lock_guard lock(mutex_);

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -26,7 +27,8 @@ class ClientContext;
 namespace tessera::worker {
 
 struct RegistrationOptions {
-  std::string coordinator;      // host:port
+  // host:port, or several with commas between: while one does not answer the next is asked.
+  std::string coordinator;
   std::string cluster_token;    // empty: none is sent
   ClientTls tls;                // of the coordinator's ports
   v1::RegisterRequest request;  // plan_epoch is filled in each time
@@ -35,7 +37,7 @@ struct RegistrationOptions {
   std::function<v1::WorkerCounters()> counters;  // empty: none are sent
   double call_timeout_seconds = 5;
   double min_backoff_seconds = 0.1;  // doubles from here ...
-  double max_backoff_seconds = 5;    // ... to here
+  double max_backoff_seconds = 5;    // ... to here, of several coordinators to 0.5
   double say_again_seconds = 10;     // how often a failure that lasts is logged
 };
 
@@ -48,6 +50,13 @@ class Registration {
   bool registered() const;
 
  private:
+  struct Coordinator {
+    std::string address;
+    std::unique_ptr<v1::Coordinator::Stub> stub;
+    std::string last_said;  // the same failure is logged again only after say_again_seconds
+    std::chrono::steady_clock::time_point said_at;
+  };
+
   void Loop();
   absl::Status Register();
   absl::Status Heartbeat();
@@ -56,11 +65,10 @@ class Registration {
   bool Wait(double seconds);  // false: stop
 
   const RegistrationOptions options_;
-  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::vector<Coordinator> coordinators_;  // at least one
+  size_t current_ = 0;                     // of these, that is asked
   double heartbeat_interval_seconds_ = 1;
   std::string last_notice_;  // of the coordinator's, in answers to heartbeats
-  std::string last_said_;    // the same failure is logged again only after say_again_seconds
-  std::chrono::steady_clock::time_point said_at_;
 
   mutable std::mutex mutex_;
   std::condition_variable stop_;

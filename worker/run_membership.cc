@@ -44,18 +44,20 @@ absl::StatusOr<std::string> AwaitToken(const std::string& coordinator, int port,
 
 absl::StatusOr<RunMembership> JoinRun(const WorkerOptions& options,
                                       const std::function<bool()>& stopped) {
-  const std::optional<int> port = LoopbackPort(options.coordinator);
+  // Several coordinators have one token, which a file holds.
+  const std::string coordinator = options.coordinator.substr(0, options.coordinator.find(','));
+  const std::optional<int> port = LoopbackPort(coordinator);
   RunMembership run;
   if (!options.cluster_token_file.empty()) {
     auto token = ReadTokenFile(options.cluster_token_file);
     if (!token.ok()) return token.status();
     run.token = *std::move(token);
   } else if (port.has_value()) {
-    auto token = AwaitToken(options.coordinator, *port, stopped);
+    auto token = AwaitToken(coordinator, *port, stopped);
     if (!token.ok()) return token.status();
     run.token = *std::move(token);
   }
-  std::string name = port.has_value() ? std::to_string(*port) : options.coordinator;
+  std::string name = port.has_value() ? std::to_string(*port) : coordinator;
   if (name.empty()) name = "workers";
   run.folder = RunFolder::Join(name);
   if (run.folder == nullptr) {

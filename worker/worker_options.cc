@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -26,7 +27,8 @@ namespace {
 
 void Declare(const Command& app, WorkerOptions* o) {
   app.AddOption("--coordinator", o->coordinator,
-                "host:port of the coordinator's gRPC service; without it the worker waits to be "
+                "host:port of the coordinator's gRPC service, of several (--ha) each, with commas between; "
+                "without it the worker waits to be "
                 "configured");
   app.AddOption("--listen", o->listen,
                 "host:port of this worker's gRPC service; port 0 takes a free one. Addresses other "
@@ -222,8 +224,12 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   if (options.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");
   }
+  std::istringstream coordinators(options.coordinator);
+  for (std::string one; std::getline(coordinators, one, ',');) {
+    if (absl::Status s = CheckHostPort(one); !s.ok())
+      return absl::InvalidArgumentError(StrCat("--coordinator: ", StdView(s.message())));
+  }
   const std::pair<const char*, const std::string*> addresses[] = {
-      {"--coordinator", &options.coordinator},
       {"--advertise", &options.advertise},
       {"--advertise-link", &options.advertise_link},
       {"--advertise-kv", &options.advertise_kv}};

@@ -24,7 +24,9 @@ std::vector<std::string> EmulatedKinds(std::string_view device);
 inline constexpr std::string_view kGpuPrefix = "cuda:";
 
 struct WorkerOptions {
-  std::string coordinator;  // host:port; empty: waits to be configured, registers nowhere
+  // host:port, or several with commas between, one of which leads; empty: waits to be configured,
+  // registers nowhere.
+  std::string coordinator;
   std::string listen = "127.0.0.1:0";  // port 0: a free one
   std::string advertise;               // host:port that the coordinator uses; empty: as listened
   int link_port = 0;           // for links of other workers, on the host of `listen`; 0: a free one

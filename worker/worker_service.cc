@@ -180,6 +180,7 @@ grpc::ServerWriteReactor<v1::ConfigureProgress>* WorkerService::Configure(
     grpc::CallbackServerContext* context, const v1::ConfigureRequest* request) {
   auto call = std::make_shared<ConfigureCall>(*request);
   absl::Status status = CheckToken(*context, options_.cluster_token);
+  if (status.ok()) status = term_.Check(*context);
   if (status.ok()) status = CheckIncarnation(request->fence(), options_.incarnation);
   ConfigureCall* borrowed = call.get();  // it keeps itself alive until the stream is done
   call->Begin([this, borrowed, status] { AnswerConfigure(borrowed->shared_from_this(), status); });
@@ -322,6 +323,7 @@ void WorkerService::ServeSessionsFrom(grpc::ServerCompletionQueue& queue,
   method.engine =
       [this](const grpc::ServerContext& context) -> absl::StatusOr<std::shared_ptr<Engine>> {
     absl::Status status = CheckToken(context, options_.cluster_token);
+    if (status.ok()) status = term_.Check(context);
     std::shared_ptr<Engine> engine = this->engine();
     if (status.ok() && engine == nullptr) status = NotALeader();
     if (!status.ok()) return status;

@@ -26,6 +26,7 @@
 #include "kernels/probe.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/engine/engine_setup.h"
+#include "worker/fences.h"
 
 namespace tessera::worker {
 
@@ -93,6 +94,7 @@ class WorkerService final : public WorkerMethods {
   const WorkerServiceOptions options_;
   const double began_seconds_;                // of the set-up's clock
   std::atomic<int64_t> busy_nanoseconds_{0};  // of all steps since
+  HighestTerm term_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<Engine> engine_;      // of a leader; null: unconfigured, configuring or a member

@@ -178,6 +178,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                      const v1::RegisterRequest* request,
                                      v1::RegisterReply* reply) override {
     absl::Status taken = CheckToken(*context);
+    if (absl::Status s = TakesWorkers(); taken.ok() && !s.ok()) return Finish(context, s);
     if (taken.ok()) {
       const auto registered = pool_.Register(*request, options_.now_seconds());
       if (registered.ok()) *reply = *registered;
@@ -193,6 +194,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatReply*) override {
     if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
+    if (absl::Status s = TakesWorkers(); !s.ok()) return Finish(context, s);
     const absl::Status heard = pool_.Heartbeat(*request, options_.now_seconds());
     if (const std::string failure = pool_.FailureOf(request->name()); heard.ok() && !failure.empty())
       context->AddTrailingMetadata(kNoticeKey, Printable(failure));
@@ -251,6 +253,10 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   }
 
  private:
+  absl::Status TakesWorkers() const {
+    return options_.takes_workers ? options_.takes_workers() : absl::OkStatus();
+  }
+
   // A worker that was started again listens elsewhere. It takes the old one's place at once where
   // nothing listens at the old one's address any more; else `refused` holds until that is lost.
   grpc::ServerUnaryReactor* Replace(grpc::CallbackServerContext* context,

@@ -43,6 +43,8 @@ struct ClusterServiceOptions {
   std::string build_version;            // of this process
   std::function<double()> now_seconds;  // monotonic
   std::function<std::vector<Straggler>()> stragglers;  // may be empty
+  // Whether this process takes workers; not OK: why they shall go to another one. May be empty.
+  std::function<absl::Status()> takes_workers;
 };
 
 // SampleRates is for main's ticker, about once a second.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "proto/leader_term.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
 #include "proto/worker.grpc.pb.h"
@@ -22,8 +23,10 @@ class GrpcConfigureCall final : public ConfigureCall,
         stub_(v1::Worker::NewStub(channel)) {}
 
   void Begin(std::shared_ptr<GrpcConfigureCall> self, const std::string& cluster_token,
-             double timeout_seconds) {
+             uint64_t leader_term, double timeout_seconds) {
     self_ = std::move(self);
+    if (leader_term > 0)
+      context_.AddMetadata(std::string(kLeaderTermKey), std::to_string(leader_term));
     if (!cluster_token.empty()) context_.AddMetadata(std::string(kClusterTokenKey), cluster_token);
     context_.set_deadline(std::chrono::system_clock::now() +
                           std::chrono::milliseconds(static_cast<int64_t>(1e3 * timeout_seconds)));
@@ -69,9 +72,10 @@ class GrpcConfigureCall final : public ConfigureCall,
 std::shared_ptr<ConfigureCall> ConfigureCall::Begin(const std::shared_ptr<grpc::Channel>& channel,
                                                     v1::ConfigureRequest request,
                                                     const std::string& cluster_token,
-                                                    double timeout_seconds, Events events) {
+                                                    uint64_t leader_term, double timeout_seconds,
+                                                    Events events) {
   auto call = std::make_shared<GrpcConfigureCall>(channel, std::move(request), std::move(events));
-  call->Begin(call, cluster_token, timeout_seconds);
+  call->Begin(call, cluster_token, leader_term, timeout_seconds);
   return call;
 }
 

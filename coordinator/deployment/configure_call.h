@@ -5,6 +5,7 @@
 // blocks; the call has a deadline.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,10 +27,12 @@ class ConfigureCall {
     std::function<void(const absl::Status&, const v1::WorkerReady&)> done;
   };
 
+  // `leader_term` 0: none is sent.
   static std::shared_ptr<ConfigureCall> Begin(const std::shared_ptr<grpc::Channel>& channel,
                                               v1::ConfigureRequest request,
                                               const std::string& cluster_token,
-                                              double timeout_seconds, Events events);
+                                              uint64_t leader_term, double timeout_seconds,
+                                              Events events);
   virtual ~ConfigureCall() = default;
   // `done` follows with CANCELLED, unless it is under way already.
   virtual void Cancel() = 0;

@@ -379,6 +379,7 @@ void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& w
   FormationOptions formation;
   formation.replica = replica.name();
   formation.cluster_token = options_.cluster_token;
+  formation.leader_term = options_.leader_term;
   formation.worker_tls = options_.worker_tls;
   formation.configure_timeout_seconds = options_.configure_timeout_seconds;
   formation.now_seconds = options_.now_seconds;

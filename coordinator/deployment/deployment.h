@@ -59,6 +59,7 @@ struct DeploymentOptions {
   double drain_seconds =
       60;  // of a replica that goes; what it still computes goes on elsewhere then
   std::string cluster_token;
+  std::function<uint64_t()> leader_term;  // as in FormationOptions
   WorkerTls worker_tls;
   double configure_timeout_seconds = 3600;  // reading weights takes what it takes, but not for ever
   double retry_seconds = 2.0;               // before a failed replica is tried again

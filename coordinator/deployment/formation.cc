@@ -43,6 +43,10 @@ std::string Describe(const v1::ConfigureProgress& progress) {
   return text;
 }
 
+uint64_t TermOf(const FormationOptions& options) {
+  return options.leader_term ? options.leader_term() : 0;
+}
+
 // Where the call never came to the worker, what to do about it; gRPC names its library's parts.
 absl::Status WithRemedy(const absl::Status& status, const std::string& address) {
   if (!absl::IsUnavailable(status)) return status;
@@ -102,7 +106,7 @@ void Formation::Begin() {
     };
     v1::ConfigureRequest& request = options_.members[i].request;
     configuring_[i] = ConfigureCall::Begin(channels_[i], request, options_.cluster_token,
-                                           options_.configure_timeout_seconds, std::move(events));
+                                           TermOf(options_), options_.configure_timeout_seconds, std::move(events));
     request.clear_vocabulary();  // megabytes, which only the call needs
   }
 }
@@ -218,6 +222,7 @@ void Formation::OpenSession() {
   session.replica = options_.replica;
   session.fence = members()[0].request.fence();
   session.cluster_token = options_.cluster_token;
+  session.leader_term = TermOf(options_);
   session.max_sequences = members()[0].request.max_sequences();
   session.ready = ready_[0];
   for (const v1::WorkerReady& ready : ready_)

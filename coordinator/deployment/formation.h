@@ -43,6 +43,7 @@ struct FormationOptions {
   // Stage by stage, rank by rank: the first one leads.
   std::vector<FormationMember> members;
   std::string cluster_token;
+  std::function<uint64_t()> leader_term;  // of this coordinator now; empty: it is the only one
   WorkerTls worker_tls;
   double configure_timeout_seconds = 3600;
   // The members say that they serve this epoch already. Where one refuses it is nobody's failure.

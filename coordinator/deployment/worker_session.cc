@@ -6,12 +6,14 @@
 #include <chrono>
 #include <deque>
 #include <mutex>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/deployment/fences.h"
+#include "proto/leader_term.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
 #include "proto/worker.grpc.pb.h"
@@ -42,6 +44,10 @@ class GrpcSession final : public WorkerSession, public std::enable_shared_from_t
         call_(std::make_unique<Call>(std::move(channel))) {
     if (!options_.cluster_token.empty()) {
       call_->context.AddMetadata(std::string(kClusterTokenKey), options_.cluster_token);
+    }
+    if (options_.leader_term > 0) {
+      call_->context.AddMetadata(std::string(kLeaderTermKey),
+                                 std::to_string(options_.leader_term));
     }
   }
 

@@ -24,6 +24,7 @@ struct WorkerSessionOptions {
   std::string replica;
   v1::Fence fence;
   std::string cluster_token;  // empty: none is sent
+  uint64_t leader_term = 0;   // 0: none is sent
   int64_t max_sequences = 0;
   v1::WorkerReady ready;
   size_t max_outbox_messages = 65536;

@@ -155,6 +155,22 @@ TEST_CASE("waits for a coordinator that is not there yet, and rejoins after its 
   CHECK(coordinator->registrations >= 1);
 }
 
+TEST_CASE("of several coordinators the one that answers is taken, and the next one after it") {
+  auto first = std::make_unique<FakeCoordinator>();
+  auto second = std::make_unique<FakeCoordinator>();
+  const std::string addresses = first->address() + "," + second->address();
+  Registration registration(Options(addresses));
+  REQUIRE(Eventually([&] { return first->heartbeats > 2; }));
+  CHECK(second->registrations == 0);
+  first.reset();
+  REQUIRE(Eventually([&] { return second->heartbeats > 2; }));
+  CHECK(registration.registered());
+  first = std::make_unique<FakeCoordinator>(addresses.substr(0, addresses.find(',')));
+  second->refuse = true;  // it leads no more
+  second->forget = true;
+  CHECK(Eventually([&] { return first->heartbeats > 2; }));
+}
+
 TEST_CASE("a refusal is tried again: the coordinator may be upgraded next") {
   FakeCoordinator coordinator;
   coordinator.refuse = true;

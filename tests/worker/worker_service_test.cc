@@ -12,6 +12,7 @@
 
 #include "kernels/links/link_address.h"
 #include "kernels/links/link_socket.h"
+#include "proto/leader_term.h"
 #include "proto/protocol.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/worker_harness.h"
@@ -425,6 +426,36 @@ TEST_CASE("a session is told at once that its worker drains, also where nothing 
   CHECK(told(newer));
   worker.service->Shutdown(0);
   CHECK(worker.service->load().draining());
+}
+
+TEST_CASE("a coordinator that has led before configures nothing, and opens no session") {
+  Worker worker;
+  const auto configure = [&](uint64_t epoch, const std::string& term) {
+    v1::ConfigureRequest request = Worker::Request();
+    request.mutable_fence()->set_plan_epoch(epoch);
+    grpc::ClientContext context;
+    if (!term.empty()) context.AddMetadata(std::string(kLeaderTermKey), term);
+    auto reader = worker.stub->Configure(&context, request);
+    v1::ConfigureProgress progress;
+    while (reader->Read(&progress)) {
+    }
+    return reader->Finish();
+  };
+  CHECK(configure(1, "").ok());
+  CHECK(configure(2, "5").ok());
+  CHECK(configure(3, "5").ok());
+  for (const char* term : {"4", "", "-1", "six"}) {
+    const grpc::Status refused = configure(9, term);
+    CHECK(refused.error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+    CHECK_THAT(refused.error_message(),
+               Catch::Matchers::Contains("obeys the coordinator of term 5"));
+  }
+  CHECK(worker.service->plan_epoch() == 3);
+  Client client(&worker);  // of no term
+  v1::SessionReply nothing;
+  CHECK_FALSE(client.stream->Read(&nothing));
+  CHECK(client.stream->Finish().error_code() == grpc::StatusCode::FAILED_PRECONDITION);
+  CHECK(configure(4, "18446744073709551615").ok());
 }
 
 TEST_CASE("with a cluster token every call of the service needs it") {

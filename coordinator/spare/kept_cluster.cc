@@ -1,0 +1,48 @@
+#include "coordinator/spare/kept_cluster.h"
+
+#include <utility>
+
+#include "proto/planning.pb.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr char kPlans[] = "plans", kFlags[] = "flags", kWorkers[] = "workers/";
+
+}  // namespace
+
+std::map<std::string, std::string> KeptValues(const PlanSet& plans, const std::string& flags,
+                                              const std::map<std::string, WorkerRecord>& workers) {
+  std::map<std::string, std::string> values;
+  if (plans.names_devices) {
+    v1::ApplyPlanRequest kept;
+    kept.mutable_plans()->Add(plans.plans.begin(), plans.plans.end());
+    values[kPlans] = kept.SerializeAsString();
+    values[kFlags] = flags;
+  }
+  for (const auto& [name, worker] : workers) {
+    if (worker.state == v1::WORKER_STATE_LOST) continue;
+    v1::RegisterRequest kept = worker.registration;
+    if (worker.state == v1::WORKER_STATE_READY) kept.set_plan_epoch(worker.plan_epoch);
+    values[kWorkers + name] = kept.SerializeAsString();
+  }
+  return values;
+}
+
+KeptCluster ReadKeptValues(const std::map<std::string, std::string>& values) {
+  KeptCluster kept;
+  for (const auto& [key, value] : values) {
+    v1::ApplyPlanRequest plans;
+    v1::RegisterRequest worker;
+    if (key == kFlags) {
+      kept.flags = value;
+    } else if (key == kPlans && plans.ParseFromString(value)) {
+      kept.plans.assign(plans.plans().begin(), plans.plans().end());
+    } else if (key.starts_with(kWorkers) && worker.ParseFromString(value)) {
+      kept.workers.push_back(std::move(worker));
+    }
+  }
+  return kept;
+}
+
+}  // namespace tessera::coordinator

@@ -1,0 +1,142 @@
+#include "coordinator/spare/leadership.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "third_party/spdlog/log.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr char kLeaderKey[] = "leader", kKeptKeys[] = "kept/";
+
+ElectionOptions WithKey(ElectionOptions options, const std::string& prefix) {
+  options.key = prefix + kLeaderKey;
+  return options;
+}
+
+}  // namespace
+
+Leadership::Leadership(LeadershipOptions options, std::unique_ptr<LeaderStore> store)
+    : options_(std::move(options)),
+      store_(std::move(store)),
+      election_(WithKey(options_.election, options_.prefix), *store_),
+      thread_([this] { Run(); }) {}
+
+Leadership::~Leadership() { Resign(); }
+
+Leadership::Standing Leadership::standing() const {
+  std::lock_guard lock(mutex_);
+  return standing_;
+}
+
+uint64_t Leadership::term() const {
+  std::lock_guard lock(mutex_);
+  return term_;
+}
+
+std::string Leadership::leader() const {
+  std::lock_guard lock(mutex_);
+  return leader_;
+}
+
+std::string Leadership::trouble() const {
+  std::lock_guard lock(mutex_);
+  return trouble_;
+}
+
+Leadership::Values Leadership::kept() const {
+  std::lock_guard lock(mutex_);
+  return kept_;
+}
+
+void Leadership::Keep(Values values) {
+  std::lock_guard lock(mutex_);
+  keeps_ = true;
+  wanted_ = std::move(values);
+}
+
+void Leadership::Resign() {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_) return;
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  election_.Resign();
+}
+
+void Leadership::Run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    Step();
+    lock.lock();
+    wake_.wait_for(lock, std::chrono::duration<double>(options_.step_seconds),
+                   [this] { return stopping_; });
+  }
+}
+
+void Leadership::Step() {
+  Standing standing = election_.Step(options_.now_seconds());
+  const bool first = standing == Standing::kLeads && this->standing() == Standing::kSpare;
+  if (first && !ReadKept()) standing = Standing::kSpare;  // it leads once it has read that
+  std::optional<Values> wanted;
+  bool news = false;
+  {
+    std::lock_guard lock(mutex_);
+    standing_ = standing;
+    term_ = election_.term();
+    leader_ = election_.leader();
+    news = std::exchange(trouble_, election_.trouble()) != election_.trouble();
+    if (first) kept_ = stored_;
+    if (standing == Standing::kLeads && keeps_) wanted = wanted_;
+  }
+  if (news && !election_.trouble().empty()) {
+    Logger("spare").warn("{}: {}", election_.trouble(),
+                         standing == Standing::kLeads
+                             ? "this coordinator leads on, and no spare takes over meanwhile"
+                             : "this coordinator stays a spare meanwhile");
+  } else if (news) {
+    Logger("spare").info("the store answers again");
+  }
+  if (wanted.has_value()) WriteKept(*wanted);
+}
+
+bool Leadership::ReadKept() {
+  const std::string prefix = options_.prefix + kKeptKeys;
+  auto found = store_->Read(prefix);
+  if (!found.ok()) return false;
+  stored_.clear();
+  for (auto& [key, value] : *found) stored_[key.substr(prefix.size())] = std::move(value.value);
+  return true;
+}
+
+void Leadership::WriteKept(const Values& wanted) {
+  const std::string prefix = options_.prefix + kKeptKeys, guard = options_.prefix + kLeaderKey;
+  Values changed = wanted;
+  for (const auto& [key, value] : stored_) {
+    const auto found = changed.find(key);
+    if (found != changed.end() && found->second == value) changed.erase(found);
+  }
+  std::vector<std::string> gone;
+  for (const auto& [key, value] : stored_) {
+    if (!wanted.contains(key)) gone.push_back(key);
+  }
+  // Where one is not written the election hears of it, or the next step tries again.
+  for (const auto& [key, value] : changed) {
+    const auto written = store_->WriteWhile(guard, election_.term(), prefix + key, value);
+    if (!written.ok() || !*written) return;
+    stored_[key] = value;
+  }
+  for (const std::string& key : gone) {
+    const auto written = store_->WriteWhile(guard, election_.term(), prefix + key, std::nullopt);
+    if (!written.ok() || !*written) return;
+    stored_.erase(key);
+  }
+}
+
+}  // namespace tessera::coordinator
