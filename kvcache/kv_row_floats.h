@@ -20,6 +20,17 @@ using KvFloat = std::conditional_t<
     type == KvType::kFloat32, float,
     std::conditional_t<type == KvType::kBFloat16, kernels::BFloat16, kernels::Float16>>;
 
+// Rounded to the nearest; beyond float16 its largest number, as attention could make nothing of an
+// infinity. NaN stays NaN.
+template <typename T>
+T RoundKv(float value) {
+  if constexpr (std::is_same_v<T, kernels::Float16>) {
+    constexpr float kLargest = 65504.0f;
+    value = value > kLargest ? kLargest : value < -kLargest ? -kLargest : value;
+  }
+  return kernels::FromFloat<T>(value);
+}
+
 // `row`: RowBytes(type, head_dim), which may begin anywhere.
 template <KvType type>
 void LoadRow(const std::byte* row, int64_t head_dim, float* values) {
@@ -35,7 +46,7 @@ void LoadRow(const std::byte* row, int64_t head_dim, float* values) {
   }
 }
 
-// Rounds to the nearest.
+// Rounds by RoundKv.
 template <KvType type>
 void StoreRow(const float* values, int64_t head_dim, std::byte* row) {
   constexpr kernels::DType kType = ToDType(type);
@@ -43,7 +54,7 @@ void StoreRow(const float* values, int64_t head_dim, std::byte* row) {
     kernels::WriteKvRow(values, head_dim, kType, row);
   } else {
     for (int64_t d = 0; d < head_dim; ++d) {
-      const auto element = kernels::FromFloat<KvFloat<type>>(values[d]);
+      const auto element = RoundKv<KvFloat<type>>(values[d]);
       std::memcpy(row + d * int64_t{sizeof element}, &element, sizeof element);
     }
   }

@@ -37,8 +37,8 @@ struct Step {
 };
 
 Step StepOf(float least, float most, int levels, Float16* scale, Float16* zero) {
-  *zero = FromFloat<Float16>(least);
-  *scale = FromFloat<Float16>((most - least) / static_cast<float>(levels));
+  *zero = RoundKv<Float16>(least);
+  *scale = RoundKv<Float16>((most - least) / static_cast<float>(levels));
   return {ToFloat(*scale), ToFloat(*zero)};
 }
 

@@ -22,7 +22,13 @@ __device__ __forceinline__ float AsFloat(Float16 value) {
   return __half2float(__ushort_as_half(value.bits));
 }
 
-// The value rounded to nearest even.
+// The value, or float16's largest number where it is beyond that. NaN stays NaN.
+__device__ __forceinline__ float WithinFloat16(float value) {
+  constexpr float kLargest = 65504.0f;
+  return value > kLargest ? kLargest : value < -kLargest ? -kLargest : value;
+}
+
+// The value rounded to nearest even; beyond float16 its largest number. NaN stays NaN.
 template <typename T>
 __device__ __forceinline__ T RoundTo(float value);
 template <>
@@ -38,7 +44,7 @@ __device__ __forceinline__ BFloat16 RoundTo<BFloat16>(float value) {
 }
 template <>
 __device__ __forceinline__ Float16 RoundTo<Float16>(float value) {
-  return {__half_as_ushort(__float2half_rn(value))};
+  return {__half_as_ushort(__float2half_rn(WithinFloat16(value)))};
 }
 
 inline dim3 ToDim3(const LaunchShape::Extent& extent) {

@@ -4,7 +4,8 @@
 // Its code lives in `namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM`, which is `gpu` or
 // `emulated`: a program may hold both. Beyond CUDA C++17 there are
 //   - TESSERA_SHARED(type, name, count) and TESSERA_DYNAMIC_SHARED(name) instead of __shared__,
-//   - AsFloat(value) of a float, BFloat16 or Float16, and RoundTo<T>(value),
+//   - AsFloat(value) of a float, BFloat16 or Float16, and RoundTo<T>(value), which of float16 is
+//     never infinite; WithinFloat16(value),
 //   - Launch(kernel, shape, stream, params) instead of <<<>>>; a kernel takes one struct,
 //   - LaunchEarly, the same for a kernel that may begin while the launch before it runs (CUDA's
 //     programmatic dependent launch, from capability 9.0 on). Every thread of it calls

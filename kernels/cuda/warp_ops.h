@@ -29,7 +29,7 @@
 //   float Exp2(float x);
 //     2 to the power of x, off by at most 2^-22 of it; 0 where that is below the normal numbers.
 //   template <typename T> uint32_t RoundPair(float low, float high);
-//     Both rounded to nearest even.
+//     Both rounded to nearest even. Beyond float16 is infinity.
 //   int ComputedHere(int value);
 //     The value. What is computed from it in a loop is not computed before the loop, where it would
 //     take registers.

@@ -18,12 +18,15 @@ inline float Get(const TensorView& view, int64_t row, int64_t column) {
   }
 }
 
+// Rounds to the nearest; beyond float16 is its largest number, NaN stays NaN.
 inline void Set(const TensorView& view, int64_t row, int64_t column, double value) {
   const float rounded = static_cast<float>(value);
   if (view.dtype == DType::kBF16) {
     view.Row<BFloat16>(row)[column] = FromFloat<BFloat16>(rounded);
   } else if (view.dtype == DType::kF16) {
-    view.Row<Float16>(row)[column] = FromFloat<Float16>(rounded);
+    constexpr float kLargest = 65504.0f;
+    const float within = rounded > kLargest ? kLargest : rounded < -kLargest ? -kLargest : rounded;
+    view.Row<Float16>(row)[column] = FromFloat<Float16>(within);
   } else {
     view.Row<float>(row)[column] = rounded;
   }

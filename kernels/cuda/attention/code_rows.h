@@ -102,7 +102,9 @@ struct CodeSequence {
   }
   __device__ __forceinline__ static int Begin(int end, const CodeLaunch& p) {
     const int64_t window = p.attention.window;
-    return window == 0 || end < window ? 0 : end - static_cast<int>(window);
+    if (window == 0 || end < window) return 0;
+    const auto keys = static_cast<int>(window);
+    return p.attention.chunked ? (end - 1) / keys * keys : end - keys;
   }
   __device__ __forceinline__ int64_t Head(int row, const CodeLaunch& p) const {
     return int64_t{kv_head} * p.group + min(row, count - 1) % p.group;
@@ -136,9 +138,10 @@ struct CodeWarp {
   static constexpr int kRowBytes = D + 4, kPlaneBytes = kCodeTileKeys * kRowBytes;
   static constexpr int kTileBytes = 2 * kPlaneBytes;
   // Weights are multiplied by the scales of values before they are rounded: to f16 by this, too,
-  // where they would not be among its normal numbers.
+  // where they would not be among its normal numbers. Beyond f16 they are with values of more than
+  // 130,000, which no f16 is.
   static constexpr bool kSmallScales = std::is_same_v<T, Float16> && std::is_same_v<C, int8_t>;
-  static constexpr float kWeightUnit = kSmallScales ? 256.0f : 1.0f;
+  static constexpr float kWeightUnit = kSmallScales ? 64.0f : 1.0f;
 
   uint4* queries;  // of the lane, a step behind kWarpThreads others
   unsigned char* tiles;
@@ -174,8 +177,8 @@ struct CodeWarp {
     for (int half = 0; half < 2; ++half)
       of_half[half] = rows.Element(first + Lane() / 4 + 8 * half, a.q_stride, p);
     const auto pair = [&](int half, int d) {
-      return RoundPair<T>(Bounded(ElementAt(a.q, a.dtype, of_half[half] + d)),
-                          Bounded(ElementAt(a.q, a.dtype, of_half[half] + d + 1)));
+      return PairWithin(ElementAt(a.q, a.dtype, of_half[half] + d),
+                        ElementAt(a.q, a.dtype, of_half[half] + d + 1));
     };
     for (int k = 0; k < kSteps; ++k) {
       const int d = 4 * (t * kSteps + k);
@@ -242,6 +245,17 @@ struct CodeWarp {
     }
   }
 
+  // Bends scores, which are powers of two, to stay within the cap.
+  __device__ __forceinline__ static void Cap(float soft_cap, float (&scores)[2][4]) {
+    constexpr float kLog2OfE = 1.44269504f;
+    const float cap = soft_cap * kLog2OfE, powers = 2 / soft_cap;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+#pragma unroll
+      for (float& score : scores[j]) score = cap - 2 * cap / (Exp2(score * powers) + 1);
+    }
+  }
+
   // Scores to weights times the scales of values, as the left operand. ends: of the lane's rows.
   __device__ __forceinline__ void Weigh(int first_key, const int (&begins)[2], const int (&ends)[2],
                                         const unsigned char* values, float (&scores)[2][4],
@@ -279,7 +293,7 @@ struct CodeWarp {
                                   : weight * ScaleAt(values, 8 * j + t + 4 * i) *
                                         (kWeightUnit * CodePairs<T, C>::kUnit);
         }
-        weights[2 * j + half] = RoundPair<T>(scaled[0], scaled[1]);
+        weights[2 * j + half] = PairWithin(scaled[0], scaled[1]);
       }
       total[half] = total[half] * rescale + sum;
 #pragma unroll
@@ -343,6 +357,7 @@ struct CodeWarp {
       float scores[2][4];
       uint32_t weights[4];
       Score(keys, p.scale_log2, scores);
+      if (p.attention.soft_cap > 0) Cap(p.attention.soft_cap, scores);
       Weigh((first_tile + tile) * kCodeTileKeys, begins, ends, values, scores, weights);
       AddValues(values, weights);
     }
@@ -367,13 +382,13 @@ struct CodeWarp {
   }
 
  private:
-  // Beyond f16 is its largest number.
-  __device__ __forceinline__ static float Bounded(float value) {
+  // Both as T; beyond f16 is its largest number.
+  __device__ __forceinline__ static uint32_t PairWithin(float low, float high) {
     if constexpr (std::is_same_v<T, Float16>) {
-      if (value > 65504.0f) return 65504.0f;
-      if (value < -65504.0f) return -65504.0f;
+      return RoundPair<T>(WithinFloat16(low), WithinFloat16(high));
+    } else {
+      return RoundPair<T>(low, high);
     }
-    return value;
   }
 };
 

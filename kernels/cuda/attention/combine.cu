@@ -7,6 +7,7 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
 // The row of a wave that a block adds up.
+template <bool kWide>
 struct WaveRow {
   int row;  // of the call
   Splits splits;
@@ -26,8 +27,8 @@ struct WaveRow {
     const int first = a.query_starts[sequence], count = a.query_starts[sequence + 1] - first;
     const int of_sequence = decode ? number % p.rows_each : p.first + number - first;
     const int context = a.context_lengths[sequence] - count + of_sequence + 1;
-    return {first + of_sequence, Splits::Of(decode, context, a),
-            of_sequence < count && (count <= kFewRows) == decode};
+    return {first + of_sequence, Splits::Of<true, kWide>(decode, context, a),
+            of_sequence < count && (kWide || (count <= kFewRows) == decode)};
   }
 };
 
@@ -35,11 +36,11 @@ __device__ __forceinline__ void StorePair(void* out, DType dtype, int64_t elemen
   switch (dtype) {
     case DType::kBF16:
       *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(out) + element) =
-          RoundPair<BFloat16>(pair.x, pair.y);
+          PairWithin<BFloat16>(pair);
       break;
     case DType::kF16:
       *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(out) + element) =
-          RoundPair<Float16>(pair.x, pair.y);
+          PairWithin<Float16>(pair);
       break;
     default: *reinterpret_cast<float2*>(static_cast<float*>(out) + element) = pair;
   }
@@ -57,7 +58,8 @@ __global__ void __launch_bounds__(kCombineWarps* kWarpThreads) CombineKernel(Til
   const int number = static_cast<int>(threadIdx.x) / kWarpThreads;
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int head = static_cast<int>(blockIdx.x), width = static_cast<int>(a.head_dim);
-  const WaveRow row = WaveRow::Of(static_cast<int>(blockIdx.y), p);
+  using Row = WaveRow<(kWidth > kMaxTiledHead)>;
+  const Row row = Row::Of(static_cast<int>(blockIdx.y), p);
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
   const int splits = row.splits.count();
@@ -123,7 +125,10 @@ cudaError_t LaunchCombine(const TiledParams& params, cudaStream_t stream) {
   if (params.attention.head_dim <= 128) {
     return LaunchEarly(CombineKernel<2>, shape, stream, params);
   }
-  return LaunchEarly(CombineKernel<4>, shape, stream, params);
+  if (params.attention.head_dim <= kMaxTiledHead) {
+    return LaunchEarly(CombineKernel<4>, shape, stream, params);
+  }
+  return LaunchEarly(CombineKernel<9>, shape, stream, params);
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

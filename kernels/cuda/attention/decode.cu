@@ -80,7 +80,7 @@ __device__ __forceinline__ void AttendSplit(const SequenceRows& rows, int first,
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const KeysSeen seen = {rows.PositionOf(first, p) + 1,
                          rows.PositionOf(first + kWarpRows - 1, p) + 1, WindowOf(a)};
-  const int begin = max(FirstKeyOfSplit(split), FirstKey(seen.first_end, a));
+  const int begin = max(FirstKeyOfSplit(split), FirstKey<kPadded>(seen.first_end, a));
   const int end = min(FirstKeyOfSplit(split + 1), seen.last_end);
   // Tile i is warp i % kWarps's.
   static_assert((kWarps & (kWarps - 1)) == 0 && kSplitKeys % (kKeys * kWarps) == 0);
@@ -100,18 +100,19 @@ __device__ __forceinline__ void AttendSplit(const SequenceRows& rows, int first,
   const auto end_of = [&](int i) {
     return rows.PositionOf(ComputedHere(first) + lane / 4 + i * 8, p) + 1;
   };
-  warp.Attend(ring, first_tile, kWarps, tiles, true, seen, end_of, p.scale_log2);
+  warp.Attend(ring, first_tile, kWarps, tiles, true, seen, end_of, p);
   static_assert(kWarps / 2 * kSumsOfWarp<D> * sizeof(float) <=
                 kMinTileSlots * kWarps * Ring::kTileBytes);
   AddWarps<T, D, kPadded>(warp, reinterpret_cast<float*>(tiles_memory));
 }
 
 // Splits of which a row of a tile sees a key.
+template <bool kGeneral>
 __device__ __forceinline__ Splits SplitsOfTile(const SequenceRows& rows, int first,
                                                const TiledParams& p) {
   const AttentionParams& a = p.attention;
-  return {Splits::Of(true, rows.PositionOf(first, p) + 1, a).begin,
-          Splits::Of(true, rows.PositionOf(first + kWarpRows - 1, p) + 1, a).end};
+  return {Splits::Of<kGeneral>(true, rows.PositionOf(first, p) + 1, a).begin,
+          Splits::Of<kGeneral>(true, rows.PositionOf(first + kWarpRows - 1, p) + 1, a).end};
 }
 
 template <typename T, int D, bool kPadded>
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(DecodeWarps(D) * kWarpThreads, kDecodeBlocks)
     WaitForEarlierLaunches();
     return;
   }
-  const Splits of_tile = SplitsOfTile(rows, first, p);
+  const Splits of_tile = SplitsOfTile<kPadded>(rows, first, p);
   const int step = static_cast<int>(gridDim.x);
   int split = static_cast<int>(blockIdx.x);
   if (split < of_tile.begin) split += (of_tile.begin - split + step - 1) / step * step;
@@ -146,7 +147,7 @@ __global__ void __launch_bounds__(DecodeWarps(D) * kWarpThreads, kDecodeBlocks)
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = first + static_cast<int>(threadIdx.x) / 4 + half * 8;
-        const Splits splits = Splits::Of(true, rows.PositionOf(row, p) + 1, a);
+        const Splits splits = Splits::Of<kPadded>(true, rows.PositionOf(row, p) + 1, a);
         if (row >= rows.count || !splits.Has(split)) continue;
         const int wave_row = (rows.sequence - p.first) * p.rows_each + p.group.Of(row);
         warp.StoreSplit(0, half, rows, row, wave_row, split, splits, p);
@@ -154,7 +155,7 @@ __global__ void __launch_bounds__(DecodeWarps(D) * kWarpThreads, kDecodeBlocks)
     }
     split += static_cast<int>(gridDim.x);
     // Found again, so that it takes no register in between.
-    if (split >= SplitsOfTile(rows, ComputedHere(first), p).end) return;
+    if (split >= SplitsOfTile<kPadded>(rows, ComputedHere(first), p).end) return;
     __syncthreads();  // before what lies in shared memory is overwritten
   }
 }
@@ -172,7 +173,7 @@ cudaError_t LaunchDecodeAttention(const TensorAttentionParams& params, cudaStrea
     own.count = tiled_params.count;
     const TiledShape tiled = DecodeShape(extents, own, params.capability);
     tiled_params.slots = tiled.slots;
-    cudaError_t error = WithCacheOf(a, [&](auto type, auto head_dim, auto padded) {
+    cudaError_t error = WithCacheOf(a, extents.general, [&](auto type, auto head_dim, auto padded) {
       constexpr int D = decltype(head_dim)::value;
       return LaunchEarly(DecodeKernel<decltype(type), D, decltype(padded)::value>, tiled.shape,
                          stream, tiled_params);

@@ -1,6 +1,7 @@
 // Attention of sequences with many rows: a block takes 64 or 128 rows, each of its four warps a
 // quarter of them, and the keys and values that they see of a split in tiles. Where a row sees keys
 // of several splits, a second kernel adds them up (combine.cu).
+#include "kernels/cuda/attention/row_blocks.h"
 #include "kernels/cuda/attention/warp_rows.h"
 #include "kernels/cuda/launch/attention_shapes.h"
 #include "kernels/cuda/platform.h"
@@ -10,63 +11,23 @@ namespace {
 
 constexpr int kPrefillThreads = kPrefillWarps * kWarpThreads;
 
-// The tiles of a sequence begin with this one: there are as many as its rows need, and at times one
-// more. So a block finds its sequence by the starts alone.
-template <int kBlockRows>
-__device__ __forceinline__ int FirstTileOf(int sequence, const TiledParams& p) {
-  return p.attention.query_starts[sequence] * p.group.number / kBlockRows + sequence;
-}
-
-// The last sequence whose tiles begin at or before this one.
-template <int kBlockRows>
-__device__ __forceinline__ int SequenceOfTile(int tile, const TiledParams& p) {
-  int low = 0, high = static_cast<int>(p.attention.sequences);
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    (FirstTileOf<kBlockRows>(middle, p) <= tile ? low : high) = middle;
-  }
-  return low;
-}
-
 template <typename T, int D, bool kPadded, int kRowTiles>
 __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams p) {
   TESSERA_DYNAMIC_SHARED(memory);
   constexpr int kKeys = PrefillTileKeys(D), kRows = kRowTiles * kWarpRows;
   constexpr int kBlockRows = kPrefillWarps * kRows, kQueryBytes = QueryBytes(D, kRowTiles);
   const AttentionParams& a = p.attention;
-  // What does not change from launch to launch is read before the wait for those in front: which
-  // rows there are, and the block table. Of all heads the rows with the longest contexts begin
-  // first, those that end last.
-  const int kv_heads = static_cast<int>(a.kv_heads);
-  const int from_end = static_cast<int>(blockIdx.x) / kv_heads;
-  const int kv_head = static_cast<int>(blockIdx.x) % kv_heads;
-  const int first_tile_of_wave = p.first * p.group.number / kBlockRows;
-  const int tile = first_tile_of_wave + static_cast<int>(gridDim.x) / kv_heads - 1 - from_end;
-  const int sequence = SequenceOfTile<kBlockRows>(tile, p);
-  const int first_row = a.query_starts[sequence], end_row = a.query_starts[sequence + 1];
-  const SequenceRows rows = {sequence, kv_head, first_row, (end_row - first_row) * p.group.number,
-                             a.context_lengths[sequence] - (end_row - first_row)};
-  const int first_of_block = (tile - FirstTileOf<kBlockRows>(sequence, p)) * kBlockRows;
-  if (end_row - first_row <= kFewRows || first_of_block >= rows.count) {  // the whole block
-    WaitForEarlierLaunches();
-    return;
-  }
-  const int last_of_block = min(first_of_block + kBlockRows, rows.count) - 1;
-  const int split = static_cast<int>(blockIdx.y);
-  // Keys of the split that a row of the block sees.
-  const int begin =
-      max(split * kPrefillSplitKeys, FirstKey(rows.PositionOf(first_of_block, p) + 1, a));
-  const int end = min((split + 1) * kPrefillSplitKeys, rows.PositionOf(last_of_block, p) + 1);
-  const bool in_wave = first_row + p.group.Of(last_of_block) >= p.first &&
-                       first_row + p.group.Of(first_of_block) < p.first + p.count;
-  if (begin >= end || !in_wave) {
+  const auto block = RowBlock<kBlockRows>::template Of<kPrefillSplitKeys, kPadded>(p, kFewRows);
+  const SequenceRows& rows = block.rows;
+  const int begin = block.begin, end = block.end;
+  if (begin >= end) {  // the whole block
     WaitForEarlierLaunches();
     return;
   }
 
   const int lane = static_cast<int>(threadIdx.x) % kWarpThreads;
   const int number = static_cast<int>(threadIdx.x) / kWarpThreads;
-  const int first = first_of_block + number * kRows;
+  const int first = block.first + number * kRows;
   // Tiles begin at multiples of kKeys: a row's sums are made alike in every block.
   static_assert(kPrefillSplitKeys % kKeys == 0);
   const int first_tile = begin / kKeys, tiles = (end + kKeys - 1) / kKeys - first_tile;
@@ -83,15 +44,14 @@ __global__ void __launch_bounds__(kPrefillThreads, 2) PrefillKernel(TiledParams 
   const auto end_of = [&](int i) {
     return rows.PositionOf(ComputedHere(first) + lane / 4 + i * 8, p) + 1;
   };
-  warp.Attend(ring, first_tile, 1, tiles, first < rows.count, seen, end_of, p.scale_log2);
+  warp.Attend(ring, first_tile, 1, tiles, first < rows.count, seen, end_of, p);
 #pragma unroll
   for (int i = 0; i < 2 * kRowTiles; ++i) {
     const int row = first + lane / 4 + i * 8;
-    const int wave_row = first_row + p.group.Of(row) - p.first;
-    const Splits splits = Splits::Of(false, rows.PositionOf(row, p) + 1, a);
-    const bool stores = row < rows.count && wave_row >= 0 && wave_row < p.count;
-    if (!stores || !splits.Has(split)) continue;
-    warp.StoreSplit(i / 2, i % 2, rows, row, wave_row, split, splits, p);
+    const int wave_row = block.WaveRow(row, p);
+    const Splits splits = Splits::Of<kPadded>(false, rows.PositionOf(row, p) + 1, a);
+    if (wave_row == block.kNoRow || !splits.Has(block.split)) continue;
+    warp.StoreSplit(i / 2, i % 2, rows, row, wave_row, block.split, splits, p);
   }
 }
 
@@ -106,7 +66,7 @@ cudaError_t LaunchPrefillAttention(const TensorAttentionParams& params, cudaStre
     TiledParams tiled_params = TiledParamsOf(params, 0, wave, false, first);
     const TiledShape tiled = PrefillShape(extents, tiled_params.count, params.capability);
     tiled_params.slots = tiled.slots;
-    cudaError_t error = WithCacheOf(a, [&](auto type, auto head_dim, auto padded) {
+    cudaError_t error = WithCacheOf(a, extents.general, [&](auto type, auto head_dim, auto padded) {
       using T = decltype(type);
       constexpr int D = decltype(head_dim)::value;
       constexpr bool kPadded = decltype(padded)::value;

@@ -41,8 +41,14 @@ inline TiledParams TiledParamsOf(const TensorAttentionParams& params, int slots,
 
 inline TensorAttentionExtents ExtentsOf(const TensorAttentionParams& params) {
   const AttentionParams& attention = params.attention;
-  return {attention.rows,     attention.sequences, attention.heads,
-          attention.kv_heads, attention.head_dim,  params.max_context};
+  const bool chunks = attention.chunked && params.max_context > attention.window;
+  return {.rows = attention.rows,
+          .sequences = attention.sequences,
+          .heads = attention.heads,
+          .kv_heads = attention.kv_heads,
+          .head_dim = attention.head_dim,
+          .max_context = params.max_context,
+          .general = attention.soft_cap > 0 || chunks};
 }
 
 // Adds up the splits of a wave's rows.

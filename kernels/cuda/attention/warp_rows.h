@@ -49,17 +49,29 @@ __device__ __forceinline__ int WindowOf(const AttentionParams& p) {
   return p.window == 0 ? kAll : static_cast<int>(min(p.window, int64_t{kAll}));
 }
 
+// Keys that a row sees up to its end, unless there are none before them: its window, or those of
+// its own chunk.
+__device__ __forceinline__ int KeysSeenBy(int end, const AttentionParams& p) {
+  const int window = WindowOf(p);
+  return p.chunked ? (end - 1) % window + 1 : window;
+}
+
+// kGeneral: with chunks; see WarpRows.
+template <bool kGeneral>
 __device__ __forceinline__ int FirstKey(int end, const AttentionParams& p) {
-  return max(0, end - WindowOf(p));
+  return max(0, end - (kGeneral ? KeysSeenBy(end, p) : WindowOf(p)));
 }
 
 // Splits of which a row sees a key.
 struct Splits {
   int begin, end;
 
-  // The row sees keys up to, not including, `context`.
+  // The row sees keys up to, not including, `context`. kWide: of a wide head, where `decode` does
+  // not count.
+  template <bool kGeneral, bool kWide = false>
   __device__ __forceinline__ static Splits Of(bool decode, int context, const AttentionParams& p) {
-    const int first = FirstKey(context, p), last = context - 1;
+    const int first = FirstKey<kGeneral>(context, p), last = context - 1;
+    if constexpr (kWide) return {first / kWideSplitKeys, last / kWideSplitKeys + 1};
     if (decode) return {SplitOf(first), SplitOf(last) + 1};
     return {first / kPrefillSplitKeys, last / kPrefillSplitKeys + 1};
   }
@@ -82,7 +94,7 @@ __device__ __forceinline__ float SinkWeight(const AttentionParams& p, int64_t he
   return Exp2(p.sinks[head] * kLog2OfE - (largest == -INFINITY ? 0 : largest));
 }
 
-// Keys that the rows of a warp see: so many up to the end of each.
+// Keys that the rows of a warp see: so many up to the end of each, of chunks at most.
 struct KeysSeen {
   int first_end, last_end;  // of the warp's first and last row
   int keys;
@@ -93,6 +105,13 @@ __device__ __forceinline__ Pages PagesOf(const SequenceRows& rows, int begin, in
   const AttentionParams& a = p.attention;
   const auto table = static_cast<uint32_t>(rows.sequence) * static_cast<uint32_t>(a.table_stride);
   return {rows.kv_head, table, begin, end};
+}
+
+// Both as T; beyond float16 is its largest number.
+template <typename T>
+__device__ __forceinline__ uint32_t PairWithin(float2 pair) {
+  if constexpr (std::is_same_v<T, Float16>) pair = {WithinFloat16(pair.x), WithinFloat16(pair.y)};
+  return RoundPair<T>(pair.x, pair.y);
 }
 
 // A lane's pairs of a row of outputs, in T or in f32: pair(i) are elements first + i * step and the
@@ -110,15 +129,14 @@ __device__ __forceinline__ void StorePairs(unsigned char* row, DType dtype, int 
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
       const int element = first + i * step;
-      const float2 values = pair(i);
-      if (element < end)
-        *reinterpret_cast<uint32_t*>(row + 2 * element) = RoundPair<T>(values.x, values.y);
+      if (element < end) *reinterpret_cast<uint32_t*>(row + 2 * element) = PairWithin<T>(pair(i));
     }
   }
 }
 
 // kSharers: warps of the block, all of them, that have the same rows and their queries in common.
-// kPadded: heads have fewer than D elements.
+// kPadded: heads may have fewer than D elements; and scores a soft cap, windows be chunks, for
+// which other kernels have no registers.
 template <typename T, int D, bool kPadded, int kRowTiles = 1, int kSharers = 1>
 struct WarpRows {
   // Where they take too many registers, queries lie in shared memory, of which a lane reads what it
@@ -142,6 +160,14 @@ struct WarpRows {
 #pragma unroll
     for (int tile = 0; tile < kRowTiles; ++tile) {
       LoadQueries(rows, first + tile * kWarpRows, tile * kQuerySteps, p);
+    }
+    Clear();
+  }
+
+  // No key is seen yet.
+  __device__ __forceinline__ void Clear() {
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
 #pragma unroll
       for (int i = 0; i < D / 8; ++i) {
 #pragma unroll
@@ -166,8 +192,7 @@ struct WarpRows {
     const int width = WidthOf(p.attention);
     if (p.attention.dtype == DType::kF32) {
       LoadFragments(of_half, to, width, [](const unsigned char* of_row, int element) {
-        const float2 pair = *reinterpret_cast<const float2*>(of_row + 4 * element);
-        return RoundPair<T>(pair.x, pair.y);
+        return PairWithin<T>(*reinterpret_cast<const float2*>(of_row + 4 * element));
       });
     } else {
       LoadFragments(of_half, to, width, [](const unsigned char* of_row, int element) {
@@ -264,11 +289,14 @@ struct WarpRows {
   // lane's row 8i + lane / 4.
   template <int kKeys, typename EndOf>
   __device__ __forceinline__ static void Hide(float (&scores)[kRowTiles][kKeys / 8][4],
-                                              int first_key, int keys_seen, EndOf end_of) {
+                                              int first_key, EndOf end_of,
+                                              const AttentionParams& p) {
     const int first_of_lane = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
     for (int row = 0; row < 2 * kRowTiles; ++row) {
-      const int end = end_of(row) - first_of_lane, begin = end - keys_seen;
+      const int row_end = end_of(row);
+      const int end = row_end - first_of_lane;
+      const int begin = end - (kPadded ? KeysSeenBy(row_end, p) : WindowOf(p));
 #pragma unroll
       for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
@@ -276,6 +304,24 @@ struct WarpRows {
           const int key = j * 8 + i;
           float& score = scores[row / 2][j][row % 2 * 2 + i];
           if (key < begin || key >= end) score = -INFINITY;
+        }
+      }
+    }
+  }
+
+  // Bends scores, which are still to be multiplied by the scale, to stay within the cap.
+  template <int kKeys>
+  __device__ __forceinline__ static void Cap(float (&scores)[kRowTiles][kKeys / 8][4],
+                                             const AttentionParams& p) {
+    constexpr float kTwoLog2OfE = 2.88539008f;
+    const float cap = p.soft_cap / p.scale, powers = kTwoLog2OfE * p.scale / p.soft_cap;
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+        for (float& score : scores[tile][j]) {
+          score = cap - 2 * cap / (Exp2(score * powers) + 1);  // cap * tanh(score / cap)
         }
       }
     }
@@ -317,6 +363,36 @@ struct WarpRows {
           out[tile][i][2 * half] *= rescale;
           out[tile][i][2 * half + 1] *= rescale;
         }
+      }
+    }
+  }
+
+  // Weights as the left operand of products with values.
+  template <int kKeys>
+  __device__ __forceinline__ static void RoundWeights(
+      const float (&scores)[kRowTiles][kKeys / 8][4],
+      uint32_t (&weights)[kRowTiles][kKeys / 16][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int k = 0; k < kKeys / 16; ++k) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const float(&of_keys)[4] = scores[tile][2 * k + r / 2];
+          weights[tile][k][r] = RoundPair<T>(of_keys[r % 2 * 2], of_keys[r % 2 * 2 + 1]);
+        }
+      }
+    }
+  }
+
+  // The other lanes' weights of the same rows. Behind the last tile.
+  __device__ __forceinline__ void AddTotals() {
+#pragma unroll
+    for (int tile = 0; tile < kRowTiles; ++tile) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        total[tile][half] += __shfl_xor_sync(kAllLanes, total[tile][half], 1);
+        total[tile][half] += __shfl_xor_sync(kAllLanes, total[tile][half], 2);
       }
     }
   }
@@ -389,11 +465,13 @@ struct WarpRows {
   }
 
   // The tiles of a ring, of which the first begins with key first * kKeys. `works`: whether the
-  // warp has a row; it takes part in the loads in any case. end_of: see Hide.
+  // warp has a row; it takes part in the loads in any case. end_of: see Hide. Of chunks each tile
+  // may begin before what a row sees.
   template <int kKeys, int kThreads, typename EndOf>
   __device__ __forceinline__ void Attend(TileRing<D, kPadded, kKeys, kThreads>& ring, int first,
                                          int step, int tiles, bool works, const KeysSeen& seen,
-                                         EndOf end_of, float scale_log2) {
+                                         EndOf end_of, const TiledParams& p) {
+    const AttentionParams& a = p.attention;
     for (int i = 0; i < tiles; ++i) {
       const int first_key = (first + i * step) * kKeys;
       // Whether a row of the warp sees one of these keys.
@@ -404,51 +482,36 @@ struct WarpRows {
       if (sees) {
         float scores[kRowTiles][kKeys / 8][4];
         Score<kKeys>(keys, scores);
-        if (first_key < seen.last_end - seen.keys || first_key + kKeys > seen.first_end) {
-          Hide<kKeys>(scores, first_key, seen.keys, end_of);
+        if (kPadded && a.soft_cap > 0) Cap<kKeys>(scores, a);
+        if ((kPadded && a.chunked) || first_key < seen.last_end - seen.keys ||
+            first_key + kKeys > seen.first_end) {
+          Hide<kKeys>(scores, first_key, end_of, a);
         }
-        Weigh<kKeys>(scores, scale_log2);
-#pragma unroll
-        for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-          for (int k = 0; k < kKeys / 16; ++k) {
-#pragma unroll
-            for (int r = 0; r < 4; ++r) {
-              const float(&of_keys)[4] = scores[tile][2 * k + r / 2];
-              weights[tile][k][r] = RoundPair<T>(of_keys[r % 2 * 2], of_keys[r % 2 * 2 + 1]);
-            }
-          }
-        }
+        Weigh<kKeys>(scores, p.scale_log2);
+        RoundWeights<kKeys>(scores, weights);
       }
       const unsigned char* const values = ring.Next();
       if (sees) AddValues<kKeys>(values, weights);
     }
-#pragma unroll
-    for (int tile = 0; tile < kRowTiles; ++tile) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        total[tile][half] += __shfl_xor_sync(kAllLanes, total[tile][half], 1);
-        total[tile][half] += __shfl_xor_sync(kAllLanes, total[tile][half], 2);
-      }
-    }
+    AddTotals();
   }
 };
 
 // launch(T{}, std::integral_constant<int, D>{}, std::bool_constant<kPadded>{}) with the types and
-// the head size that the cache has.
+// the head size that the cache has. `general`: as in TensorAttentionExtents.
 template <typename LaunchAs>
-cudaError_t WithCacheOf(const AttentionParams& attention, LaunchAs launch) {
+cudaError_t WithCacheOf(const AttentionParams& attention, bool general, LaunchAs launch) {
   if (!HasTensorAttention(attention.head_dim)) return cudaErrorInvalidValue;
   const auto with_size = [&](auto type) {
     using Padded = std::true_type;
-    switch (attention.head_dim) {
+    switch (general ? 0 : attention.head_dim) {
       case 64: return launch(type, std::integral_constant<int, 64>{}, std::false_type{});
       case 80: return launch(type, std::integral_constant<int, 80>{}, std::false_type{});
       case 96: return launch(type, std::integral_constant<int, 96>{}, std::false_type{});
       case 128: return launch(type, std::integral_constant<int, 128>{}, std::false_type{});
       case 256: return launch(type, std::integral_constant<int, 256>{}, std::false_type{});
       default:
-        return PaddedHead(attention.head_dim) == 128
+        return PaddedHead(attention.head_dim, general) == 128
                    ? launch(type, std::integral_constant<int, 128>{}, Padded{})
                    : launch(type, std::integral_constant<int, 256>{}, Padded{});
     }

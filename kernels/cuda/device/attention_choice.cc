@@ -24,12 +24,11 @@ AttentionChoice ChooseAttention(const AttentionArgs& args, int capability) {
       (cached == DType::kBF16 && capability >= 80) || (cached == DType::kF16 && capability >= 75);
   const bool typed =
       args.products == cached && (args.q.dtype == cached || args.q.dtype == DType::kF32);
-  const int64_t longest = args.block_tables.shape[1] * args.cache.keys.shape[2];
-  const bool one_chunk = !args.chunked || longest <= args.window;
   if (!multiplied || !typed) return AttentionChoice::kPlainType;
-  if (!HasTensorAttention(args.q.shape[2])) return AttentionChoice::kPlainHead;
-  if (args.soft_cap != 0) return AttentionChoice::kPlainSoftCap;
-  if (!one_chunk) return AttentionChoice::kPlainChunks;
+  const int64_t head_dim = args.q.shape[2];
+  if (!HasTensorAttention(head_dim) && !HasWideAttention(head_dim, capability)) {
+    return AttentionChoice::kPlainHead;
+  }
   const bool aligned = IsAligned(args.cache.keys, kCopyBytes) &&
                        IsAligned(args.cache.values, kCopyBytes) && IsPaired(args.q) &&
                        IsPaired(args.out);
@@ -37,7 +36,7 @@ AttentionChoice ChooseAttention(const AttentionArgs& args, int capability) {
 }
 
 int64_t TensorAttentionWorkspaceBytes(const AttentionShape& shape) {
-  if (!HasTensorAttention(shape.head_dim)) return 0;
+  if (!HasTensorAttention(shape.head_dim) && !IsWideHead(shape.head_dim)) return 0;
   if (shape.tokens < 1 || shape.sequences < 1 || shape.heads < 1) return 0;
   return PartialBytes({shape.tokens, shape.sequences, shape.heads, shape.kv_heads, shape.head_dim,
                        shape.max_context_tokens});

@@ -14,12 +14,8 @@ enum class AttentionChoice : uint8_t {
   // Keys and values are neither bf16 (from capability 80 on) nor f16 (from 75), `products` are not
   // of that type, or queries neither of it nor of f32.
   kPlainType,
-  // A head size without HasTensorAttention().
+  // A head size without HasTensorAttention() and HasWideAttention().
   kPlainHead,
-  // The type of scores.
-  kPlainSoftCap,
-  // Several of them in a context.
-  kPlainChunks,
   // Memory that may not be read in pieces of 16 bytes (keys, values) or two elements (queries,
   // outputs).
   kPlainAlignment,

@@ -18,10 +18,8 @@ bool TakesCodeAttention(const AttentionArgs& args, int capability) {
   const KvCacheView& cache = args.cache;
   const bool multiplied = (args.products == DType::kBF16 && capability >= 80) ||
                           (args.products == DType::kF16 && capability >= 75);
-  const int64_t longest = args.block_tables.shape[1] * cache.keys.shape[2];
-  const bool one_chunk = !args.chunked || longest <= args.window;
   const int64_t head_dim = args.q.shape[2];
-  return HasKvScales(cache.keys.dtype) && multiplied && one_chunk && args.soft_cap == 0 &&
+  return HasKvScales(cache.keys.dtype) && multiplied &&
          HasCodeAttention(head_dim, cache.keys.shape[2]) && CodeSlots(head_dim, capability) > 0 &&
          IsAligned(cache.keys) && IsAligned(cache.values);
 }

@@ -425,6 +425,7 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
                                        .one_row = one_row,
                                        .partials = args.workspace.As<float>(),
                                        .capability = capability_};
+  if (IsWideHead(params.head_dim)) return Enqueue("Attention", &LaunchWideAttention, tiled, stream);
   absl::Status status;
   if (each != RowsPerSequence::kOne)
     status = Enqueue("Attention", &LaunchPrefillAttention, tiled, stream);

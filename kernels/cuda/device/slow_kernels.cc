@@ -1,6 +1,9 @@
 #include "kernels/cuda/device/slow_kernels.h"
 
 #include "kernels/cuda/device/attention_choice.h"
+#include "kernels/cuda/launch/code_attention_shapes.h"
+#include "kernels/cuda/launch/gpu_limits.h"
+#include "kernels/kv_rows.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 
@@ -45,14 +48,20 @@ std::string WhySlowLinear(const LinearProblem& problem, int capability) {
 std::string WhySlowAttention(const AttentionArgs& args, int capability) {
   const char* const start = "the plain kernel computes it: ";
   const int64_t head_dim = args.q.shape[2];
+  const DType cached = args.cache.keys.dtype;
+  const bool multiplied = args.products == DType::kF16 ||
+                          (args.products == DType::kBF16 && capability >= kAmpere);
+  if (HasKvScales(cached) && multiplied) {
+    return HasCodeAttention(head_dim, kCodeTileKeys)
+               ? StrCat(start, "blocks of ", args.cache.keys.shape[2], " tokens in ", Name(cached))
+               : StrCat(start, "heads of ", head_dim, " in ", Name(cached));
+  }
   switch (ChooseAttention(args, capability)) {
     case AttentionChoice::kTensorCores: return "";
     case AttentionChoice::kPlainType:
       return StrCat(start, Name(args.cache.keys.dtype), " keys, ", Name(args.q.dtype),
                     " queries, multiplied as ", Name(args.products));
     case AttentionChoice::kPlainHead: return StrCat(start, "heads of ", head_dim);
-    case AttentionChoice::kPlainSoftCap: return StrCat(start, "scores have a soft cap");
-    case AttentionChoice::kPlainChunks: return StrCat(start, "contexts of several chunks");
     case AttentionChoice::kPlainAlignment: return StrCat(start, "rows that are not aligned");
   }
   return "";

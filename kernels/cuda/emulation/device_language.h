@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <source_location>
+#include <type_traits>
 #include <utility>
 
 #include "kernels/cuda/emulation/block.h"
@@ -191,10 +192,16 @@ float AsFloat(T value) {
   return ToFloat(value);
 }
 
-// The value rounded to nearest even.
+// The value, or float16's largest number where it is beyond that. NaN stays NaN.
+inline float WithinFloat16(float value) {
+  constexpr float kLargest = 65504.0f;
+  return value > kLargest ? kLargest : value < -kLargest ? -kLargest : value;
+}
+
+// The value rounded to nearest even; beyond float16 its largest number. NaN stays NaN.
 template <typename T>
 T RoundTo(float value) {
-  return FromFloat<T>(value);
+  return FromFloat<T>(std::is_same_v<T, Float16> ? WithinFloat16(value) : value);
 }
 
 using std::max;

@@ -1,5 +1,5 @@
-// Conversions with the bits that kernels/half_floats.h has, NaNs included: hardware turns those of
-// float16 into others. For .cu files.
+// Conversions with the bits that kvcache/kv_row_floats.h has, NaNs included: hardware turns those
+// of float16 into others. For .cu files.
 #pragma once
 
 #include "kernels/cuda/platform.h"

@@ -34,6 +34,17 @@ int64_t PrefillQueryBytes(int64_t head_dim, int row_tiles) {
   return int64_t{kPrefillWarps} * QueryBytes(head_dim, row_tiles);
 }
 
+// Blocks of all kv heads for the tiles of `count` rows.
+int64_t BlocksOfRows(const TensorAttentionExtents& extents, int64_t count, int64_t block_rows) {
+  const int64_t group = extents.heads / extents.kv_heads;
+  // The tiles of sequence s begin with number query_starts[s] * group / block_rows + s. Those of a
+  // part of the rows may begin and end within a tile.
+  const int64_t further = count < extents.rows ? 1 : 0;
+  return (count * group / block_rows + extents.sequences + further) * extents.kv_heads;
+}
+
+int64_t WideSlotBytes(int64_t head_dim) { return int64_t{kWideTileKeys} * TileRowBytes(head_dim); }
+
 // Bytes for all heads of a row.
 int64_t RowPartialBytes(const TensorAttentionExtents& extents, int splits) {
   return extents.heads * splits * (extents.head_dim + 2) * int64_t{sizeof(float)};
@@ -61,7 +72,8 @@ Wave DecodeWave(const TensorAttentionExtents& extents, bool one_row, int64_t mos
 
 Wave PrefillWave(const TensorAttentionExtents& extents, int64_t most_bytes) {
   Wave wave = {extents.rows};
-  wave.splits = MaxPrefillSplits(extents.max_context);
+  const bool wide = IsWideHead(extents.head_dim);
+  wave.splits = MaxPrefillSplits(extents.max_context, wide ? kWideSplitKeys : kPrefillSplitKeys);
   if (wave.splits == 1) return wave;
   const int64_t each = RowPartialBytes(extents, wave.splits);
   const int64_t most = std::min(extents.rows, kMaxGridYZ);  // rows of the sums of splits
@@ -71,26 +83,24 @@ Wave PrefillWave(const TensorAttentionExtents& extents, int64_t most_bytes) {
 }
 
 int64_t PartialBytes(const TensorAttentionExtents& extents) {
+  if (IsWideHead(extents.head_dim)) return PrefillWave(extents).bytes;
   return std::max({DecodeWave(extents, false).bytes, DecodeWave(extents, true).bytes,
                    PrefillWave(extents).bytes});
 }
 
 TiledShape PrefillShape(const TensorAttentionExtents& extents, int64_t count, int capability) {
-  const int64_t group = extents.heads / extents.kv_heads, head = PaddedHead(extents.head_dim);
+  const int64_t head = PaddedHead(extents.head_dim, extents.general);
   const int row_tiles = PrefillRowTiles(head, capability);
-  const int64_t block_rows = kPrefillWarps * row_tiles * kWarpRows;
-  // The tiles of sequence s begin with number query_starts[s] * group / block_rows + s. Those of a
-  // part of the rows may begin and end within a tile.
-  const int64_t further = count < extents.rows ? 1 : 0;
-  const int64_t tiles = count * group / block_rows + extents.sequences + further;
   const LaunchShape shape = {
-      .blocks = {tiles * extents.kv_heads, MaxPrefillSplits(extents.max_context)}};
+      .blocks = {BlocksOfRows(extents, count, kPrefillWarps * row_tiles * kWarpRows),
+                 MaxPrefillSplits(extents.max_context)}};
   return WithSlots(shape, kPrefillWarps, PrefillQueryBytes(head, row_tiles), PrefillSlotBytes(head),
                    capability, kPrefillBlocks);
 }
 
 TiledShape DecodeShape(const TensorAttentionExtents& extents, const Wave& wave, int capability) {
-  const int64_t group = extents.heads / extents.kv_heads, head = PaddedHead(extents.head_dim);
+  const int64_t group = extents.heads / extents.kv_heads,
+                head = PaddedHead(extents.head_dim, extents.general);
   const int64_t tiles = (group * wave.rows_each + kWarpRows - 1) / kWarpRows;
   const int warps = DecodeWarps(head);
   const int64_t slot_bytes = warps * kDecodeTileKeys * TileRowBytes(head);
@@ -99,6 +109,19 @@ TiledShape DecodeShape(const TensorAttentionExtents& extents, const Wave& wave, 
       std::min<int64_t>(wave.splits, std::max<int64_t>(kMinSplitBlocks, kManyBlocks / each));
   const LaunchShape shape = {.blocks = {splits, extents.kv_heads * tiles, wave.count}};
   return WithSlots(shape, warps, QueryBytes(head, 1), slot_bytes, capability, kDecodeBlocks);
+}
+
+bool HasWideAttention(int64_t head_dim, int capability) {
+  if (!IsWideHead(head_dim) || capability < kAmpere) return false;
+  const int64_t room = TileBytes(capability, 1, QueryBytes(head_dim, 1) + WideScoreBytes());
+  return room >= kMinTileSlots * WideSlotBytes(head_dim);
+}
+
+TiledShape WideShape(const TensorAttentionExtents& extents, int64_t count, int capability) {
+  const LaunchShape shape = {.blocks = {BlocksOfRows(extents, count, kWarpRows),
+                                        MaxPrefillSplits(extents.max_context, kWideSplitKeys)}};
+  return WithSlots(shape, kWideWarps, QueryBytes(extents.head_dim, 1) + WideScoreBytes(),
+                   WideSlotBytes(extents.head_dim), capability, 1);
 }
 
 LaunchShape CombineShape(int64_t heads, int64_t rows) {

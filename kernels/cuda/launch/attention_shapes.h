@@ -23,7 +23,7 @@ inline constexpr int kDecodeTileKeys = 16;
 // A sequence with so many rows in a call, or fewer, is decode's; one with more is prefill's.
 inline constexpr int kFewRows = 8;
 // Decode splits a context every kSplitKeys keys, and from kLongContext keys on every
-// kLongSplitKeys; prefill splits it every kPrefillSplitKeys.
+// kLongSplitKeys; prefill splits it every kPrefillSplitKeys, of wide heads kWideSplitKeys.
 inline constexpr int kSplitKeys = 256;
 inline constexpr int kLongContext = 8192;
 inline constexpr int kLongSplitKeys = 1024;
@@ -43,14 +43,27 @@ inline constexpr int kMinTileSlots = 2;
 inline constexpr int kMaxTileSlots = 4;
 
 // A row of keys is read in pieces of 16 bytes.
+inline constexpr int kMaxTiledHead = 256;
 constexpr bool HasTensorAttention(int64_t head_dim) {
-  return head_dim % 8 == 0 && head_dim >= 64 && head_dim <= 256;
+  return head_dim % 8 == 0 && head_dim >= 64 && head_dim <= kMaxTiledHead;
 }
+
+// Wide heads: those of layers that see everything in Gemma 4, and of latents (DeepSeek's, Kimi's).
+// A block's warps share the rows of one product, and each sums a part of a head's elements. Many
+// rows and few are alike.
+inline constexpr int kWideWarps = 8;
+inline constexpr int kWideTileKeys = 32;
+inline constexpr int kWideSplitKeys = 1024;
+constexpr bool IsWideHead(int64_t head_dim) { return head_dim == 512 || head_dim == 576; }
+// Whether a block fits in the GPU's shared memory.
+bool HasWideAttention(int64_t head_dim, int capability);
 
 // The head size that kernels are compiled for: of others rows end in zeros in shared memory. The
 // functions below take this one.
-constexpr int64_t PaddedHead(int64_t head_dim) {
-  if (head_dim == 64 || head_dim == 80 || head_dim == 96) return head_dim;
+// `general`: as in TensorAttentionExtents.
+constexpr int64_t PaddedHead(int64_t head_dim, bool general = false) {
+  const bool exact = !general && (head_dim == 64 || head_dim == 80 || head_dim == 96);
+  if (exact || IsWideHead(head_dim)) return head_dim;
   return head_dim <= 128 ? 128 : 256;
 }
 
@@ -94,8 +107,8 @@ constexpr int FirstKeyOfSplit(int split) {
 constexpr int MaxSplits(int64_t max_context) {
   return max_context < 1 ? 1 : SplitOf(static_cast<int>(max_context - 1)) + 1;
 }
-constexpr int MaxPrefillSplits(int64_t max_context) {
-  const int64_t splits = (max_context + kPrefillSplitKeys - 1) / kPrefillSplitKeys;
+constexpr int MaxPrefillSplits(int64_t max_context, int split_keys = kPrefillSplitKeys) {
+  const int64_t splits = (max_context + split_keys - 1) / split_keys;
   return static_cast<int>(splits < 1 ? 1 : splits);
 }
 
@@ -103,12 +116,14 @@ constexpr int MaxPrefillSplits(int64_t max_context) {
 // them is known to the device alone.
 struct TensorAttentionExtents {
   int64_t rows = 0, sequences = 0, heads = 0, kv_heads = 0, head_dim = 0, max_context = 0;
+  bool general = false;  // scores have a soft cap, or contexts several chunks
 };
 
-// How many sequences (decode) or rows of the call (prefill) a launch takes, each of which has so
-// many rows and splits, and room for what all of it leaves behind: of each split of each row and
-// head head_dim sums of values, the largest score, the sum of weights: no less than for a call that
-// is smaller in any way. Where no context has two splits: nothing, and all in one launch.
+// How many sequences (decode) or rows of the call (prefill, and wide heads) a launch takes, each of
+// which has so many rows and splits, and room for what all of it leaves behind: of each split of
+// each row and head head_dim sums of values, the largest score, the sum of weights: no less than
+// for a call that is smaller in any way. Where no context has two splits: nothing, and all in one
+// launch.
 struct Wave {
   int64_t count = 0;
   int rows_each = 1, splits = 1;
@@ -135,6 +150,13 @@ TiledShape PrefillShape(const TensorAttentionExtents& extents, int64_t count, in
 // Blocks (splits by turns, kv heads x tiles of kWarpRows of the heads of a sequence's rows,
 // sequences), of a wave.
 TiledShape DecodeShape(const TensorAttentionExtents& extents, const Wave& wave, int capability);
+// Of wide heads, blocks (kv heads x tiles of kWarpRows of the heads of a sequence's rows, splits),
+// of a wave of `count` rows. Shared memory: the queries, two sums of each score, tiles of keys or
+// values.
+TiledShape WideShape(const TensorAttentionExtents& extents, int64_t count, int capability);
+// Elements between the rows of scores there.
+inline constexpr int kWideScoreStride = kWideTileKeys + 8;
+constexpr int WideScoreBytes() { return 2 * kWarpRows * kWideScoreStride * 4; }
 // Blocks (heads, rows), kCombineWarps each.
 LaunchShape CombineShape(int64_t heads, int64_t rows);
 

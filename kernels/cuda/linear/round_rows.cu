@@ -21,7 +21,7 @@ __global__ void RoundRowsKernel(RoundRowsParams p) {
     if (at < p.width) LoadElements<count>(in + at, values);
     Out rounded[count];
 #pragma unroll
-    for (int i = 0; i < count; ++i) rounded[i] = Saturated<Out>(values[i]);
+    for (int i = 0; i < count; ++i) rounded[i] = RoundTo<Out>(values[i]);
     StoreElements<count>(out + at, rounded);
   }
 }

@@ -53,10 +53,10 @@ struct AttentionParams {
   const float* sinks = nullptr;              // [heads] or null
   int64_t rows = 0, sequences = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t block_tokens = 0, window = 0;
-  bool chunked = false;  // of the plain kernel alone
+  bool chunked = false;  // windows are chunks
   int64_t out_stride = 0, q_stride = 0, keys_stride = 0, values_stride = 0, table_stride = 0;
   float scale = 1;
-  float soft_cap = 0;  // of the plain kernel alone; 0: none
+  float soft_cap = 0;  // 0: none
   DType cache_dtype = DType::kF32, dtype = DType::kF32, out_dtype = DType::kF32;
 };
 

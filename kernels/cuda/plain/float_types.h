@@ -20,24 +20,13 @@ cudaError_t WithFloatType(DType dtype, LaunchAs launch) {
   }
 }
 
-inline constexpr float kLargestFloat16 = 65504.0f;
-
-// What products read is rounded so: beyond f16 it is its largest number. NaN stays NaN.
-template <typename T>
-__device__ __forceinline__ T Saturated(float value) {
-  if constexpr (std::is_same_v<T, Float16>) {
-    if (value > kLargestFloat16) value = kLargestFloat16;
-    if (value < -kLargestFloat16) value = -kLargestFloat16;
-  }
-  return RoundTo<T>(value);
-}
-
+// out[element] and behind it, rounded.
 template <typename T, int count>
-__device__ __forceinline__ void StoreSaturated(void* out, int64_t element,
-                                               const float (&values)[count]) {
+__device__ __forceinline__ void StoreRounded(void* out, int64_t element,
+                                             const float (&values)[count]) {
   T rounded[count];
 #pragma unroll
-  for (int i = 0; i < count; ++i) rounded[i] = Saturated<T>(values[i]);
+  for (int i = 0; i < count; ++i) rounded[i] = RoundTo<T>(values[i]);
   StoreElements<count>(static_cast<T*>(out) + element, rounded);
 }
 
@@ -46,8 +35,8 @@ template <int count>
 __device__ __forceinline__ void StoreAs(void* out, DType dtype, int64_t element,
                                         const float (&values)[count]) {
   switch (dtype) {
-    case DType::kBF16: return StoreSaturated<BFloat16>(out, element, values);
-    case DType::kF16: return StoreSaturated<Float16>(out, element, values);
+    case DType::kBF16: return StoreRounded<BFloat16>(out, element, values);
+    case DType::kF16: return StoreRounded<Float16>(out, element, values);
     default: StoreElements<count>(static_cast<float*>(out) + element, values);
   }
 }
@@ -59,10 +48,7 @@ __device__ __forceinline__ void StoreOutputs(void* out, DType dtype, int64_t ele
   if constexpr (std::is_same_v<T, float>) {
     StoreAs(out, dtype, element, values);
   } else {
-    T rounded[count];
-#pragma unroll
-    for (int i = 0; i < count; ++i) rounded[i] = RoundTo<T>(values[i]);
-    StoreElements<count>(static_cast<T*>(out) + element, rounded);
+    StoreRounded<T>(out, element, values);
   }
 }
 

@@ -60,6 +60,9 @@ std::vector<float> FillCache(const AttentionCase& c, const Pages& pages, int64_t
       if (which == 0) {
         for (float& value : token) value *= 1 + static_cast<float>(p) * c.key_growth;
       }
+      if (which == 1) {
+        for (float& value : token) value = c.value_scale * (c.equal_values ? 1 : value);
+      }
       if (which == 0 && p == c.nan_key) {
         std::fill(token.begin(), token.end(), std::numeric_limits<float>::quiet_NaN());
       }
@@ -93,7 +96,7 @@ std::vector<float> Queries(const AttentionCase& c) {
   for (const Sequence& s : c.sequences) {
     for (int64_t p = s.context_length - s.query_rows; p < s.context_length; ++p) {
       std::vector<float> row = TokenValues(s, p, c.heads * c.head_dim, 2);
-      for (float& value : row) value *= 3;  // so that the softmax is not flat
+      for (float& value : row) value *= c.query_scale;
       queries.insert(queries.end(), row.begin(), row.end());
     }
   }

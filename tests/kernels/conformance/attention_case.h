@@ -27,6 +27,8 @@ struct AttentionCase {
   bool sinks = false;    // of each head another
   bool chunked = false;  // windows are chunks
   float key_growth = 0;  // the key at position p is 1 + p * key_growth times as large
+  float query_scale = 3, value_scale = 1;  // largest magnitudes
+  bool equal_values = false;               // all of them value_scale
 };
 
 // A kernel that no path has, run on a CPU path's tensors in place of its own.

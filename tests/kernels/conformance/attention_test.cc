@@ -93,17 +93,24 @@ TEST_CASE("attention: in 8 bits a row's bits depend on nothing beside it, whatev
   }
 }
 
-// Gemma 4's layers that see everything have these.
-TEST_CASE("attention: heads of 512") {
+// Gemma 4's layers that see everything have heads of 512; of 576 are latents and their key.
+TEST_CASE("attention: heads of 512 and 576") {
   const DType type = GENERATE(DType::kF32, DType::kBF16);  // of activations, cache and products
-  CAPTURE(Name(type));
+  const int64_t head_dim = GENERATE(512, 576);
+  const auto [window, chunked, sinks, soft_cap] = GENERATE(table<int64_t, bool, bool, float>(
+      {{0, false, false, 0}, {24, false, true, 0}, {24, true, false, 30}}));
+  CAPTURE(Name(type), head_dim, window, chunked);
   CheckCase({.sequences = {{1, 70, 1}, {9, 40, 2}},
              .heads = 4,
              .kv_heads = 1,
-             .head_dim = 512,
+             .head_dim = head_dim,
+             .window = window,
              .activation = type,
              .cache = type,
-             .products = type});
+             .products = type,
+             .soft_cap = soft_cap,
+             .sinks = sinks,
+             .chunked = chunked});
 }
 
 TEST_CASE("attention: an odd head dimension, and whole tiles of many rows") {
@@ -134,7 +141,8 @@ TEST_CASE("attention: chunks, of which a row sees its own alone, and blocks befo
   const int64_t chunk = GENERATE(1, 7, 16, 64, 100, 1000);
   const int64_t block_tokens = GENERATE(1, 16, 24);
   const int64_t head_dim = GENERATE(20, 64);
-  const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
+  const auto [rounded, products] = GENERATE(table<DType, DType>(
+      {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kBF16}, {DType::kI8, DType::kBF16}}));
   CAPTURE(chunk, block_tokens, head_dim, Name(rounded));
   AttentionCase attention = {
       .sequences = {{1, 200, 1}, {40, 90, 2}, {70, 70, 3}, {1, 193, 4}, {1, 2300, 5}},
@@ -142,7 +150,7 @@ TEST_CASE("attention: chunks, of which a row sees its own alone, and blocks befo
       .block_tokens = block_tokens,
       .window = chunk,
       .cache = rounded,
-      .products = rounded,
+      .products = products,
       .chunked = true};
   CheckCase(attention);
   if (chunk != 64) return;
@@ -238,15 +246,23 @@ TEST_CASE("attention: rows that see a key of NaN are NaN, all others are not") {
 }
 
 TEST_CASE("attention: soft caps of scores, in every type that may be asked for") {
-  const DType rounded = GENERATE(DType::kF32, DType::kBF16);  // cache and products
+  // Cache, products and heads.
+  const auto [cache, products, head_dim] =
+      GENERATE(table<DType, DType, int64_t>({{DType::kF32, DType::kF32, 32},
+                                             {DType::kBF16, DType::kBF16, 32},
+                                             {DType::kBF16, DType::kBF16, 64},
+                                             {DType::kBF16, DType::kBF16, 128},
+                                             {DType::kBF16, DType::kBF16, 256},
+                                             {DType::kI8, DType::kBF16, 64},
+                                             {DType::kF8, DType::kBF16, 128}}));
   const float soft_cap = GENERATE(0.7f, 50.0f);
   const int64_t window = GENERATE(0, 33);
-  CAPTURE(Name(rounded), soft_cap, window);
+  CAPTURE(Name(cache), Name(products), head_dim, soft_cap, window);
   CheckCase({.sequences = {{1, 37, 1}, {5, 5, 2}, {9, 170, 4}},
-             .head_dim = 32,
+             .head_dim = head_dim,
              .window = window,
-             .cache = rounded,
-             .products = rounded,
+             .cache = cache,
+             .products = products,
              .soft_cap = soft_cap});
 }
 

@@ -2,6 +2,7 @@
 // in it, the CPU's fast paths refuse it. Ops of rows are in rows_test.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -133,6 +134,91 @@ TEST_CASE("attention with a float16 cache, queries and products of either type")
     INFO("path " << path->name());
     const double tolerance = std::max(Tolerance(activation), Tolerance(products));
     CHECK(Difference(RunAttention(*path, c), expected, tolerance) == "");
+  }
+}
+
+constexpr float kLargest = 65504;
+
+TEST_CASE("what is beyond float16 is kept as its largest number, and NaN as NaN") {
+  const auto run = [](Path& path) {
+    std::vector<float> numbers = RandomFloats(3 * 2 * 20, 1);
+    for (float& number : numbers) number *= 200000;
+    numbers[3] = std::numeric_limits<float>::infinity();
+    numbers[5] = std::numeric_limits<float>::quiet_NaN();
+    const Tensor k(path, DType::kF32, {3, 2, 20}, numbers);
+    const Tensor keys = Zeros(path, kF16, {2, 2, 4, 20}), values = Zeros(path, kF16, {2, 2, 4, 20});
+    const Tensor slots(path, {3}, std::vector<int32_t>{5, -1, 2});
+    KvWriteArgs args;
+    args.cache.keys = keys;
+    args.cache.values = values;
+    args.k = args.v = k;
+    args.slots = slots;
+    REQUIRE(path.ops().KvWrite(args, path.stream()).message() == "");
+    path.Synchronize();
+    std::vector<float> written = values.Read();
+    CHECK(std::count_if(written.begin(), written.end(), [](float x) { return x == kLargest; }) > 3);
+    CHECK(std::count_if(written.begin(), written.end(), [](float x) { return x == -kLargest; }) >
+          3);
+    CHECK(std::count_if(written.begin(), written.end(), [](float x) { return x != x; }) == 1);
+    for (float& x : written) x = x != x ? 0 : x;
+    return written;
+  };
+  const std::vector<float> expected = run(Reference());
+  for (Path* path : Takers("KvWrite")) CHECK(Difference(run(*path), expected, 0) == "");
+}
+
+// Their weights are rounded, and may be more than one in all.
+TEST_CASE("means of float16's largest number are that number, of contexts split and whole") {
+  const DType cache = GENERATE(DType::kF16, DType::kI8, DType::kF8);
+  const int64_t head_dim = GENERATE(64, 128);
+  CAPTURE(Name(cache), head_dim);
+  const AttentionCase c = {.sequences = {{1, 37, 1}, {12, 30, 2}, {1, 600, 3}, {3, 41, 4}},
+                           .heads = 4,
+                           .kv_heads = 2,
+                           .head_dim = head_dim,
+                           .activation = kF16,
+                           .cache = cache,
+                           .products = kF16,
+                           .value_scale = kLargest,
+                           .equal_values = true};
+  for (Path* path : Takers("Attention")) {
+    INFO("path " << path->name());
+    const std::vector<float> means = RunAttention(*path, c);
+    const auto [least, most] = std::minmax_element(means.begin(), means.end());
+    CHECK(*least > 0.998f * kLargest);
+    CHECK(*most <= kLargest);
+  }
+}
+
+TEST_CASE("attention in float16 of values in 8 bits, as large as float16 is") {
+  const DType cache = GENERATE(DType::kI8, DType::kF8);
+  CAPTURE(Name(cache));
+  AttentionCase c = {.sequences = {{1, 37, 1}, {12, 30, 2}, {1, 600, 3}},
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .activation = DType::kF32,
+                     .cache = cache,
+                     .products = kF16};
+  for (const float scale : {1.0f, 40000.0f, 65000.0f}) {
+    CAPTURE(scale);
+    c.value_scale = scale;
+    const std::vector<float> expected = RunAttention(Reference(), c);
+    for (Path* path : Takers("Attention")) {
+      INFO("path " << path->name());
+      CHECK(Difference(RunAttention(*path, c), expected, Tolerance(kF16)) == "");
+    }
+  }
+}
+
+TEST_CASE("queries beyond float16 are its largest number: what they attend to is a number") {
+  const DType cache = GENERATE(DType::kF16, DType::kI8);
+  const AttentionCase c = {.sequences = {{1, 37, 1}, {12, 30, 2}},
+                           .cache = cache,
+                           .products = kF16,
+                           .query_scale = 1e6f};
+  for (Path* path : Takers("Attention")) {
+    INFO("path " << path->name());
+    for (const float x : RunAttention(*path, c)) REQUIRE(std::abs(x) <= 1);
   }
 }
 

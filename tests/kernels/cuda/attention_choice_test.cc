@@ -36,7 +36,12 @@ TEST_CASE("attention on tensor cores: types and capabilities") {
     CHECK(IsTensorAttention(Arguments(DType::kF16, head_dim), 75));
     CHECK_FALSE(IsTensorAttention(Arguments(DType::kF32, head_dim), 90));
   }
-  for (const int64_t head_dim : {16, 20, 32, 68, 264, 512}) {
+  for (const int64_t head_dim : {512, 576}) {
+    CHECK(IsTensorAttention(Arguments(DType::kBF16, head_dim), 80));
+    CHECK(IsTensorAttention(Arguments(DType::kF16, head_dim), 120));
+    CHECK_FALSE(IsTensorAttention(Arguments(DType::kF16, head_dim), 75));
+  }
+  for (const int64_t head_dim : {16, 20, 32, 68, 264, 520}) {
     CHECK_FALSE(IsTensorAttention(Arguments(DType::kBF16, head_dim), 90));
   }
 }
@@ -51,6 +56,8 @@ TEST_CASE("attention on tensor cores: what does not fit is left to the plain ker
   CHECK(takes([](AttentionArgs& a) { a.q.dtype = a.out.dtype = DType::kBF16; }));
   CHECK(takes([](AttentionArgs& a) { a.q.row_stride += 2; }));
   CHECK(takes([](AttentionArgs& a) { a.cache.keys.row_stride += 8; }));
+  CHECK(takes([](AttentionArgs& a) { a.soft_cap = 50; }));
+  CHECK(takes([](AttentionArgs& a) { a.window = 8, a.chunked = true; }));
   CHECK_FALSE(takes([](AttentionArgs& a) { a.products = DType::kF32; }));
   CHECK_FALSE(takes([](AttentionArgs& a) { a.q.dtype = a.out.dtype = DType::kF16; }));
   CHECK_FALSE(takes([](AttentionArgs& a) { a.q.row_stride += 1; }));

@@ -42,6 +42,34 @@ TEST_CASE("attention takes the usual head sizes, whose rows fill banks of shared
   }
 }
 
+TEST_CASE("attention of wide heads: legal shapes within the shared memory of what has it") {
+  for (const Architecture& architecture : kArchitectures) {
+    for (const int64_t head_dim : {512, 576}) {
+      CAPTURE(architecture.capability, head_dim);
+      CHECK(IsWideHead(head_dim));
+      CHECK(PaddedHead(head_dim) == head_dim);
+      const bool taken = HasWideAttention(head_dim, architecture.capability);
+      CHECK(taken == (architecture.capability >= 80));
+      if (!taken) continue;
+      const TensorAttentionExtents extents = {2048, 256, 128, 1, head_dim, 131072};
+      const Wave rows = PrefillWave(extents);
+      CHECK(rows.splits == 131072 / kWideSplitKeys);
+      CHECK(PartialBytes(extents) == rows.bytes);
+      const TiledShape tiled = WideShape(extents, rows.count, architecture.capability);
+      CHECK(tiled.shape.IsLegal());
+      CHECK(tiled.shape.shared_bytes <= architecture.block_bytes);
+      CHECK(tiled.slots >= kMinTileSlots);
+      CHECK(tiled.slots <= kMaxTileSlots);
+    }
+  }
+  CHECK_FALSE(HasWideAttention(256, 90));
+  CHECK_FALSE(HasWideAttention(520, 90));
+  // One row at 32k of a DeepSeek: a block for each tile of its 128 heads and each split.
+  const TensorAttentionExtents one = {1, 1, 128, 1, 576, 32768};
+  const LaunchShape shape = WideShape(one, 1, 90).shape;
+  CHECK(shape.blocks.x * shape.blocks.y >= 256);
+}
+
 TEST_CASE("attention: legal shapes within the shared memory of every architecture") {
   for (const Architecture& architecture : kArchitectures) {
     for (const int64_t of_model : kHeadSizes) {

@@ -176,8 +176,12 @@ std::vector<float> Attend(TestDevice& device, const Case& c, uint64_t layout_see
   params.partials = device.Allocate<float>(std::max<int64_t>(bytes, 4) / 4);
   params.capability = c.capability;
   params.wave_bytes = c.wave_bytes;
-  device.Check(LaunchPrefillAttention(params, device.stream()));
-  device.Check(LaunchDecodeAttention(params, device.stream()));
+  if (IsWideHead(c.head_dim)) {
+    device.Check(LaunchWideAttention(params, device.stream()));
+  } else {
+    device.Check(LaunchPrefillAttention(params, device.stream()));
+    device.Check(LaunchDecodeAttention(params, device.stream()));
+  }
   std::vector<float> result;
   if (c.f32_out) {
     result = device.Download(static_cast<float*>(out), (rows + kIdleRows) * row_width);
@@ -223,6 +227,40 @@ TEST_CASE("every head size and type over prompts, chunks and single rows") {
   }
   CAPTURE(c.head_dim, Name(c.cache), c.f32, c.f32_out);
   CheckCase(c);
+}
+
+TEST_CASE("wide heads: prompts, chunks and single rows, of contexts whole and split") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {
+      .sequences = {{5, 37, 1}, {1, 70, 2}, {0, 20, 3}, {1, 1, 4}, {2, kWideSplitKeys + 3, 5}},
+      .heads = 3,
+      .kv_heads = 1};
+  std::tie(c.head_dim, c.heads, c.kv_heads, c.window, c.cache, c.f32, c.f32_out) = GENERATE(
+      table<int, int, int, int, DType, bool, bool>({{576, 17, 1, 0, DType::kBF16, true, true},
+                                                    {576, 3, 1, 0, DType::kF16, false, false},
+                                                    {512, 2, 2, 0, DType::kF16, true, false},
+                                                    {512, 4, 2, 40, DType::kBF16, false, false}}));
+  CAPTURE(c.head_dim, c.heads, c.window, Name(c.cache), c.f32, c.f32_out);
+  CheckCase(c);
+}
+
+TEST_CASE("wide heads: a row's bits depend on its sequence alone, and not on the memory for sums") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  Case c = {.sequences = {{6, kWideSplitKeys + 4, 1}}, .heads = 5, .kv_heads = 1, .head_dim = 576};
+  const size_t row_width = c.heads * c.head_dim;
+  TestDevice device;
+  const std::vector<float> whole = Attend(device, c);
+  c.sequences = {{3, 9, 2}, {1, kWideSplitKeys + 4, 1}, {2, 70, 3}};
+  for (const int64_t wave_bytes : {kMaxPartialBytes, int64_t{30000}}) {
+    c.wave_bytes = wave_bytes;
+    const std::vector<float> among = Attend(device, c, 3);
+    CHECK(std::equal(whole.end() - row_width, whole.end(), among.begin() + 3 * row_width));
+  }
+  const std::vector<float> others = Attend(device, c, 5);
+  for (const int capability : {80, 86, 120}) {
+    c.capability = capability;
+    CHECK(Attend(device, c) == others);
+  }
 }
 
 TEST_CASE("groups of query heads: one, many, more than a matrix has rows") {
