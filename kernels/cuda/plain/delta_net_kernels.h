@@ -26,7 +26,7 @@ struct CausalConvParams {
   int64_t channels = 0, taps = 0, rows_stride = 0;
 };
 
-// GatedDelta of ops.h.
+// GatedDelta of ops.h. InvalidValue where keys have more than kMaxDeltaKeys elements.
 struct GatedDeltaParams {
   float* values = nullptr;         // [tokens, value_heads, value_dim], in place
   const float* queries = nullptr;  // [tokens, key_heads, key_dim]
