@@ -125,4 +125,20 @@ __device__ __forceinline__ float OffsetNibbleWeight(const Params& p, const char*
   return group.scale * NibbleAsFloat(NibbleAt(row, i), 8388608.0f) + group.offset;
 }
 
+// Weight `i` of a row of W: elements, or codes. `p`: the parameters of a launch.
+template <typename W, typename Params>
+__device__ __forceinline__ float WeightOf(const Params& p, const char* row, int64_t i) {
+  if constexpr (std::is_same_v<W, int8_t> || std::is_same_v<W, Float8>) {
+    return CodeWeight<W>(row, i, p.scales_offset_bytes, p.group_size);
+  } else if constexpr (std::is_same_v<W, Nibbles>) {
+    return NibbleWeight(row, i, p.scales_offset_bytes, p.group_size);
+  } else if constexpr (std::is_same_v<W, E2m1>) {
+    return E2m1Weight(row, i, p.scales_offset_bytes, p.group_size);
+  } else if constexpr (std::is_same_v<W, OffsetNibbles>) {
+    return OffsetNibbleWeight(p, row, i);
+  } else {
+    return AsFloat(reinterpret_cast<const W*>(row)[i]);
+  }
+}
+
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -10,7 +10,6 @@
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
-#include "third_party/spdlog/log.h"
 #include "worker/model/draft_head.h"
 #include "worker/model/model_buffers.h"
 #include "worker/model/model_constants.h"
@@ -44,16 +43,6 @@ absl::Status CheckOptions(const ModelOptions& options) {
                                              "; use float32, float16, bfloat16, int8 or float8"));
   }
   return absl::OkStatus();
-}
-
-// GPUs attend to latents by their plain kernel, and multiply the matrices of heads one by one.
-void LogPlainLatents(const v1::Model& model, const kernels::Device& device) {
-  const bool latent = std::any_of(model.kinds().begin(), model.kinds().end(),
-                                  [](const auto& kind) { return kind.attention().has_latent(); });
-  if (!latent || device.host_reads_memory()) return;
-  Logger("worker").info(
-      "attention to latents (MLA) runs on this device's plain kernels: slower than that of models "
-      "with keys and values of each head");
 }
 
 // Options of the model's draft_model, all of it.
@@ -428,7 +417,6 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(
                                     std::move(draft_head), std::move(draft_model), &device);
   const absl::Status prepared = model->Prepare();
   if (!prepared.ok()) return prepared;
-  LogPlainLatents(options.model, device);
   return model;
 }
 

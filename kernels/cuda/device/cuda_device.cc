@@ -29,7 +29,8 @@ class CudaDevice final : public Device {
       : options_(options),
         description_(std::move(description)),
         health_(name, options.max_wait_seconds),
-        ops_(&health_, options.index, capability, multiprocessors, std::move(blas)) {
+        ops_(&health_, options.index, {capability, multiprocessors, options.widened_bytes},
+             std::move(blas)) {
     if (options.nccl == nullptr) return;
     groups_.emplace(*options.nccl, options.nccl_version, options.uuid, options.index, &health_);
   }

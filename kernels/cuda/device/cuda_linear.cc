@@ -1,6 +1,7 @@
 #include "kernels/cuda/device/cuda_linear.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/cuda/device/weight_rows.h"
 #include "kernels/cuda/launch/linear_shapes.h"
@@ -126,6 +127,28 @@ size_t EvenlySpaced(absl::Span<const PackedWeights> experts, size_t first) {
   return end - first;
 }
 
+constexpr int64_t kWeightAlignment = 16;  // of a row
+
+// Some columns of a matrix, as 16-bit weights.
+LinearSpec WidenedSpec(const LinearSpec& spec, DType type, int64_t columns) {
+  return {.in_features = spec.in_features, .out_features = columns, .weight_dtype = type};
+}
+
+int64_t WidenedWeightBytes(const LinearSpec& spec, int64_t columns) {
+  return Aligned(columns * WeightRowBytes(WidenedSpec(spec, DType::kBF16, columns)));
+}
+
+// Of `columns` at a time those of the first times, and of the last one.
+std::array<int64_t, 2> ColumnCounts(int64_t all, int64_t columns) {
+  return {std::min(all, columns), (all - 1) % columns + 1};
+}
+
+// Heads as experts with as many rows each.
+LinearProblem HeadProblem(const HeadLinearArgs& args) {
+  return ProblemOf(args.heads[0].spec, args.in.dtype, args.products, args.in.rows(),
+                   static_cast<int64_t>(args.heads.size()));
+}
+
 }  // namespace
 
 DType CudaLinear::Inputs(const LinearSpec& spec, int64_t rows, DType products) const {
@@ -150,7 +173,8 @@ int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType i
   const int64_t rounded = GroupedWorkspaceBytes(spec, rows);
   const LinearProblem problem = ProblemOf(spec, in, spec.weight_dtype, rows, 1);
   if (spec.weight_dtype == DType::kF32) return rounded;
-  const int64_t parts = PartBytes(spec, std::min(rows, kMaxSplitRows));
+  const int64_t parts =
+      std::max(PartBytes(spec, std::min(rows, kMaxSplitRows)), PrepareWidened(spec, rows, in));
   const bool dense = TensorCoreType(problem, capability_) == spec.weight_dtype;
   if (blas_ == nullptr || !dense) return rounded + parts;
   int64_t most = parts;
@@ -167,6 +191,83 @@ BlasProducts::Plan* CudaLinear::FindPlan(const LinearArgs& args, DType type) con
   const bool fits = type == spec.weight_dtype && (!bias || args.out.dtype == DType::kF32);
   if (blas_ == nullptr || !fits) return nullptr;
   return blas_->Find(ShapeOf(spec, args.out.dtype, bias), args.in.rows());
+}
+
+int64_t CudaLinear::PrepareWidened(const LinearSpec& spec, int64_t rows, DType in) const {
+  const LinearProblem problem = ProblemOf(spec, in, DType::kF32, rows, 1);
+  if (blas_ == nullptr || !WidensCodes(problem, capability_)) return 0;
+  const int64_t columns = WidenedColumns(spec.out_features, spec.in_features, widened_bytes_);
+  int64_t most = 0;
+  for (const DType type : {DType::kBF16, DType::kF16}) {
+    const bool multiplied = TensorCoreType(ProblemOf(spec, in, type, rows, 1), capability_) == type;
+    for (const int64_t count : ColumnCounts(spec.out_features, columns)) {
+      for (const bool bias : {false, true}) {
+        if (!multiplied || (bias && in != DType::kF32)) continue;
+        most =
+            std::max(most, blas_->Prepare(ShapeOf(WidenedSpec(spec, type, count), in, bias), rows));
+      }
+    }
+  }
+  return WidenedWeightBytes(spec, columns) + kBlasAlignment + most;
+}
+
+int64_t CudaLinear::WidenedBytes(const LinearArgs& args, DType type) const {
+  const LinearSpec& spec = args.weights->spec;
+  const LinearProblem problem = ProblemOf(spec, args.in.dtype, type, args.in.rows(), 1);
+  if (blas_ == nullptr || !WidensCodes(problem, capability_)) return 0;
+  const int64_t columns = WidenedColumns(spec.out_features, spec.in_features, widened_bytes_);
+  int64_t most = 0;
+  for (const int64_t count : ColumnCounts(spec.out_features, columns)) {
+    const BlasProducts::Plan* const plan =
+        blas_->Find(ShapeOf(WidenedSpec(spec, type, count), args.out.dtype, !args.bias.empty()),
+                    args.in.rows());
+    if (plan == nullptr) return 0;
+    most = std::max(most, BlasProducts::WorkspaceBytes(*plan));
+  }
+  return WidenedWeightBytes(spec, columns) + kBlasAlignment + most;
+}
+
+void CudaLinear::EnqueueWidened(const LinearArgs& args, const LinearParams& own,
+                                std::byte* workspace, CudaStream& stream) const {
+  const LinearSpec& spec = args.weights->spec;
+  const int64_t columns = WidenedColumns(spec.out_features, spec.in_features, widened_bytes_);
+  std::byte* const widened = AlignedForBlas(workspace);
+  for (int64_t first = 0; first < spec.out_features; first += columns) {
+    LinearParams part = own;
+    part.columns = std::min(columns, spec.out_features - first);
+    part.out = args.out.data + first * SizeInBytes(args.out.dtype);
+    part.weights = args.weights->data + first * own.weight_row_bytes;
+    if (own.bias != nullptr) part.bias = own.bias + first;
+    const LinearSpec dense = WidenedSpec(spec, own.in_dtype, part.columns);
+    const BlasProducts::Shape shape = ShapeOf(dense, args.out.dtype, own.bias != nullptr);
+    const WidenParams widen = {.out = widened,
+                               .weights = part.weights,
+                               .columns = part.columns,
+                               .depth = spec.in_features,
+                               .out_stride = shape.weight_stride,
+                               .weight_row_bytes = own.weight_row_bytes,
+                               .scales_offset_bytes = own.scales_offset_bytes,
+                               .group_size = own.group_size,
+                               .steps_offset_bytes = own.steps_offset_bytes,
+                               .blocks = own.blocks,
+                               .weight_dtype = own.weight_dtype,
+                               .out_dtype = own.in_dtype,
+                               .e2m1 = own.e2m1};
+    stream.Enqueue("Linear", &LaunchWiden, widen);
+    BlasProducts::Plan* const plan = blas_->Find(shape, own.rows);
+    const BlasProducts::Call call = {.products = blas_,
+                                     .plan = plan,
+                                     .out = part.out,
+                                     .in = own.in,
+                                     .weights = widened,
+                                     .bias = part.bias,
+                                     .workspace = widened + WidenedWeightBytes(spec, columns),
+                                     .rows = own.rows,
+                                     .out_stride = own.out_stride,
+                                     .in_stride = own.in_stride,
+                                     .workspace_bytes = BlasProducts::WorkspaceBytes(*plan)};
+    stream.Enqueue("Linear by cuBLASLt", &LaunchDense, DenseCall{.blas = call, .own = part});
+  }
 }
 
 absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) const {
@@ -198,7 +299,9 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   const int64_t blas_bytes = plan == nullptr ? 0 : kBlasAlignment + plan_bytes;
   const bool may_split = args.in.rows() <= kMaxSplitRows;
   const int64_t part_bytes = may_split ? PartBytes(args.weights->spec, args.in.rows()) : 0;
-  absl::Status check = CheckLinear(args, rounded_bytes + std::max(part_bytes, blas_bytes));
+  const int64_t widened_bytes = WidenedBytes(args, type);
+  absl::Status check =
+      CheckLinear(args, rounded_bytes + std::max({part_bytes, blas_bytes, widened_bytes}));
   if (!check.ok()) return check;
   const TensorView in = EnqueueRounding("Linear", args.in, type, args.workspace, stream);
   auto params = ParamsOf<LinearParams>(*args.weights, args.out, in);
@@ -209,6 +312,10 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   }
   params.capability = capability_;
   params.multiprocessors = multiprocessors_;
+  if (widened_bytes > 0) {
+    EnqueueWidened(args, params, args.workspace.data + rounded_bytes, stream);
+    return absl::OkStatus();
+  }
   if (plan == nullptr) {
     stream.Enqueue("Linear", &LaunchGemm, params);
     return absl::OkStatus();
@@ -235,7 +342,10 @@ absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stre
                 static_cast<int64_t>(args.experts.size()));
   const LinearKernel kernel = ChooseLinear(problem, capability_);
   slow_->Note("GroupedLinear", problem, kernel, capability_);
-  const bool rounds = kernel == LinearKernel::kTensorCores;
+  const DType type = TensorCoreType(problem, capability_);
+  const bool hot = kernel == LinearKernel::kGemv && type != DType::kF32 &&
+                   MayHaveHotExperts(problem, args.in.rows());
+  const bool rounds = hot || kernel == LinearKernel::kTensorCores;
   absl::Status check = CheckGroupedLinear(args, rounds ? RoundedBytes(args.in) : 0);
   if (!check.ok()) return check;
   if (kernel == LinearKernel::kPlain) {
@@ -247,24 +357,72 @@ absl::Status CudaLinear::Enqueue(const GroupedLinearArgs& args, CudaStream& stre
     }
     return absl::OkStatus();
   }
-  TensorView in = args.in;
-  if (kernel == LinearKernel::kTensorCores) {
-    in = EnqueueRounding("GroupedLinear", in, TensorCoreType(problem, capability_), args.workspace,
-                         stream);
+  TensorView rounded = args.in;
+  if (rounds) {
+    rounded = EnqueueRounding("GroupedLinear", args.in, type, args.workspace, stream);
   }
   for (size_t e = 0; e < args.experts.size();) {
     const size_t count = EvenlySpaced(args.experts, e);
-    auto params = ParamsOf<LinearParams>(args.experts[e], args.out, in);
+    const bool gemv = kernel == LinearKernel::kGemv;
+    auto params = ParamsOf<LinearParams>(args.experts[e], args.out, gemv ? args.in : rounded);
     params.expert_offsets = args.expert_offsets.As<int32_t>() + e;
     params.source_rows = args.source_rows.As<int32_t>();
     params.experts = static_cast<int64_t>(count);
     params.expert_bytes = count > 1 ? args.experts[e + 1].data - args.experts[e].data : 0;
     params.capability = capability_;
     params.multiprocessors = multiprocessors_;
-    stream.Enqueue("GroupedLinear", kernel == LinearKernel::kGemv ? &LaunchGemv : &LaunchGemm,
-                   params);
+    if (hot) params.max_expert_rows = MaxColdRows(problem.weights);
+    stream.Enqueue("GroupedLinear", gemv ? &LaunchGemv : &LaunchGemm, params);
+    if (hot) {
+      params.in = rounded.data;
+      params.in_stride = rounded.row_stride;
+      params.in_dtype = rounded.dtype;
+      params.min_expert_rows = params.max_expert_rows + 1;
+      stream.Enqueue("GroupedLinear", &LaunchGemm, params);
+    }
     e += count;
   }
+  return absl::OkStatus();
+}
+
+bool CudaLinear::TakesHeads(const HeadLinearArgs& args) const {
+  const auto heads = static_cast<int64_t>(args.heads.size());
+  if (heads < 2 || args.in.rank != 2 || args.in.rows() == 0 || args.in.rows() % heads != 0) {
+    return false;
+  }
+  const LinearSpec& spec = args.heads[0].spec;
+  if (IsCodes(KeptType(spec))) return false;
+  const bool alike = std::all_of(args.heads.begin(), args.heads.end(), [&](const auto& head) {
+    return head.data != nullptr && head.spec == spec;
+  });
+  if (!alike || EvenlySpaced(args.heads, 0) != args.heads.size()) return false;
+  if ((args.heads[1].data - args.heads[0].data) % kWeightAlignment != 0) return false;
+  const LinearKernel kernel = ChooseLinear(HeadProblem(args), capability_);
+  if (kernel == LinearKernel::kGemv) return true;
+  return kernel == LinearKernel::kTensorCores &&
+         RoundedBytes(args.in) <= args.workspace.Elements() * SizeInBytes(args.workspace.dtype);
+}
+
+absl::Status CudaLinear::Enqueue(const HeadLinearArgs& args, CudaStream& stream) const {
+  const auto heads = static_cast<int64_t>(args.heads.size());
+  LinearArgs all = {.out = args.out, .in = args.in, .weights = &args.heads[0]};
+  all.products = args.products;
+  if (absl::Status check = CheckLinear(all, 0); !check.ok()) return check;
+  const LinearProblem problem = HeadProblem(args);
+  const LinearKernel kernel = ChooseLinear(problem, capability_);
+  slow_->Note("HeadLinear", problem, kernel, capability_);
+  TensorView in = args.in;
+  if (kernel == LinearKernel::kTensorCores) {
+    in = EnqueueRounding("HeadLinear", in, TensorCoreType(problem, capability_), args.workspace,
+                         stream);
+  }
+  auto params = ParamsOf<LinearParams>(args.heads[0], args.out, in);
+  params.experts = heads;
+  params.expert_bytes = args.heads[1].data - args.heads[0].data;
+  params.head_rows = static_cast<int>(args.in.rows() / heads);
+  params.capability = capability_;
+  params.multiprocessors = multiprocessors_;
+  stream.Enqueue("HeadLinear", kernel == LinearKernel::kGemv ? &LaunchGemv : &LaunchGemm, params);
   return absl::OkStatus();
 }
 

@@ -265,6 +265,13 @@ absl::Status CudaOps::GroupedLinear(const GroupedLinearArgs& args, Stream& strea
   return own == nullptr ? status : linear_.Enqueue(args, *own);
 }
 
+absl::Status CudaOps::HeadLinear(const HeadLinearArgs& args, Stream& stream) {
+  if (!linear_.TakesHeads(args)) return Ops::HeadLinear(args, stream);
+  absl::Status status;
+  CudaStream* own = OwnStream(stream, status);
+  return own == nullptr ? status : linear_.Enqueue(args, *own);
+}
+
 absl::Status CudaOps::RopeTable(const RopeTableArgs& args, Stream& stream) {
   if (absl::Status check = CheckRopeTable(args); !check.ok()) return check;
   const RopeTableParams params = {.cos_sin = args.cos_sin.As<float>(),
@@ -387,32 +394,7 @@ absl::Status CudaOps::Attention(const AttentionArgs& args, Stream& stream) {
   const bool narrowed = args.q.dtype == DType::kF32 && args.out.dtype == args.products;
   if (narrowed) checked.out.dtype = DType::kF32;
   if (absl::Status check = CheckAttention(checked, workspace_bytes); !check.ok()) return check;
-  const AttentionParams params = {.out = args.out.data,
-                                  .q = args.q.data,
-                                  .keys = args.cache.keys.data,
-                                  .values = args.cache.values.data,
-                                  .query_starts = args.query_starts.As<int32_t>(),
-                                  .context_lengths = args.context_lengths.As<int32_t>(),
-                                  .block_tables = args.block_tables.As<int32_t>(),
-                                  .sinks = args.sinks.As<float>(),
-                                  .rows = args.q.rows(),
-                                  .sequences = args.context_lengths.rows(),
-                                  .heads = args.q.shape[1],
-                                  .kv_heads = args.cache.keys.shape[0],
-                                  .head_dim = args.q.shape[2],
-                                  .block_tokens = args.cache.keys.shape[2],
-                                  .window = args.window,
-                                  .chunked = args.chunked,
-                                  .out_stride = args.out.row_stride,
-                                  .q_stride = args.q.row_stride,
-                                  .keys_stride = args.cache.keys.row_stride,
-                                  .values_stride = args.cache.values.row_stride,
-                                  .table_stride = args.block_tables.row_stride,
-                                  .scale = args.scale,
-                                  .soft_cap = args.soft_cap,
-                                  .cache_dtype = args.cache.keys.dtype,
-                                  .dtype = args.q.dtype,
-                                  .out_dtype = args.out.dtype};
+  const AttentionParams params = ParamsOf(args);
   if (!tensor) {
     if (TakesCodeAttention(args, capability_)) return AttendCodes(args, params, stream);
     slow_.Note("Attention", args, capability_);

@@ -32,13 +32,13 @@ class CudaOps final : public Ops {
 
   // `health` is that of the device, and must outlive this. `capability` is the GPU's: 90 is 9.0.
   // `blas` may be null.
-  CudaOps(CudaHealth* health, int device_index, int capability, int multiprocessors,
+  CudaOps(CudaHealth* health, int device_index, const CudaLinear::Gpu& gpu,
           std::unique_ptr<BlasProducts> blas)
       : health_(health),
-        capability_(capability),
+        capability_(gpu.capability),
         blas_(std::move(blas)),
         slow_(health->device()),
-        linear_(capability, multiprocessors, blas_.get(), &slow_),
+        linear_(gpu, blas_.get(), &slow_),
         rings_(device_index, health) {}
 
   std::string name() const override { return std::string(kPlatformName); }
@@ -78,6 +78,7 @@ class CudaOps final : public Ops {
     return linear_.GroupedWorkspaceBytes(spec, slots);
   }
   absl::Status GroupedLinear(const GroupedLinearArgs& args, Stream& stream) override;
+  absl::Status HeadLinear(const HeadLinearArgs& args, Stream& stream) override;
 
   absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) override;
   absl::Status Rope(const RopeArgs& args, Stream& stream) override;

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/kv/kv_kernels.h"
+#include "kernels/cuda/plain/attention_kernels.h"
 #include "kernels/cuda/plain/delta_net_kernels.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/ops.h"
@@ -47,6 +48,35 @@ inline KvCodeParams ParamsOf(const KvCodeArgs& args) {
           .coding = args.coding,
           .dtype = args.cache.dtype,
           .wire_dtype = args.wire_dtype};
+}
+
+inline AttentionParams ParamsOf(const AttentionArgs& args) {
+  return {.out = args.out.data,
+          .q = args.q.data,
+          .keys = args.cache.keys.data,
+          .values = args.cache.values.data,
+          .query_starts = args.query_starts.As<int32_t>(),
+          .context_lengths = args.context_lengths.As<int32_t>(),
+          .block_tables = args.block_tables.As<int32_t>(),
+          .sinks = args.sinks.As<float>(),
+          .rows = args.q.rows(),
+          .sequences = args.context_lengths.rows(),
+          .heads = args.q.shape[1],
+          .kv_heads = args.cache.keys.shape[0],
+          .head_dim = args.q.shape[2],
+          .block_tokens = args.cache.keys.shape[2],
+          .window = args.window,
+          .chunked = args.chunked,
+          .out_stride = args.out.row_stride,
+          .q_stride = args.q.row_stride,
+          .keys_stride = args.cache.keys.row_stride,
+          .values_stride = args.cache.values.row_stride,
+          .table_stride = args.block_tables.row_stride,
+          .scale = args.scale,
+          .soft_cap = args.soft_cap,
+          .cache_dtype = args.cache.keys.dtype,
+          .dtype = args.q.dtype,
+          .out_dtype = args.out.dtype};
 }
 
 inline SeatParams ParamsOf(const SeatArgs& args) {

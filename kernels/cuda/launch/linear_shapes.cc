@@ -52,6 +52,11 @@ LinearKernel ChooseLinear(const LinearProblem& problem, int capability) {
                                    : LinearKernel::kPlain;
 }
 
+bool MayHaveHotExperts(const LinearProblem& problem, int64_t sources) {
+  return std::min(problem.rows, sources) > MaxColdRows(problem.weights) &&
+         problem.rows > problem.experts;
+}
+
 int GemvRowsAtOnce(int64_t rows, int64_t experts, DType weights) {
   const auto rounded = std::bit_ceil(static_cast<uint64_t>(RowsOfExpert(rows, experts)));
   return static_cast<int>(std::min<uint64_t>(rounded, MaxGemvRows(weights)));
@@ -79,6 +84,18 @@ GemmTile ChooseGemmTile(const GemmProblem& problem) {
     if (fits && !half_empty && !idle) return tile;
   }
   return kTiles[3];
+}
+
+bool WidensCodes(const LinearProblem& problem, int capability) {
+  const bool data_centre = capability == 80 || (capability >= 90 && capability < 120);
+  return data_centre && IsCodes(problem.weights) && problem.experts == 1 &&
+         problem.rows >= kMinWidenedRows;
+}
+
+int64_t WidenedColumns(int64_t columns, int64_t depth, int64_t bytes) {
+  const int64_t most = std::max<int64_t>(kGemmColumns, bytes / (2 * depth) / kGemmColumns * kGemmColumns);
+  const int64_t times = Ceil(columns, most);
+  return Ceil(Ceil(columns, times), kGemmColumns) * kGemmColumns;
 }
 
 int GemmStages(const GemmTile& tile, const GemmProblem& problem) {

@@ -49,6 +49,12 @@ constexpr int WeightBits(DType weights) {
 // of the weights, which are fewer with codes.
 constexpr int MaxGemvRows(DType weights) { return IsCodes(weights) ? 2 : 4; }
 inline constexpr int kGemvWarps = 4;  // of a block; they share the depth
+// Where experts have few rows on average, rows of one that GEMV computes: it reads the weights
+// again for each few of them. Experts with more are tensor cores'.
+constexpr int MaxColdRows(DType weights) { return 4 * MaxGemvRows(weights); }
+// Whether a grouped product for GEMV may have such an expert. `sources`: rows that are read, of
+// which an expert has each once at most.
+bool MayHaveHotExperts(const LinearProblem& problem, int64_t sources);
 // Columns of a block, which meet inputs that are read once: 8 of int4, of which a lane loads half
 // as many bytes, where registers are left for it.
 constexpr int GemvColumns(int rows_at_once, int weight_bits) {
@@ -82,6 +88,19 @@ struct GemmTile {
   int row_warps = 1;
   constexpr int rows() const { return 16 * row_tiles * row_warps; }
 };
+
+// Products of codes with so many rows and more, without experts, are cuBLASLt's where it is there:
+// the codes become 16-bit weights first, some columns at a time, which stay in the cache. On GPUs
+// whose tensor cores our GEMM leaves half idle: those of data centres.
+inline constexpr int64_t kMinWidenedRows = 256;
+bool WidensCodes(const LinearProblem& problem, int capability);
+// Columns at a time: whole tiles, all alike but the last ones, in `bytes` if possible.
+int64_t WidenedColumns(int64_t columns, int64_t depth, int64_t bytes);
+
+// Of codes: whether a warp with so many fragments of rows takes groups whole, so that a stage must
+// be a multiple of them (LaunchGemm takes a smaller tile where it is not). With fewer rows there
+// are registers for the sums of a group beside those of all.
+constexpr bool HasWholeGroups(int row_tiles) { return row_tiles >= 4; }
 
 struct GemmProblem {
   int64_t rows = 0;  // of all experts together

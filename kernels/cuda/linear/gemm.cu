@@ -23,22 +23,27 @@ struct GemmParams : LinearParams {
 // An expert's tiles begin with number (rows of those before it) / tile_rows + expert: there are as
 // many as it needs, and at times one more. So one lane of a warp finds a tile's expert, by its
 // offsets alone.
-template <int kTileRows>
+template <int kTileRows, bool kCodes>
 __device__ __forceinline__ RowTile FindTile(const LinearParams& p, int tile, int lane) {
-  if (p.expert_offsets == nullptr) {
+  const bool heads = !kCodes && p.head_rows > 0;
+  if (p.expert_offsets == nullptr && !heads) {
     const int rows = static_cast<int>(p.rows);
     return {0, min(tile * kTileRows, rows), rows};
   }
-  const int experts = static_cast<int>(p.experts), first_row = p.expert_offsets[0];
+  const auto offset = [&](int expert) {
+    return heads ? expert * p.head_rows : p.expert_offsets[expert];
+  };
+  const int experts = static_cast<int>(p.experts), first_row = offset(0);
 #pragma unroll 1
   for (int first = 0; first < experts; first += kWarpThreads) {
     const int expert = min(first + lane, experts - 1);
-    const int begin = p.expert_offsets[expert], end = p.expert_offsets[expert + 1];
+    const int begin = offset(expert), end = offset(expert + 1);
     const int first_tile = (begin - first_row) / kTileRows + expert;
     const int end_tile = (end - first_row) / kTileRows + expert + 1;
     const uint32_t found = __ballot_sync(kAllLanes, tile >= first_tile && tile < end_tile);
     if (found == 0) continue;
     const int from = __ffs(static_cast<int>(found)) - 1;  // others stand for the same expert
+    if (__shfl_sync(kAllLanes, end - begin, from) < p.min_expert_rows) return {0, 0, 0};
     const int row = __shfl_sync(kAllLanes, begin + (tile - first_tile) * kTileRows, from);
     return {min(first + from, experts - 1), row, __shfl_sync(kAllLanes, end, from)};
   }
@@ -147,6 +152,19 @@ struct Groups {
     return std::is_same_v<W, Nibbles> ? NibblePairBase<T>(words[n]) : code_base;
   }
 
+  // Of the lane's column j of fragment n in sums, 0 or 1. By all lanes.
+  __device__ __forceinline__ ScaleOffset OfColumn(int n, int j, int lane) const {
+    const int from = (lane % 4 * 2 + j) * 4;
+    const uint32_t word = __shfl_sync(kAllLanes, words[n], from);
+    if constexpr (kOffsets) {
+      return MultiplyPair(word, __shfl_sync(kAllLanes, steps[n], from));
+    } else if constexpr (std::is_same_v<W, Nibbles>) {
+      return {NibbleScale(word), 0};
+    } else {
+      return {__uint_as_float(word) * kCodeUnit<W>, 0};
+    }
+  }
+
   // sums += scale of the column * parts + its offset * totals, and these become 0. `totals`: of the
   // group's inputs, in the places of a fragment's sums; only with offsets.
   template <int kRowTiles>
@@ -157,11 +175,7 @@ struct Groups {
     for (int n = 0; n < kFragments; ++n) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int from = (lane % 4 * 2 + j) * 4;
-        const uint32_t word = __shfl_sync(kAllLanes, words[n], from);
-        const float scale = __uint_as_float(word) * kCodeUnit<W>;
-        ScaleOffset by = {std::is_same_v<W, Nibbles> ? NibbleScale(word) : scale, 0};
-        if constexpr (kOffsets) by = MultiplyPair(word, __shfl_sync(kAllLanes, steps[n], from));
+        const ScaleOffset by = OfColumn(n, j, lane);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
 #pragma unroll
@@ -182,6 +196,59 @@ struct Groups {
     }
   }
 };
+
+// Adds to `sums` the products with a whole group, `count` windows of a stage from `first_window`
+// on. Those of a few rows and columns are finished and scaled before the next ones: what is summed
+// has a place in registers once.
+template <typename T, typename W, typename Staged, int kRowTiles>
+__device__ __forceinline__ void AddGroup(const Groups<T, W>& groups, const unsigned char* stage,
+                                         int first_window, int count, int warp_row, int warp_column,
+                                         int lane, Sums<kRowTiles>& sums) {
+  constexpr bool kOffsets = Groups<T, W>::kOffsets;
+  constexpr int kWindows = Staged::kDepth / kGemmWindow, kAtOnce = kFragments / 2;
+  constexpr uint32_t kOnes[2] = {kOnePair<T>, kOnePair<T>};
+  Totals<kRowTiles> totals = {};
+#pragma unroll
+  for (int first = 0; first < kFragments; first += kAtOnce) {
+    uint32_t b[kWindows][kAtOnce][2][2];
+    ScaleOffset by[kAtOnce][2];
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+#pragma unroll
+      for (int w = 0; w < kWindows; ++w) {
+        if (w >= count) break;
+        Staged::template LoadCodes<T>(stage, warp_column + 8 * (first + n), first_window + w, lane,
+                                      groups.Base(first + n), b[w][n]);
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) by[n][j] = groups.OfColumn(first + n, j, lane);
+    }
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      float parts[kAtOnce][4] = {};
+#pragma unroll
+      for (int step = 0; step < 2 * kWindows; ++step) {
+        if (step >= 2 * count) break;
+        uint32_t a[4];
+        Staged::LoadIn(stage, warp_row + 16 * m, 2 * first_window + step, lane, a);
+#pragma unroll
+        for (int n = 0; n < kAtOnce; ++n) Mma16x8x16<T>(parts[n], a, b[step / 2][n][step % 2]);
+        if constexpr (kOffsets) {
+          if (first == 0) Mma16x8x16<T>(totals[m], a, kOnes);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float& sum = sums[m][first + n][i];
+          sum += by[n][i % 2].scale * parts[n][i];
+          if constexpr (kOffsets) sum += by[n][i % 2].offset * totals[m][i];
+        }
+      }
+    }
+  }
+}
 
 constexpr int kEarlyStages = 2;  // whose weights are read before the earlier launches end
 
@@ -224,7 +291,7 @@ __device__ __forceinline__ void ForEachStage(const typename Staged::Copies& copi
   WaitCopies<0>();
 }
 
-template <int kRowTiles>
+template <int kRowTiles, bool kCodes>
 __device__ __forceinline__ void StoreTile(const GemmParams& p, const RowTile& rows, int warp_row,
                                           int64_t lane_column, int lane,
                                           const Sums<kRowTiles>& sums) {
@@ -235,6 +302,7 @@ __device__ __forceinline__ void StoreTile(const GemmParams& p, const RowTile& ro
     for (int half = 0; half < 2; ++half) {
       const int64_t row = rows.first + warp_row + 16 * m + 8 * half + lane / 4;
       if (row >= rows.end) continue;
+      const int64_t place = RowPlace<kCodes>(p, row);
       float* part_row = p.part_sums + (blockIdx.z * p.rows + row) * width;
 #pragma unroll
       for (int n = 0; n < kFragments; ++n) {
@@ -243,8 +311,8 @@ __device__ __forceinline__ void StoreTile(const GemmParams& p, const RowTile& ro
         if (p.parts > 1) {
           *reinterpret_cast<float2*>(part_row + column) = both;
         } else {
-          StoreSum(p, row, column, both.x);
-          StoreSum(p, row, column + 1, both.y);
+          StoreSum(p, place, column, both.x);
+          StoreSum(p, place, column + 1, both.y);
         }
       }
     }
@@ -291,6 +359,103 @@ __device__ __forceinline__ void AddParts(const GemmParams& p, const RowTile& row
   }
 }
 
+// What a warp sums: its rows and columns in the block's tile, and stages of the depth.
+struct WarpPlace {
+  int64_t block_column;
+  int row, column, lane;
+  int first, end;
+};
+
+// Of codes in groups that a stage has whole.
+template <typename T, typename W, typename Staged, int kRowTiles>
+__device__ __forceinline__ void SumWholeGroups(const GemmParams& p,
+                                               const typename Staged::Copies& copies,
+                                               const char* weights, const WarpPlace& at,
+                                               unsigned char* ring, Sums<kRowTiles>& sums) {
+  constexpr int kWindows = Staged::kDepth / kGemmWindow;
+  const int windows = static_cast<int>((p.depth + kGemmWindow - 1) / kGemmWindow);
+  Groups<T, W> groups(p, weights, at.block_column + at.column + at.lane / 4,
+                      int64_t{at.first} * Staged::kDepth);
+  const auto multiply = [&](int t, const unsigned char* stage) {
+    const int left = min(windows - t * kWindows, int{kWindows});
+#pragma unroll 1
+    for (int window = 0; window < left; window += groups.group_windows) {
+      AddGroup<T, W, Staged, kRowTiles>(groups, stage, window,
+                                        min(groups.group_windows, left - window), at.row, at.column,
+                                        at.lane, sums);
+      groups.Advance();
+    }
+  };
+  ForEachStage<Staged>(copies, p.stages, at.first, at.end, ring, multiply);
+}
+
+// Of codes in any groups, whose sums have a place of their own.
+template <typename T, typename W, typename Staged, int kRowTiles>
+__device__ __forceinline__ void SumGroups(const GemmParams& p,
+                                          const typename Staged::Copies& copies,
+                                          const char* weights, const WarpPlace& at,
+                                          unsigned char* ring, Sums<kRowTiles>& sums) {
+  Sums<kRowTiles> parts = {};
+  Totals<kRowTiles> totals = {};
+  constexpr uint32_t kOnes[2] = {kOnePair<T>, kOnePair<T>};
+  const int windows = static_cast<int>((p.depth + kGemmWindow - 1) / kGemmWindow);
+  Groups<T, W> groups(p, weights, at.block_column + at.column + at.lane / 4,
+                      int64_t{at.first} * Staged::kDepth);
+  const auto multiply = [&](int t, const unsigned char* stage) {
+    const int left = windows - t * (Staged::kDepth / kGemmWindow);
+#pragma unroll
+    for (int window = 0; window < Staged::kDepth / kGemmWindow; ++window) {
+      if (window >= left) break;
+      uint32_t b[kFragments][2][2];
+#pragma unroll
+      for (int n = 0; n < kFragments; ++n) {
+        Staged::template LoadCodes<T>(stage, at.column + 8 * n, window, at.lane, groups.Base(n),
+                                      b[n]);
+      }
+#pragma unroll
+      for (int product = 0; product < 2; ++product) {
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          uint32_t a[4];
+          Staged::LoadIn(stage, at.row + 16 * m, 2 * window + product, at.lane, a);
+#pragma unroll
+          for (int n = 0; n < kFragments; ++n) Mma16x8x16<T>(parts[m][n], a, b[n][product]);
+          if constexpr (Groups<T, W>::kOffsets) Mma16x8x16<T>(totals[m], a, kOnes);
+        }
+      }
+      if (--groups.windows == 0) {
+        groups.template AddScaled<kRowTiles>(at.lane, parts, totals, sums);
+        groups.Advance();
+      }
+    }
+  };
+  ForEachStage<Staged>(copies, p.stages, at.first, at.end, ring, multiply);
+  groups.template AddScaled<kRowTiles>(at.lane, parts, totals, sums);
+}
+
+// Of 16-bit weights.
+template <typename T, typename Staged, int kRowTiles>
+__device__ __forceinline__ void SumElements(const GemmParams& p,
+                                            const typename Staged::Copies& copies,
+                                            const WarpPlace& at, unsigned char* ring,
+                                            Sums<kRowTiles>& sums) {
+  const auto multiply = [&](int, const unsigned char* stage) {
+#pragma unroll
+    for (int step = 0; step < Staged::kDepth / 16; ++step) {
+      uint32_t b[kFragments][2];
+      Staged::LoadWeights(stage, at.column, step, at.lane, b);
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) {
+        uint32_t a[4];
+        Staged::LoadIn(stage, at.row + 16 * m, step, at.lane, a);
+#pragma unroll
+        for (int n = 0; n < kFragments; ++n) Mma16x8x16<T>(sums[m][n], a, b[n]);
+      }
+    }
+  };
+  ForEachStage<Staged>(copies, p.stages, at.first, at.end, ring, multiply);
+}
+
 template <typename T, typename W, int kRowTiles, int kRowWarps>
 __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKernel(GemmParams p) {
   constexpr int kRows = 16 * kRowTiles * kRowWarps;
@@ -298,8 +463,11 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
   TESSERA_DYNAMIC_SHARED(ring);
   if (p.expert_offsets != nullptr) WaitForEarlierLaunches();
   const int lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
-  const RowTile rows = FindTile<kRows>(p, static_cast<int>(blockIdx.x), lane);
-  if (rows.first >= rows.end) return;  // the whole block
+  const RowTile rows = FindTile<kRows, Staged::kCodes>(p, static_cast<int>(blockIdx.x), lane);
+  if (rows.first >= rows.end) {  // the whole block
+    WaitForEarlierLaunches();
+    return;
+  }
   const char* weights = static_cast<const char*>(p.weights) + rows.expert * p.expert_bytes;
   const int64_t block_column = static_cast<int64_t>(blockIdx.y) * kGemmColumns;
   const int warp_row = warp / kColumnWarps * 16 * kRowTiles;
@@ -315,62 +483,16 @@ __global__ void __launch_bounds__(kWarpThreads* kColumnWarps* kRowWarps) GemmKer
   copies.FindInputs(p, rows, thread);
 
   Sums<kRowTiles> sums = {};
-  if constexpr (Staged::kCodes) {
-    Sums<kRowTiles> parts = {};  // of the group
-    Totals<kRowTiles> totals = {};
-    constexpr uint32_t kOnes[2] = {kOnePair<T>, kOnePair<T>};
-    Groups<T, W> groups(p, weights, block_column + warp_column + lane / 4,
-                        int64_t{first} * Staged::kDepth);
-    const int windows = static_cast<int>((p.depth + kGemmWindow - 1) / kGemmWindow);
-    const auto multiply = [&](int t, const unsigned char* stage) {
-      const int left = windows - t * (Staged::kDepth / kGemmWindow);
-// Where sums take half of the registers, few addresses may be kept.
-#pragma unroll(kRowTiles >= 4 ? 1 : 4)
-      for (int window = 0; window < Staged::kDepth / kGemmWindow; ++window) {
-        if (window >= left) break;
-        uint32_t b[kFragments][2][2];
-#pragma unroll
-        for (int n = 0; n < kFragments; ++n) {
-          Staged::template LoadCodes<T>(stage, warp_column + 8 * n, window, lane, groups.Base(n),
-                                        b[n]);
-        }
-#pragma unroll
-        for (int product = 0; product < 2; ++product) {
-#pragma unroll
-          for (int m = 0; m < kRowTiles; ++m) {
-            uint32_t a[4];
-            Staged::LoadIn(stage, warp_row + 16 * m, 2 * window + product, lane, a);
-#pragma unroll
-            for (int n = 0; n < kFragments; ++n) Mma16x8x16<T>(parts[m][n], a, b[n][product]);
-            if constexpr (Groups<T, W>::kOffsets) Mma16x8x16<T>(totals[m], a, kOnes);
-          }
-        }
-        if (--groups.windows == 0) {
-          groups.template AddScaled<kRowTiles>(lane, parts, totals, sums);
-          groups.Advance();
-        }
-      }
-    };
-    ForEachStage<Staged>(copies, p.stages, first, end, ring, multiply);
-    groups.template AddScaled<kRowTiles>(lane, parts, totals, sums);
+  const WarpPlace at = {block_column, warp_row, warp_column, lane, first, end};
+  if constexpr (Staged::kCodes && HasWholeGroups(kRowTiles)) {
+    SumWholeGroups<T, W, Staged, kRowTiles>(p, copies, weights, at, ring, sums);
+  } else if constexpr (Staged::kCodes) {
+    SumGroups<T, W, Staged, kRowTiles>(p, copies, weights, at, ring, sums);
   } else {
-    const auto multiply = [&](int, const unsigned char* stage) {
-#pragma unroll
-      for (int step = 0; step < Staged::kDepth / 16; ++step) {
-        uint32_t b[kFragments][2];
-        Staged::LoadWeights(stage, warp_column, step, lane, b);
-#pragma unroll
-        for (int m = 0; m < kRowTiles; ++m) {
-          uint32_t a[4];
-          Staged::LoadIn(stage, warp_row + 16 * m, step, lane, a);
-#pragma unroll
-          for (int n = 0; n < kFragments; ++n) Mma16x8x16<T>(sums[m][n], a, b[n]);
-        }
-      }
-    };
-    ForEachStage<Staged>(copies, p.stages, first, end, ring, multiply);
+    SumElements<T, Staged, kRowTiles>(p, copies, at, ring, sums);
   }
-  StoreTile<kRowTiles>(p, rows, warp_row, block_column + warp_column + lane % 4 * 2, lane, sums);
+  StoreTile<kRowTiles, Staged::kCodes>(p, rows, warp_row, block_column + warp_column + lane % 4 * 2,
+                                       lane, sums);
   if (p.parts > 1) AddParts<kRows, kWarpThreads * kColumnWarps * kRowWarps>(p, rows, ring);
 }
 
@@ -382,7 +504,11 @@ cudaError_t LaunchTile(const LinearParams& p, cudaStream_t stream) {
                                .weights = p.weight_dtype,
                                .capability = p.capability,
                                .multiprocessors = p.multiprocessors};
-  const GemmTile tile = ChooseGemmTile(problem);
+  GemmTile tile = ChooseGemmTile(problem);
+  if (HasWholeGroups(tile.row_tiles) && p.group_size > 0 &&
+      GemmDepth(WeightBits(p.weight_dtype)) % p.group_size != 0) {
+    tile = {.row_tiles = 2};
+  }
   GemmParams params = {p};
   params.stages = GemmStages(tile, problem);
   const int64_t depth = GemmDepth(WeightBits(p.weight_dtype));
@@ -425,8 +551,9 @@ cudaError_t LaunchGemm(const LinearParams& params, cudaStream_t stream) {
       reinterpret_cast<uintptr_t>(params.weights) % 16 == 0 && params.weight_row_bytes % 16 == 0 &&
       params.expert_bytes % 16 == 0 && reinterpret_cast<uintptr_t>(params.in) % 16 == 0 &&
       params.in_stride % 8 == 0 && reinterpret_cast<uintptr_t>(params.part_sums) % 16 == 0;
-  const bool split = params.part_sums == nullptr ||
-                     (params.rows <= kMaxSplitRows && params.expert_offsets == nullptr);
+  const bool split =
+      params.part_sums == nullptr ||
+      (params.rows <= kMaxSplitRows && params.expert_offsets == nullptr && params.head_rows == 0);
   if (!aligned || !split) return cudaErrorInvalidValue;
   switch (params.in_dtype) {
     case DType::kBF16: return LaunchOf<BFloat16>(params, DType::kBF16, stream);

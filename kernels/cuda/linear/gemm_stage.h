@@ -12,6 +12,7 @@
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/half_pairs.h"
 #include "kernels/cuda/linear/linear_kernels.h"
+#include "kernels/cuda/linear/store_sum.h"
 #include "kernels/cuda/platform.h"
 #include "kernels/cuda/warp_ops.h"
 
@@ -83,7 +84,8 @@ struct Stage {
 #pragma unroll
       for (int i = 0; i < kTileRows / kInStep; ++i) {
         const int64_t out_row = min(first_row + i * kInStep, int64_t{tile.end} - 1);
-        const int64_t source = p.source_rows == nullptr ? out_row : p.source_rows[out_row];
+        const int64_t source =
+            p.source_rows == nullptr ? RowPlace<kCodes>(p, out_row) : p.source_rows[out_row];
         in[i] = static_cast<const char*>(p.in) + source * p.in_stride * 2 + in_chunk * 16;
       }
       rows = static_cast<int>(min(tile.end - first_row, int64_t{kTileRows}));

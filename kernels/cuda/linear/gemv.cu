@@ -213,9 +213,13 @@ struct ExpertRows {
   int64_t expert, begin, end;
 };
 
-// The expert that is number `index` of those with rows; beyond the last one: no rows. Without
-// experts: all rows. By all lanes of a warp.
+// The expert that is number `index` of those with rows, all heads are; beyond the last one, or
+// where it has too many: no rows. Without experts: all rows. By all lanes of a warp.
+template <bool kCodes>
 __device__ __forceinline__ ExpertRows FindExpert(const LinearParams& p, int index, int lane) {
+  if (!kCodes && p.head_rows > 0) {
+    return {index, int64_t{index} * p.head_rows, int64_t{index + 1} * p.head_rows};
+  }
   if (p.expert_offsets == nullptr) return {0, 0, p.rows};
   for (int64_t first = 0; first < p.experts; first += kWarpThreads) {
     const bool there = first + lane < p.experts;
@@ -226,6 +230,8 @@ __device__ __forceinline__ ExpertRows FindExpert(const LinearParams& p, int inde
     const uint32_t found = __ballot_sync(kAllLanes, wanted);
     if (found != 0) {
       const int from = __ffs(static_cast<int>(found)) - 1;
+      const int rows = __shfl_sync(kAllLanes, end - begin, from);
+      if (p.max_expert_rows > 0 && rows > p.max_expert_rows) return {0, 0, 0};
       return {first + from, __shfl_sync(kAllLanes, begin, from), __shfl_sync(kAllLanes, end, from)};
     }
     index -= __popc(some);
@@ -389,7 +395,7 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
   const int64_t of_half = p.silu_gate ? p.columns / 2 : p.columns;
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * own_columns;
   if (p.expert_offsets != nullptr) WaitForEarlierLaunches();
-  const ExpertRows range = FindExpert(p, static_cast<int>(blockIdx.y), lane);
+  const ExpertRows range = FindExpert<Sums::kCodes>(p, static_cast<int>(blockIdx.y), lane);
   if (range.begin >= range.end) return;  // the whole block
   Sums lane_sums;
   lane_sums.weights = static_cast<const char*>(p.weights) + range.expert * p.expert_bytes +
@@ -412,7 +418,8 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
   for (int64_t first_row = range.begin; first_row < range.end; first_row += kRows) {
     for (int r = 0; r < kRows; ++r) {
       const int64_t row = min(first_row + r, range.end - 1);  // beyond: not written
-      const int64_t source = p.source_rows == nullptr ? row : p.source_rows[row];
+      const int64_t source =
+          p.source_rows == nullptr ? RowPlace<Sums::kCodes>(p, row) : p.source_rows[row];
       lane_sums.rows[r] = static_cast<const T*>(p.in) + source * p.in_stride;
     }
     for (float& sum : lane_sums.sums) sum = 0;
@@ -430,7 +437,7 @@ __global__ void __launch_bounds__(kWarpThreads* kGemvWarps,
       const float sum = SumOfWarps<kValues>(warp_sums, thread);
       const int64_t row = first_row + thread / kColumns;
       const int64_t column = first_column + thread % kColumns;
-      if (row < range.end && !p.silu_gate) StoreSum(p, row, column, sum);
+      if (row < range.end && !p.silu_gate) StoreSum(p, RowPlace<Sums::kCodes>(p, row), column, sum);
       if (row < range.end && p.silu_gate) {
         StoreGated(p, row, column, sum, SumOfWarps<kValues>(warp_sums, thread + own_columns));
       }

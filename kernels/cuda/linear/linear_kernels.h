@@ -35,6 +35,11 @@ struct LinearParams {
   int64_t steps_offset_bytes = 0;  // i4 with offsets in blocks of several groups; else 0
   OffsetBlocks blocks = {};
   int64_t experts = 1, expert_bytes = 0;  // from one expert's weights to the next one's
+  // Experts with fewer or more rows are left alone; a maximum of 0 is none. With offsets.
+  int min_expert_rows = 0, max_expert_rows = 0;
+  // Above 0 experts are heads, of so many rows each: row t * experts + h meets head h. Weights of 16
+  // bits, without offsets, source_rows and silu_gate.
+  int head_rows = 0;
   DType weight_dtype = DType::kBF16, in_dtype = DType::kF32, out_dtype = DType::kF32;
   bool e2m1 = false;  // i4: codes are e2m1, and scales f32, see LinearSpec
   // GEMV without experts, f32 outputs: `out` is [rows, columns / 2], SiLU of the first half of the
@@ -58,12 +63,25 @@ struct RoundRowsParams {
   DType in_dtype = DType::kF32, out_dtype = DType::kBF16;
 };
 
+// Codes of a matrix as f16 or bf16, rounded; beyond f16 is its largest number.
+struct WidenParams {
+  void* out = nullptr;            // [columns, out_stride] of out_dtype, zeros behind the depth
+  const void* weights = nullptr;  // [columns, depth] of weight_dtype: f8, i8, i4
+  int64_t columns = 0, depth = 0, out_stride = 0;  // elements; out_stride is even
+  // As in LinearParams.
+  int64_t weight_row_bytes = 0, scales_offset_bytes = 0, group_size = 0, steps_offset_bytes = 0;
+  OffsetBlocks blocks = {};
+  DType weight_dtype = DType::kI8, out_dtype = DType::kBF16;
+  bool e2m1 = false;
+};
+
 namespace TESSERA_CUDA_PLATFORM {
 
 // InvalidValue for types that ChooseLinear gives to another kernel, and for what is not aligned.
 cudaError_t LaunchGemv(const LinearParams& params, cudaStream_t stream);
 cudaError_t LaunchGemm(const LinearParams& params, cudaStream_t stream);
 cudaError_t LaunchRoundRows(const RoundRowsParams& params, cudaStream_t stream);
+cudaError_t LaunchWiden(const WidenParams& params, cudaStream_t stream);
 
 }  // namespace TESSERA_CUDA_PLATFORM
 }  // namespace tessera::kernels::cuda

@@ -10,33 +10,6 @@ namespace {
 constexpr int kTile = kMatmulTile;
 constexpr int kStride = kTile + 1;  // no two rows of a tile begin in one bank
 
-template <typename W>
-__device__ __forceinline__ float Weight(const MatmulParams&, const char* row, int64_t k) {
-  return AsFloat(reinterpret_cast<const W*>(row)[k]);
-}
-template <>
-__device__ __forceinline__ float Weight<int8_t>(const MatmulParams& p, const char* row, int64_t k) {
-  return CodeWeight<int8_t>(row, k, p.scales_offset_bytes, p.group_size);
-}
-template <>
-__device__ __forceinline__ float Weight<Float8>(const MatmulParams& p, const char* row, int64_t k) {
-  return CodeWeight<Float8>(row, k, p.scales_offset_bytes, p.group_size);
-}
-template <>
-__device__ __forceinline__ float Weight<Nibbles>(const MatmulParams& p, const char* row,
-                                                 int64_t k) {
-  return NibbleWeight(row, k, p.scales_offset_bytes, p.group_size);
-}
-template <>
-__device__ __forceinline__ float Weight<E2m1>(const MatmulParams& p, const char* row, int64_t k) {
-  return E2m1Weight(row, k, p.scales_offset_bytes, p.group_size);
-}
-template <>
-__device__ __forceinline__ float Weight<OffsetNibbles>(const MatmulParams& p, const char* row,
-                                                       int64_t k) {
-  return OffsetNibbleWeight(p, row, k);
-}
-
 // A tile of outputs; tiles of both factors pass through shared memory along k.
 template <typename T, typename W>
 __global__ void MatmulKernel(MatmulParams p) {
@@ -57,7 +30,7 @@ __global__ void MatmulKernel(MatmulParams p) {
     const int64_t k = first_k + x;
     in_tile[y * kStride + x] = row < end && k < p.depth ? AsFloat(in[k]) : 0.0f;
     weight_tile[y * kStride + x] =
-        weight_column < p.columns && k < p.depth ? Weight<W>(p, weights, k) : 0.0f;
+        weight_column < p.columns && k < p.depth ? WeightOf<W>(p, weights, k) : 0.0f;
     __syncthreads();
     for (int i = 0; i < kTile; ++i) sum += in_tile[y * kStride + i] * weight_tile[x * kStride + i];
     __syncthreads();

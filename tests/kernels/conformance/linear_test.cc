@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "kernels/cuda/emulation/runtime.h"
 #include "tests/kernels/conformance/path.h"
 #include "tests/kernels/random_bytes.h"
 #include "tests/kernels/random_int4.h"
@@ -400,6 +401,104 @@ TEST_CASE("Linear in f32: a row's bits depend on nothing beside it") {
         REQUIRE(std::equal(part.begin(), part.end(), whole.begin() + first * out_features));
       }
     }
+  }
+}
+
+// Matrices that are alike and lie one behind the other, as a model's experts and heads do.
+struct SideBySide {
+  SideBySide(Path& path, const LinearSpec& spec, int64_t count) {
+    const int64_t step = (path.ops().PackedWeightBytes(spec) + 63) / 64 * 64;
+    auto allocated = path.device().Allocate(count * step);
+    REQUIRE(allocated.ok());
+    memory = *std::move(allocated);
+    for (int64_t i = 0; i < count; ++i) {
+      weights.push_back({.spec = spec, .data = memory.data() + i * step});
+      const Tensor rows =
+          Random(Reference(), DType::kF32, {spec.out_features, spec.in_features}, 10 + i);
+      REQUIRE(path.ops().PackWeightRows(weights.back(), 0, rows).ok());
+    }
+  }
+  Buffer memory;
+  std::vector<PackedWeights> weights;
+};
+
+struct Types {
+  DType weight, products;
+};
+
+TEST_CASE("HeadLinear by one launch has the numbers of a launch a head") {
+  const Types types = GENERATE(Types{DType::kBF16, DType::kF32}, Types{DType::kBF16, DType::kBF16});
+  const int64_t tokens = GENERATE(1, 3, 40), heads = 5, in = 64, out = 72;
+  CAPTURE(Name(types.weight), Name(types.products), tokens);
+  const LinearSpec spec = {
+      .in_features = in, .out_features = out, .weight_dtype = types.weight, .group_size = 32};
+  const auto run = [&](Path& path) {
+    const SideBySide matrices(path, spec, heads);
+    const Tensor rows = Random(path, DType::kF32, {tokens * heads, in}, 5, 8);
+    const Tensor result = Zeros(path, DType::kF32, {tokens * heads, out}, 2);
+    HeadLinearArgs args = {.out = result, .in = rows, .heads = matrices.weights};
+    args.products = types.products;
+    args.workspace =
+        path.Workspace(path.ops().LinearWorkspaceBytes(spec, tokens * heads, DType::kF32));
+    const int64_t before = cuda::emulated::LaunchesMade();
+    REQUIRE(path.ops().HeadLinear(args, path.stream()).message() == "");
+    path.Synchronize();
+    // One rounds.
+    if (&path == CudaEmulated()) CHECK(cuda::emulated::LaunchesMade() - before <= 2);
+    CHECK(result.PaddingIntact());
+    return result.Read();
+  };
+  const std::vector<float> expected = run(Reference());
+  for (Path* path : PathsWith("HeadLinear")) {
+    INFO("path " << path->name());
+    const double tolerance = std::max(Tolerance(DType::kF32), Tolerance(types.products));
+    CHECK(Difference(run(*path), expected, tolerance) == "");
+  }
+}
+
+TEST_CASE("GroupedLinear where one expert has most of the rows: tensor cores take that one") {
+  const Types types = GENERATE(Types{DType::kBF16, DType::kF32}, Types{DType::kBF16, DType::kBF16},
+                               Types{DType::kI8, DType::kBF16});
+  const bool gathered = GENERATE(false, true);
+  CAPTURE(Name(types.weight), Name(types.products), gathered);
+  constexpr int64_t kExperts = 16, kHot = 19, kSlots = kHot + 8, kIn = 64, kOut = 72;
+  const LinearSpec spec = {
+      .in_features = kIn, .out_features = kOut, .weight_dtype = types.weight, .group_size = 32};
+  std::vector<int32_t> ends = {0}, sources;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    ends.push_back(ends.back() + static_cast<int32_t>(e == 5 ? kHot : e % 2 == 0));
+  }
+  REQUIRE(ends.back() == kSlots);
+  for (int32_t slot = 0; slot < kSlots; ++slot) sources.push_back(slot * 7 % kSlots);
+  const auto run = [&](Path& path) {
+    const SideBySide matrices(path, spec, kExperts);
+    const Tensor rows = Random(path, DType::kF32, {kSlots, kIn}, 5, 8);
+    const Tensor result = Zeros(path, DType::kF32, {kSlots, kOut}, 2);
+    const Tensor offsets(path, {kExperts + 1}, ends), from(path, {kSlots}, sources);
+    GroupedLinearArgs args = {
+        .out = result, .in = rows, .experts = matrices.weights, .expert_offsets = offsets};
+    if (gathered) args.source_rows = from;
+    args.products = types.products;
+    args.workspace =
+        path.Workspace(path.ops().GroupedLinearWorkspaceBytes(spec, kSlots, kExperts, DType::kF32));
+    const int64_t gemm = cuda::emulated::LaunchesFrom("gemm.cu");
+    const int64_t gemv = cuda::emulated::LaunchesFrom("gemv.cu");
+    REQUIRE(path.ops().GroupedLinear(args, path.stream()).message() == "");
+    path.Synchronize();
+    if (&path == CudaEmulated()) {
+      CHECK(cuda::emulated::LaunchesFrom("gemv.cu") == gemv + 1);
+      // Else nothing may be rounded.
+      const bool multiplies = types.products != DType::kF32 && path.ops().ComputesIn(DType::kBF16);
+      CHECK(cuda::emulated::LaunchesFrom("gemm.cu") == gemm + (multiplies ? 1 : 0));
+    }
+    CHECK(result.PaddingIntact());
+    return result.Read();
+  };
+  const std::vector<float> expected = run(Reference());
+  for (Path* path : PathsWith("GroupedLinear")) {
+    INFO("path " << path->name());
+    const double tolerance = std::max(Tolerance(DType::kF32), Tolerance(types.products));
+    CHECK(Difference(run(*path), expected, tolerance) == "");
   }
 }
 

@@ -128,6 +128,54 @@ TEST_CASE("what cuBLASLt cannot do, or has no algorithm for, our GEMM does") {
   CHECK(LaunchesFrom("gemm.cu") == own + (fake.suggests ? 1 : 2));
 }
 
+TEST_CASE("codes that meet many rows become 16-bit weights for cuBLASLt, some columns at a time") {
+  FakeBlas fake;
+  const BlasTable table = tests::TableOf(&fake);
+  // Tiles of columns, one at a time.
+  auto device = emulated::CreateCudaDevice(
+      {.memory_bytes = int64_t{64} << 20, .blas = &table, .widened_bytes = 1});
+  REQUIRE(device.ok());
+  Path path(*std::move(device), &emulated::CheckMemoryGuards);
+  const DType products = GENERATE(DType::kBF16, DType::kF16);
+  const bool biased = GENERATE(false, true);
+  CAPTURE(Name(products), biased);
+  constexpr int64_t kIn = 40, kOut = 300, kMaxRows = 280;
+  const LinearSpec spec = {
+      .in_features = kIn, .out_features = kOut, .weight_dtype = DType::kI8, .group_size = 32};
+  const auto run = [&](Path& on, int64_t rows) {
+    auto memory = on.device().Allocate(on.ops().PackedWeightBytes(spec));
+    REQUIRE(memory.ok());
+    const PackedWeights weights = {.spec = spec, .data = memory->data()};
+    const Tensor source = Random(Reference(), DType::kF32, {kOut, kIn}, 1);
+    REQUIRE(on.ops().PackWeightRows(weights, 0, source).ok());
+    const Tensor in = Random(on, DType::kF32, {rows, kIn}, 2, 3);
+    const Tensor out = Zeros(on, DType::kF32, {rows, kOut}, 5);
+    const Tensor bias = Random(on, DType::kF32, {kOut}, 3);
+    LinearArgs args = {.out = out, .in = in, .weights = &weights};
+    args.workspace = on.Workspace(on.ops().LinearWorkspaceBytes(spec, kMaxRows, DType::kF32));
+    args.products = products;
+    if (biased) args.bias = bias;
+    REQUIRE(on.ops().Linear(args, on.stream()).message() == "");
+    on.Synchronize();
+    CHECK(out.PaddingIntact());
+    return out.Read();
+  };
+  const int64_t gemm = LaunchesFrom("gemm.cu"), widened = LaunchesFrom("widen.cu");
+  CHECK(Difference(run(path, 255), run(Reference(), 255), 1e-2) == "");
+  CHECK(fake.products == 0);
+  CHECK(LaunchesFrom("gemm.cu") == gemm + 1);
+  const std::vector<float> expected = run(Reference(), 270);
+  const int64_t suggestions = fake.suggestions;
+  CHECK(Difference(run(path, 270), expected, 1e-2) == "");
+  CHECK(fake.products == 3);
+  CHECK(LaunchesFrom("widen.cu") == widened + 3);
+  CHECK(LaunchesFrom("gemm.cu") == gemm + 1);
+  CHECK(fake.suggestions == suggestions);  // plans are there already
+  fake.multiply_error = 7;
+  CHECK(Difference(run(path, 270), expected, 1e-2) == "");
+  CHECK(LaunchesFrom("gemm.cu") == gemm + 4);
+}
+
 TEST_CASE("a library that refuses is named, and the device does without it") {
   FakeBlas fake;
   fake.create_error = 1;

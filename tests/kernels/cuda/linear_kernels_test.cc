@@ -251,6 +251,57 @@ TEST_CASE("GEMM: the depth in parts, with groups that end within them or not") {
                              .split = true});
 }
 
+TEST_CASE("GEMM of many rows: groups that fill a stage evenly, and those that do not") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const DType codes = GENERATE(DType::kI8, DType::kF8, DType::kI4);
+  const auto [rows, group_size] =
+      GENERATE(table<int64_t, int64_t>({{64, 32}, {130, 128}, {130, 96}, {65, 256}}));
+  CheckProblem(
+      &LaunchGemm,
+      {.weights = codes, .rows = rows, .columns = 70, .depth = 712, .group_size = group_size});
+}
+
+TEST_CASE("codes become 16-bit weights, rounded, and rows end in zeros") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const DType type = GENERATE(DType::kBF16, DType::kF16);
+  const auto [codes, block] = GENERATE(table<DType, int64_t>(
+      {{DType::kI8, 0}, {DType::kF8, 0}, {DType::kI4, 0}, {DType::kI4, 128}}));
+  CAPTURE(Name(type), Name(codes), block);
+  Problem p = {.weights = codes, .columns = 5, .depth = 163, .group_size = 32};
+  p.blocks = {.size = block};
+  constexpr int64_t kStride = 168;
+  std::vector<float> expected;
+  const std::vector<float> weights = p.unpacked();
+  for (int64_t column = 0; column < p.columns; ++column) {
+    const auto row = weights.begin() + column * p.depth;
+    expected.insert(expected.end(), row, row + p.depth);
+    expected.resize((column + 1) * kStride);
+  }
+  const std::vector<float> widened = RunEverySchedule<float>([&](TestDevice& device) {
+    const LinearSpec spec = p.spec();
+    auto* const out = device.Allocate<uint16_t>(p.columns * kStride);
+    const WidenParams params = {.out = out,
+                                .weights = device.Upload(p.packed()),
+                                .columns = p.columns,
+                                .depth = p.depth,
+                                .out_stride = kStride,
+                                .weight_row_bytes = WeightRowBytes(spec),
+                                .scales_offset_bytes = ScalesOffsetBytes(spec),
+                                .group_size = p.group_size,
+                                .steps_offset_bytes = StepsOffsetBytes(spec),
+                                .blocks = p.blocks,
+                                .weight_dtype = codes,
+                                .out_dtype = type};
+    device.Check(LaunchWiden(params, device.stream()));
+    std::vector<float> values;
+    for (const uint16_t bits : device.Download(out, p.columns * kStride)) {
+      values.push_back(type == DType::kBF16 ? ToFloat(BFloat16{bits}) : ToFloat(Float16{bits}));
+    }
+    return values;
+  });
+  CHECK(widened == Loaded(type, Stored(type, expected)));
+}
+
 TEST_CASE("int4 with offsets: GEMV, GEMM, and GEMM with the depth in parts") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType in = GENERATE(DType::kF32, DType::kBF16, DType::kF16);
@@ -307,6 +358,7 @@ TEST_CASE("a row has the same bits in every tile and beside any other rows") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   const DType weights = GENERATE(DType::kF16, DType::kI8, DType::kF8, DType::kI4);
   const bool offsets = weights == DType::kI4 && GENERATE(false, true);
+  const int64_t group_size = offsets ? 32 : GENERATE(64, 128);
   TestDevice device;
   const auto first_row = [&](Launcher launch, int64_t rows, bool split = false) {
     const Problem p = {.in = DType::kF16,
@@ -314,7 +366,7 @@ TEST_CASE("a row has the same bits in every tile and beside any other rows") {
                        .rows = rows,
                        .columns = 33,
                        .depth = split ? 1320 : 320,
-                       .group_size = offsets ? 32 : 64,
+                       .group_size = group_size,
                        .blocks = {.size = offsets ? 256 : 0},
                        .split = split};
     std::vector<float> out = Run(launch, p, device);

@@ -170,6 +170,36 @@ TEST_CASE("stages leave room for a second block where three of them do") {
   CHECK(stages(75, 16, kI8) == 3);
 }
 
+TEST_CASE("an expert may be hot where several rows meet each on average") {
+  const LinearProblem many = {.weights = DType::kBF16, .rows = 400, .experts = 128};
+  CHECK(MayHaveHotExperts(many, 400));
+  CHECK(MayHaveHotExperts(many, 50));
+  CHECK_FALSE(MayHaveHotExperts(many, 16));  // so many tokens: no expert has more
+  const LinearProblem few = {.weights = DType::kI8, .rows = 64, .experts = 128};
+  CHECK_FALSE(MayHaveHotExperts(few, 64));
+}
+
+TEST_CASE("codes are widened for many rows on GPUs of data centres, by whole tiles of columns") {
+  const auto widens = [](DType weights, int64_t rows, int64_t experts, int capability) {
+    return WidensCodes({.weights = weights, .rows = rows, .experts = experts}, capability);
+  };
+  CHECK(widens(DType::kI4, kMinWidenedRows, 1, 90));
+  CHECK(widens(DType::kI8, 2048, 1, 80));
+  CHECK_FALSE(widens(DType::kI8, kMinWidenedRows - 1, 1, 90));
+  CHECK_FALSE(widens(DType::kI8, 2048, 8, 90));
+  CHECK_FALSE(widens(DType::kBF16, 2048, 1, 90));
+  for (const int capability : {75, 86, 89, 120}) {
+    CHECK_FALSE(widens(DType::kI8, 2048, 1, capability));
+  }
+  for (const int64_t columns : {1, 128, 129, 4096, 28672}) {
+    for (const int64_t depth : {64, 4096, 28672}) {
+      const int64_t at_once = WidenedColumns(columns, depth, int64_t{32} << 20);
+      CHECK(at_once % kGemmColumns == 0);
+      CHECK((at_once == kGemmColumns || 2 * at_once * depth <= int64_t{32} << 20));
+    }
+  }
+}
+
 TEST_CASE("the depth is split where columns make few blocks") {
   for (const DType weights : {kBF16, kI8, kI4}) {
     for (const int64_t columns : {1, 129, 4096, 6144, 28672, 128256}) {
