@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -201,6 +202,9 @@ GpuList ListGpus(const DriverTables& tables, const char* visible) {
                             DottedVersion(version, 10, 1000), ") is older than 580: ", kNeeds);
       return list;
     }
+    // CUDA reads it here: kernels are loaded, and compiled where there is PTX alone, when a device
+    // is made, and not within the first launch, which has a bound. A user's own setting stays.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     error = driver.Init(0);
   }
   if (error == kCuSuccess) error = driver.DeviceGetCount(&count);

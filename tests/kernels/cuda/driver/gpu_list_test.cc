@@ -2,6 +2,7 @@
 #include "kernels/cuda/driver/gpu_list.h"
 
 #include <catch2/catch.hpp>
+#include <cstdlib>
 #include <string>
 
 #include "tests/kernels/cuda/driver/fake_driver.h"
@@ -42,6 +43,19 @@ TEST_CASE("GPUs are listed as the driver describes them") {
   CHECK(gpu.problem == "");
   machine.has_nvml = false;
   CHECK(ListGpus(TablesOf(&machine), nullptr).driver_version == "CUDA 13.0");
+}
+
+TEST_CASE("kernels are loaded with the device, unless the user says otherwise") {
+  FakeMachine machine;
+  machine.gpus = {{}};
+  unsetenv("CUDA_MODULE_LOADING");
+  ListGpus(TablesOf(&machine), nullptr);
+  REQUIRE(std::getenv("CUDA_MODULE_LOADING") != nullptr);
+  CHECK(std::string(std::getenv("CUDA_MODULE_LOADING")) == "EAGER");
+  setenv("CUDA_MODULE_LOADING", "LAZY", 1);
+  ListGpus(TablesOf(&machine), nullptr);
+  CHECK(std::string(std::getenv("CUDA_MODULE_LOADING")) == "LAZY");
+  unsetenv("CUDA_MODULE_LOADING");
 }
 
 TEST_CASE("where there is no GPU to use, the list says why and what to do") {
