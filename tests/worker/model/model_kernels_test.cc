@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/emulation/runtime.h"
@@ -46,17 +47,19 @@ bool Shows(const std::string& line, const Exception& exception) {
 }
 
 // A prompt and one token more, as a worker on such a GPU would compute them: the lines of its log.
-std::vector<std::string> LinesOf(const std::string& name, v1::DataType requested, int capability) {
+std::vector<std::string> LinesOf(const std::string& name, v1::DataType requested, int capability,
+                                 v1::DataType kv = v1::DATA_TYPE_UNSPECIFIED) {
   const auto model = ReadModelFolder(GoldenFolder(name).string());
   REQUIRE(model.ok());
-  const auto types = ResolveDTypes(*model, requested, v1::DATA_TYPE_UNSPECIFIED,
+  const auto types = ResolveDTypes(*model, requested, kv,
                                    {.float16 = true, .bfloat16 = capability >= 80});
   if (!types.ok()) return {};  // refused, with its reason
   const tests::LoggedLines lines("kernels");
   TinyModel tiny(GoldenFolder(name), {.cuda = true,
                                       .weight_dtype = types->weight_dtype,
                                       .kv_dtype = types->kv_dtype,
-                                      .product_dtype = types->product_dtype});
+                                      .product_dtype = types->product_dtype,
+                                      .block_tokens = 16});
   const std::vector<int32_t> prompt(40, 1);
   tiny.Run({{.tokens = prompt, .prompt_tokens = 40}});
   tiny.Run({{.tokens = {1}, .first_position = 40, .prompt_tokens = 40}});
@@ -71,11 +74,15 @@ TEST_CASE("no op of a GPU's step has a slow kernel that is not known to be one")
 #else
   kernels::cuda::emulated::Inject({.runs_nothing = true});
   std::set<std::string> shown;
+  using Types = std::pair<v1::DataType, v1::DataType>;  // of weights and of KV
+  constexpr v1::DataType kAuto = v1::DATA_TYPE_UNSPECIFIED;
   for (const std::string& name : GoldenModels()) {
-    for (const v1::DataType requested :
-         {v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_BFLOAT16,
-          v1::DATA_TYPE_INT8, v1::DATA_TYPE_FLOAT32}) {
-      for (const std::string& line : LinesOf(name, requested, 90)) {
+    for (const auto& [requested, kv] :
+         {Types{kAuto, kAuto}, Types{v1::DATA_TYPE_FLOAT16, kAuto},
+          Types{v1::DATA_TYPE_BFLOAT16, kAuto}, Types{v1::DATA_TYPE_INT8, kAuto},
+          Types{v1::DATA_TYPE_FLOAT32, kAuto}, Types{v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8},
+          Types{v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_FP8}}) {
+      for (const std::string& line : LinesOf(name, requested, 90, kv)) {
         std::string known;
         for (const Exception& exception : kExceptions) {
           if (Shows(line, exception)) known = exception.line;
@@ -90,6 +97,32 @@ TEST_CASE("no op of a GPU's step has a slow kernel that is not known to be one")
     INFO(exception.line << " (" << exception.why << ") is an exception no more: take it off");
     CHECK(shown.contains(exception.line));
   }
+  kernels::cuda::emulated::Inject({});
+#endif
+}
+
+TEST_CASE("GPUs before and after Hopper have fast kernels too, Turing in float16") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  kernels::cuda::emulated::Inject({.runs_nothing = true});
+  constexpr const char* kModel = "llama_bf16_heads_64";
+  for (const int capability : {75, 86, 120}) {
+    kernels::cuda::emulated::SetCapability(capability);
+    for (const v1::DataType requested :
+         {v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_INT8}) {
+      for (const v1::DataType kv : {v1::DATA_TYPE_UNSPECIFIED, v1::DATA_TYPE_INT8}) {
+        CAPTURE(capability, v1::DataType_Name(requested), v1::DataType_Name(kv));
+        CHECK(LinesOf(kModel, requested, capability, kv) == std::vector<std::string>());
+      }
+    }
+  }
+  // What has no arithmetic there is read again for every few rows, and the log says so.
+  kernels::cuda::emulated::SetCapability(75);
+  const std::vector<std::string> slow = LinesOf(kModel, v1::DATA_TYPE_BFLOAT16, 75);
+  CHECK(!slow.empty());
+  for (const std::string& line : slow) CHECK_THAT(line, Catch::Contains("GEMV computes it"));
+  kernels::cuda::emulated::SetCapability(90);
   kernels::cuda::emulated::Inject({});
 #endif
 }
