@@ -5,13 +5,13 @@
 //   bin/gpu_bench             from the archive of //deploy:gpu_bundle
 //
 // Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k;
-// without bars few rows behind a long context, products with weights of an 8B Llama's shapes in
-// bfloat16, int8 and int4, routing of rows to 8 of 128 experts and these experts as Qwen3-30B-A3B
-// has them, in bfloat16, int4 and MXFP4, and sampling; the decode step of an 8B Llama with random
-// weights and 1k of context at batch 1, 16 and 64, in bfloat16, int8 and int4; and what the whole
-// daemon serves over HTTP, beside the bfloat16 step. Each has a bar and a goal; under a bar the
-// exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere, without bars: it
-// shows that the measurements work.
+// without bars few rows behind a long context, also of latents, products with weights of an 8B
+// Llama's shapes in bfloat16, int8 and int4, routing of rows to 8 of 128 experts and these experts
+// as Qwen3-30B-A3B has them, in bfloat16, int4 and MXFP4, and sampling; the decode step of an 8B
+// Llama with random weights and 1k of context at batch 1, 16 and 64, in bfloat16, int8 and int4;
+// and what the whole daemon serves over HTTP, beside the bfloat16 step. Each has a bar and a goal;
+// under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere,
+// without bars: it shows that the measurements work.
 
 #include <unistd.h>
 
@@ -63,6 +63,8 @@ struct Sizes {
   std::vector<Attended> more_decodes, more_prompts;  // without bars
   std::vector<int64_t> last_rows;                    // of a sequence of so many tokens
   int64_t long_context = 0;
+  HeadShape latents;  // of which the same rows are attended, of a shorter context
+  int64_t latent_context = 0;
   std::vector<LinearShape> linears;
   std::vector<int64_t> linear_rows;
   RouterShape router;
@@ -85,6 +87,8 @@ const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
                          .more_prompts = {{4, 1024}},
                          .last_rows = {1, 4, 8, 64},
                          .long_context = 32768,
+                         .latents = {128, 1, 576},
+                         .latent_context = 8192,
                          .linears = {{4096, 28672}, {14336, 4096}},
                          .linear_rows = {1, 4, 8, 16, 64, 512, 4096},
                          .router = {128, 8},
@@ -105,6 +109,8 @@ const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
                               .more_prompts = {{2, 80}},
                               .last_rows = {1, 3, 9},
                               .long_context = 300,
+                              .latents = {4, 1, 576},
+                              .latent_context = 40,
                               .linears = {{1024, 96}},
                               .linear_rows = {1, 9},
                               .router = {8, 2},
@@ -279,7 +285,10 @@ class GpuBench {
       if (!rate.ok()) return rate.status();
       Add({StrCat("prefill attention ", prompts, " x ", tokens), *rate / multiply_rate_, 0, 0, ""});
     }
-    if (absl::Status status = LastRows(**device); !status.ok()) return status;
+    absl::Status status = LastRows(**device, "attention", sizes_.heads, sizes_.long_context, 0.67);
+    status.Update(
+        LastRows(**device, "attention to latents", sizes_.latents, sizes_.latent_context, 0));
+    if (!status.ok()) return status;
     HeadShape half = sizes_.heads;
     half.head_dim = 64;
     const auto narrow = PrefillAttentionRate(**device, half, 1, context);
@@ -289,14 +298,15 @@ class GpuBench {
   }
 
   // Drafts that are verified, the rest of a prompt: beside one row.
-  absl::Status LastRows(kernels::Device& device) {
+  absl::Status LastRows(kernels::Device& device, const char* name, const HeadShape& heads,
+                        int64_t context, double goal) {
     double of_one = 0;
     for (const int64_t rows : sizes_.last_rows) {
-      const auto seconds = RowsAttentionSeconds(device, sizes_.heads, rows, sizes_.long_context);
+      const auto seconds = RowsAttentionSeconds(device, heads, rows, context);
       if (!seconds.ok()) return seconds.status();
       if (of_one == 0) of_one = *seconds;
-      Add({StrCat("attention, last ", rows, " of ", sizes_.long_context), of_one / *seconds, 0,
-           rows <= kernels::kFewSequenceRows ? 0.67 : 0,
+      Add({StrCat(name, ", last ", rows, " of ", context), of_one / *seconds, 0,
+           rows <= kernels::kFewSequenceRows ? goal : 0,
            absl::StrFormat("%.1f us; beside one row", *seconds * 1e6)});
     }
     return absl::OkStatus();

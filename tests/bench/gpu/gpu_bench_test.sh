@@ -19,6 +19,7 @@ wanted |= {f"decode step, {weights}batch {batch}" for weights in ("", "int8, ", 
 rules = ("greedy", "temperature 1", "top_p 0.9", "top_k 40, top_p 0.9", "flat, top_p 0.9")
 wanted |= {f"route, 2 of 8, rows {rows}" for rows in (1, 9)}
 wanted |= {f"attention, last {rows} of 300" for rows in (1, 3, 9)}
+wanted |= {f"attention to latents, last {rows} of 40" for rows in (1, 3, 9)}
 wanted |= {f"experts, {weights}, 2 of 8, rows {rows}" for weights in ("bfloat16", "int4", "MXFP4") for rows in (1, 33)}
 wanted |= {f"sample, rows {rows}, {rule}" for rows in (1, 2) for rule in rules}
 assert set(ratios) == wanted, ratios
