@@ -24,9 +24,8 @@ def catch_test(name, srcs = None, deps = [], size = "small", **kwargs):
 
 def fuzz_test(
         name,
-        srcs,
+        srcs = None,
         deps = [],
-        corpus = None,
         seconds = 10,
         max_len = 4096,
         tags = [],
@@ -37,10 +36,9 @@ def fuzz_test(
     fixed seed. With --config=fuzz the same target is a libFuzzer binary; both take these flags.
 
     Args:
-      name: ends in _fuzz_test.
-      srcs: the fuzzer.
+      name: ends in _fuzz_test; the seed inputs of STEM_fuzz_test are in the folder STEM_corpus.
+      srcs: the fuzzer; STEM_fuzz.cc, where they are not named.
       deps: what is fuzzed.
-      corpus: a folder of this package with the seed inputs, or None.
       seconds: how long mutations go on.
       max_len: no mutated input is longer, in bytes.
       tags: added to "fuzz".
@@ -48,16 +46,17 @@ def fuzz_test(
     """
     args = ["-max_total_time=%d" % seconds, "-seed=1", "-max_len=%d" % max_len]
     data = kwargs.pop("data", [])
-    if corpus:
-        files = native.glob([corpus + "/**"])
-        if not files:
-            fail("fuzz_test %s: no files in the corpus folder %s" % (name, corpus))
-        data = data + files
-        args.append(native.package_name() + "/" + corpus)
+    stem = name[:-len("_fuzz_test")]
+    corpus = stem + "_corpus"
+    files = native.glob([corpus + "/**"], allow_empty = True)
+    if not files:
+        fail("fuzz_test %s: no files in the corpus folder %s" % (name, corpus))
+    data = data + files
+    args.append(native.package_name() + "/" + corpus)
     native.cc_test(**with_precompiled("system", dict(
         kwargs,
         name = name,
-        srcs = srcs,
+        srcs = [stem + "_fuzz.cc"] if srcs == None else srcs,
         size = kwargs.pop("size", "small"),
         args = args,
         data = data,
