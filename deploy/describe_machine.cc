@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_format.h"
 #include "deploy/local_share.h"
+#include "proto/device_names.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/host_name.h"
 
@@ -22,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kGib = 1073741824.0;
-constexpr std::string_view kEmulated = "cuda-emulated";
 
 std::string Trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -142,7 +142,7 @@ void AppendCpuKind(const MachineFacts& facts, std::string* kinds) {
 }
 
 void AppendEmulatedKind(std::string* kinds) {
-  *kinds += StrCat("- name: ", kEmulated,
+  *kinds += StrCat("- name: ", kEmulatedGpuDevice,
                    "\n"
                    "  memory: 1 GiB\n"
                    "  memory_bandwidth: 0.1 GB/s       # a guess\n"
@@ -262,8 +262,8 @@ std::string DescribeStarted(const MachineFacts& facts, const std::vector<DeviceC
   int cpus = 0, emulated = 0;
   for (const DeviceChoice& device : devices) {
     const GpuFacts gpu = FactsOf(device.gpu);
-    const bool on_cores = ComputesOnCores(device.device);
-    if (on_cores) ++(device.device == kEmulated ? emulated : cpus);
+    const bool on_cores = !IsCardName(device.device);
+    if (on_cores) ++(device.device == kEmulatedGpuDevice ? emulated : cpus);
     if (!on_cores && gpu.kind == gpu.model) Lower(gpu, &own[gpu.kind]);
     groups += StrCat("  - {kind: ", Quoted(on_cores ? device.device : gpu.kind), "}\n");
   }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "deploy/processes/child_process.h"
+#include "proto/device_names.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::deploy {
@@ -19,7 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kGpu = "cuda:";
 constexpr double kListSeconds = 60;
 constexpr double kMeasureSeconds = 120;
 
@@ -57,11 +57,12 @@ absl::StatusOr<DeviceChoice> OneGpu(std::string_view device, const v1::DeviceLis
         StrCat("--devices ", device, ": no GPU can be used: ", gpus.no_devices()));
   }
   std::string there;
-  const std::string_view wanted = device.substr(kGpu.size());
+  const std::string_view wanted = device.substr(device.find(':') + 1);
   const v1::ListedDevice* found = nullptr;
   for (const v1::ListedDevice& gpu : gpus.devices()) {
     there += StrCat(there.empty() ? "" : ", ", gpu.device(), " (", gpu.info().gpu_name(), ")");
-    const bool by_uuid = wanted.size() > 4 && gpu.info().uuid().starts_with(wanted);
+    const bool same_maker = gpu.device().starts_with(device.substr(0, device.find(':') + 1));
+    const bool by_uuid = same_maker && wanted.size() > 4 && gpu.info().uuid().starts_with(wanted);
     if (gpu.device() != device && !by_uuid) continue;
     if (found != nullptr) {
       return absl::InvalidArgumentError(StrCat("--devices ", device, ": both ",
@@ -81,25 +82,23 @@ absl::StatusOr<DeviceChoice> OneGpu(std::string_view device, const v1::DeviceLis
 
 }  // namespace
 
-bool ComputesOnCores(std::string_view device) { return !device.starts_with(kGpu); }
-
 bool NamesGpus(std::string_view devices) {
   const std::vector<std::string_view> parts = Split(devices);
   return std::any_of(parts.begin(), parts.end(),
-                     [](std::string_view part) { return part == "all" || part.starts_with(kGpu); });
+                     [](std::string_view part) { return part == "all" || IsCardName(part); });
 }
 
 absl::StatusOr<std::vector<DeviceChoice>> ChooseDevices(std::string_view devices,
                                                         const v1::DeviceList& gpus) {
   std::vector<DeviceChoice> chosen;
   for (const std::string_view part : Split(devices)) {
-    if (part == "cpu" || part == "cuda-emulated") {
+    if (part == kCpuDevice || part == kEmulatedGpuDevice) {
       chosen.push_back({std::string(part), {}});
     } else if (part == "all") {
       auto all = AllGpus(gpus);
       if (!all.ok()) return all.status();
       chosen.insert(chosen.end(), all->begin(), all->end());
-    } else if (part.starts_with(kGpu)) {
+    } else if (IsCardName(part)) {
       auto one = OneGpu(part, gpus);
       if (!one.ok()) return one.status();
       chosen.push_back(*std::move(one));
@@ -112,7 +111,7 @@ absl::StatusOr<std::vector<DeviceChoice>> ChooseDevices(std::string_view devices
   }
   std::set<std::string> gpus_seen;
   for (const DeviceChoice& choice : chosen) {
-    if (ComputesOnCores(choice.device) || gpus_seen.insert(choice.device).second) continue;
+    if (!IsCardName(choice.device) || gpus_seen.insert(choice.device).second) continue;
     return absl::InvalidArgumentError(StrCat("--devices ", devices, ": ", choice.device,
                                              " is named twice; a GPU has one worker"));
   }

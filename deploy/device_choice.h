@@ -19,9 +19,6 @@ struct DeviceChoice {
   v1::ListedDevice gpu = {};    // as it is listed; empty: no GPU
 };
 
-// What runs the work of such a device: true for "cpu" and "cuda-emulated".
-bool ComputesOnCores(std::string_view device);
-
 // Whether `devices` (--devices) names GPUs, so that a list of them is needed.
 bool NamesGpus(std::string_view devices);
 

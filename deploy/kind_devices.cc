@@ -5,14 +5,13 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "proto/device_names.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/input/supported_devices.h"
 
 namespace tessera::deploy {
 namespace {
-
-constexpr char kEmulated[] = "cuda-emulated";
 
 std::string PresentText(const v1::DeviceList& gpus) {
   std::string text;
@@ -29,7 +28,7 @@ std::string PresentText(const v1::DeviceList& gpus) {
 
 bool NeedDevices(const std::vector<LocalWorker>& workers) {
   return std::any_of(workers.begin(), workers.end(), [](const LocalWorker& worker) {
-    return worker.is_gpu || worker.kind == kEmulated;
+    return worker.is_gpu || worker.kind == kEmulatedGpuDevice;
   });
 }
 
@@ -73,7 +72,8 @@ absl::StatusOr<std::vector<DeviceChoice>> DevicesOfKinds(const std::string& file
   std::map<std::string, int> missing, wanted;
   for (const LocalWorker& worker : workers) {
     if (!worker.is_gpu) {
-      chosen.push_back({worker.kind == kEmulated ? kEmulated : "cpu", {}});
+      const bool emulated = worker.kind == kEmulatedGpuDevice;
+      chosen.push_back({std::string(emulated ? kEmulatedGpuDevice : kCpuDevice), {}});
       continue;
     }
     ++wanted[worker.kind];

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/device_names.h"
 
 namespace tessera::deploy {
 
 struct LocalWorker {
-  std::string name;            // MACHINE/INDEX
-  int64_t memory_bytes = 0;    // 0: an even part of what there is; of a GPU, its worker's choice
-  std::string device = "cpu";  // for tessera-worker --device
+  std::string name;          // MACHINE/INDEX
+  int64_t memory_bytes = 0;  // 0: an even part of what there is; of a GPU, its worker's choice
+  std::string device = std::string(kCpuDevice);  // for tessera-worker --device
   std::vector<int> near_cores = {};  // of a GPU's NUMA node; empty: not known, or no GPU
   std::string kind = {};             // of device, as the description or the plan names it
   bool is_gpu = false;               // that kind, as far as it is known

@@ -25,6 +25,7 @@
 #include "deploy/processes/hang_policy.h"
 #include "deploy/processes/restart_policy.h"
 #include "deploy/processes/supervisor.h"
+#include "proto/device_names.h"
 #include "proto/protocol.h"
 #include "third_party/linux/cpu_share.h"
 
@@ -78,14 +79,16 @@ class Local {
     const auto count = static_cast<int>(workers.size());
     std::vector<CoreNeed> needs;
     for (const LocalWorker& worker : workers)
-      needs.push_back({ComputesOnCores(worker.device), worker.near_cores});
+      needs.push_back({!IsCardName(worker.device), worker.near_cores});
     absl::StatusOr<std::vector<std::vector<int>>> shares = SplitCoresByNeed(cores, needs);
     if (!shares.ok()) return shares.status();
     const std::vector<int64_t> memory_bytes = Memory(workers);
-    if (std::any_of(workers.begin(), workers.end(),
-                    [](const LocalWorker& worker) { return worker.device == "cuda-emulated"; })) {
-      std::cout << "cuda-emulated: an emulator runs the GPU's kernels; it is very slow, for tests"
-                << std::endl;
+    const auto emulated = [](const LocalWorker& worker) {
+      return worker.device == kEmulatedGpuDevice;
+    };
+    if (std::any_of(workers.begin(), workers.end(), emulated)) {
+      std::cout << kEmulatedGpuDevice
+                << ": an emulator runs the GPU's kernels; it is very slow, for tests" << std::endl;
     }
     for (const std::string& note : options_.device_notes) std::cout << note << std::endl;
     if (absl::Status s = MakeLogFolder(); !s.ok()) return s;
@@ -163,12 +166,12 @@ class Local {
   static std::vector<int64_t> Memory(const std::vector<LocalWorker>& workers) {
     std::vector<int64_t> bytes, of_cpus;
     for (const LocalWorker& worker : workers) {
-      if (worker.device == "cpu") of_cpus.push_back(worker.memory_bytes);
+      if (worker.device == kCpuDevice) of_cpus.push_back(worker.memory_bytes);
     }
     of_cpus = SplitMemory(AvailableMemoryBytes(""), of_cpus);
     auto next = of_cpus.begin();
     for (const LocalWorker& worker : workers)
-      bytes.push_back(worker.device == "cpu" ? *next++ : worker.memory_bytes);
+      bytes.push_back(worker.device == kCpuDevice ? *next++ : worker.memory_bytes);
     return bytes;
   }
 

@@ -11,6 +11,7 @@
 #include "deploy/kind_devices.h"
 #include "deploy/local_workers.h"
 #include "proto/api_keys.h"
+#include "proto/device_names.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "scheduler/input/supported_devices.h"
@@ -179,7 +180,8 @@ absl::Status DescribeWorkers(UpOptions& o) {
   const MachineFacts facts = ReadMachineFacts("", {});
   std::vector<DeviceChoice> devices = o.devices;
   if (devices.empty())
-    devices.resize(o.workers > 0 ? o.workers : std::min(2, facts.cores), {"cpu", {}});
+    devices.resize(o.workers > 0 ? o.workers : std::min(2, facts.cores),
+                   {std::string(kCpuDevice), {}});
   if (devices.size() < 2 && HandedOn(o, "--split") == "true") {
     return absl::InvalidArgumentError(
         "--split needs two devices, one that only prefills and one that only decodes: name them "

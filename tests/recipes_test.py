@@ -89,6 +89,26 @@ def test_transports_of_kv_are_in_the_files_that_their_recipe_names():
     assert not beyond, beyond
 
 
+def test_a_maker_of_devices_is_a_folder_and_a_line_in_the_table():
+    """No other file knows how --device names its devices, but for those of its kernels."""
+    table = "worker/device_types.cc"
+    types = re.findall(r"&(k\w+),", SOURCES[table])
+    assert len(types) >= 4
+    for symbol in types:
+        own = {str(pathlib.Path(name).with_suffix("")) for name in files_with(symbol) - {table}}
+        assert len(own) == 1 and own.pop().startswith("worker/devices/"), symbol
+    names = {
+        '"cuda:': {"worker/devices/cuda/cuda_devices", "kernels/cuda/driver/gpu_list", "deploy/gpu_check"},
+        '"cuda-emulated': {"proto/device_names", "worker/devices/cuda/emulated_cuda", "kernels/cuda/device/cuda_ops",
+                           "deploy/gpu_check", "scheduler/input/runtime_reserve"},
+        '"cpu"': {"proto/device_names", "worker/devices/cpu/cpu_devices", "scheduler/input/runtime_reserve"},
+        '"emulated:': {"proto/emulated_kind", "worker/devices/rehearsed_devices"},
+    }
+    for literal, known in names.items():
+        files = {str(pathlib.Path(name).with_suffix("")) for name, text in SOURCES.items() if literal in text}
+        assert files == known, (literal, files)
+
+
 def documents():
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -110,7 +130,9 @@ def test_documents_link_to_what_is_there():
             assert (document.parent / target).exists(), (document.name, target)
             checked += 1
         for path in re.findall(r"`([\w.-]+/[\w./-]*)`", text):
-            if path.split("/")[0] not in folders or path.startswith(("bazel-", ".cache/")) or "FAMILY" in path or "FORMAT" in path:
+            if path.split("/")[0] not in folders or path.startswith(("bazel-", ".cache/")):
+                continue
+            if re.search("FAMILY|FORMAT|MAKER", path):
                 continue
             found = (ROOT / path).exists() or list((ROOT / path).parent.glob(pathlib.Path(path).name + ".*"))
             assert found, (document.name, path)

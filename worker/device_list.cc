@@ -6,10 +6,10 @@
 #include <array>
 #include <vector>
 
+#include "kernels/probe.h"
+#include "proto/device_names.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/cpu_share.h"
-#include "third_party/linux/pci_device.h"
-#include "worker/gpu_kind.h"
 
 namespace tessera::worker {
 namespace {
@@ -32,37 +32,40 @@ void AppendRows(const std::vector<Row>& rows, std::string* text) {
   }
 }
 
-}  // namespace
+// Less than a worker's share, so that a display or another process on the card is no problem.
+constexpr double kMeasuredUtilization = 0.8;
 
-v1::DeviceInfo DescribeGpu(const kernels::cuda::Gpu& gpu, const std::string& driver_version) {
-  v1::DeviceInfo info;
-  info.set_kind(KindOfGpu(gpu.name, gpu.memory_bytes));
-  info.set_gpu_name(gpu.name);
-  info.set_uuid(gpu.uuid);
-  info.set_compute_capability(StrCat(gpu.capability / 10, ".", gpu.capability % 10));
-  info.set_driver_version(driver_version);
-  info.set_memory_bytes(gpu.memory_bytes);
-  info.add_data_types(v1::DATA_TYPE_FLOAT32);
-  info.add_data_types(v1::DATA_TYPE_FLOAT16);
-  // Turing has no arithmetic in bfloat16: such checkpoints compute in float16 there.
-  if (gpu.capability >= 80) info.add_data_types(v1::DATA_TYPE_BFLOAT16);
-  info.add_data_types(v1::DATA_TYPE_INT8);
-  return info;
+absl::StatusOr<kernels::DeviceRates> Measure(const DeviceType* type, const std::string& device) {
+  if (type == nullptr || type->open == nullptr) {
+    return absl::NotFoundError(StrCat(device, ": no type of device opens it"));
+  }
+  auto opened =
+      type->open({.name = device, .gpu_memory_utilization = kMeasuredUtilization}, DeviceShare());
+  if (!opened.ok()) return opened.status();
+  return kernels::ProbeDevice(*opened->device, opened->probe);
 }
 
-v1::DeviceList MakeDeviceList(const kernels::cuda::GpuList& gpus, const std::string& build_problem,
-                              const std::string& root) {
+}  // namespace
+
+v1::DeviceList ListDevices() {
   v1::DeviceList list;
-  list.set_driver_version(gpus.driver_version);
-  list.set_no_devices(gpus.no_gpus);
-  for (const kernels::cuda::Gpu& gpu : gpus.gpus) {
-    v1::ListedDevice* device = list.add_devices();
-    device->set_device(gpu.device);
-    *device->mutable_info() = DescribeGpu(gpu, gpus.driver_version);
-    device->set_problem(gpu.problem.empty() ? build_problem : gpu.problem);
-    for (const int core : CoresNearPciDevice(gpu.bus_id, root)) device->add_near_cores(core);
+  for (const DeviceType* type : DeviceTypes()) {
+    if (type->list != nullptr) type->list(&list);
   }
   return list;
+}
+
+void MeasureListed(std::span<const DeviceType* const> types, v1::DeviceList* list) {
+  for (v1::ListedDevice& device : *list->mutable_devices()) {
+    if (!device.problem().empty()) continue;
+    const auto rates = Measure(FindDeviceType(device.device(), types), device.device());
+    if (!rates.ok()) {
+      device.set_problem(std::string(rates.status().message()));
+      continue;
+    }
+    device.mutable_info()->set_memory_read_bytes_per_second(rates->read_bytes_per_second);
+    device.set_half_flops_per_second(rates->bf16_flops_per_second);
+  }
 }
 
 std::string DeviceListText(const v1::DeviceList& list) {
@@ -84,8 +87,8 @@ std::string DeviceListText(const v1::DeviceList& list) {
     AppendRows(rows, &text);
     text += problems + StrCat("driver ", list.driver_version(), "\n");
   }
-  return text +
-         "always there: cpu, and cuda-emulated (an emulator of a GPU: very slow, for tests)\n";
+  return text + StrCat("always there: ", kCpuDevice, ", and ", kEmulatedGpuDevice,
+                       " (an emulator of a GPU: very slow, for tests)\n");
 }
 
 std::string DeviceListJson(const v1::DeviceList& list) {

@@ -1,23 +1,24 @@
-// What `tessera-worker --list-devices` prints: the GPUs that a worker could use, or why there are
+// What `tessera-worker --list-devices` prints: the cards that a worker could use, or why there are
 // none.
 //
-// Thread rule: pure functions, but for MakeDeviceList, which reads sysfs.
+// Thread rule: ListDevices as DeviceType, and MeasureListed, which takes seconds for each card; it
+// must not serve meanwhile. The others are pure.
 #pragma once
 
+#include <span>
 #include <string>
 
-#include "kernels/cuda/driver/gpu_list.h"
 #include "proto/coordinator.pb.h"
+#include "worker/device_types.h"
 
 namespace tessera::worker {
 
-// Facts for a registration: all but what is measured, and the share of its memory and of the cores.
-v1::DeviceInfo DescribeGpu(const kernels::cuda::Gpu& gpu, const std::string& driver_version);
+v1::DeviceList ListDevices();
 
-// `build_problem`: why this build cannot use GPUs at all; empty: it can. `root` is "/" but in
-// tests.
-v1::DeviceList MakeDeviceList(const kernels::cuda::GpuList& gpus, const std::string& build_problem,
-                              const std::string& root = "/");
+// For `tessera plan init`, where the catalogue does not know a card: fills in the measured rates of
+// every device without a problem. One that cannot be opened or measured has the reason as its
+// problem afterwards.
+void MeasureListed(std::span<const DeviceType* const> types, v1::DeviceList* list);
 
 // A table for people; the CPU and the emulator, which are always there, are named below it.
 std::string DeviceListText(const v1::DeviceList& list);

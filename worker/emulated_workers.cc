@@ -9,6 +9,7 @@
 #include "proto/written_file.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/devices/rehearsed_devices.h"
 #include "worker/emulation/emulated_device.h"
 
 namespace tessera::worker {
@@ -26,8 +27,8 @@ absl::StatusOr<WorkerDevice> MakeDevice(const std::string& kind, int64_t memory_
   made.info.set_description(made.device->Describe());
   made.info.set_memory_bytes(memory_bytes);
   made.info.set_kernel_path("none");
-  for (const v1::DataType type : {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_FLOAT16,
-                                  v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8})
+  for (const v1::DataType type :
+       {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_BFLOAT16, v1::DATA_TYPE_INT8})
     made.info.add_data_types(type);
   return made;
 }
@@ -50,12 +51,13 @@ absl::StatusOr<std::unique_ptr<EmulatedWorkers>> EmulatedWorkers::Make(
   auto emulation = Emulation::Open(options.rehearsal_folder, options.rehearsal_speed);
   if (!emulation.ok()) return emulation.status();
   std::unique_ptr<EmulatedWorkers> made(new EmulatedWorkers(*std::move(emulation)));
-  for (const std::string& kind : EmulatedKinds(options.device)) {
+  for (const std::string& kind : RehearsedKinds(options.device.name)) {
     WorkerOptions own = options;
     own.name = NameOf(options.name, made->workers_.size());
     auto memory = made->emulation_->MemoryOf(kind, own.name);
     if (!memory.ok()) return memory.status();
-    auto device = MakeDevice(kind, options.memory_bytes > 0 ? options.memory_bytes : *memory);
+    const int64_t asked_bytes = options.device.memory_bytes;
+    auto device = MakeDevice(kind, asked_bytes > 0 ? asked_bytes : *memory);
     if (!device.ok()) return device.status();
     auto worker = HostedWorker::Make(own, *std::move(device));
     if (!worker.ok()) return worker.status();
@@ -65,7 +67,7 @@ absl::StatusOr<std::unique_ptr<EmulatedWorkers>> EmulatedWorkers::Make(
   Logger("worker").warn(
       "--device {}: these devices compute nothing; they answer with tokens drawn from the "
       "request's seed, after the time that the cost model gives a step",
-      options.device);
+      options.device.name);
   return made;
 }
 

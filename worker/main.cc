@@ -16,15 +16,13 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/probe.h"
 #include "proto/protocol.h"
 #include "third_party/linux/service_manager.h"
 #include "third_party/spdlog/log.h"
 #include "worker/device_list.h"
+#include "worker/device_types.h"
 #include "worker/emulated_workers.h"
-#include "worker/gpu_device.h"
 #include "worker/hosted_worker.h"
-#include "worker/measured_list.h"
 #include "worker/run_membership.h"
 #include "worker/worker_device.h"
 #include "worker/worker_options.h"
@@ -78,8 +76,8 @@ void Drain(const Workers& workers, double seconds) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Tells the service manager that the workers listen. Returns after a signal and the end of draining;
-// a second signal, or the loss of a device, ends the process at once.
+// Tells the service manager that the workers listen. Returns after a signal and the end of
+// draining; a second signal, or the loss of a device, ends the process at once.
 void WaitForEnd(const sigset_t& signals, double drain_seconds, const Workers& workers,
                 const std::function<void()>& each_look) {
   if (absl::Status s = NotifyServiceManager("READY=1"); !s.ok())
@@ -112,7 +110,7 @@ void WaitForEnd(const sigset_t& signals, double drain_seconds, const Workers& wo
 
 // One device that computes, with its worker.
 absl::Status AddWorker(const WorkerOptions& options, Workers* workers) {
-  auto device = MakeWorkerDevice(options);
+  auto device = MakeWorkerDevice(options.device, *options.device_type);
   if (!device.ok()) return device.status();
   auto worker = HostedWorker::Make(options, *std::move(device));
   if (!worker.ok()) return worker.status();
@@ -130,7 +128,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
   RunMembership run;  // whose folder outlives the workers' sockets
   std::unique_ptr<EmulatedWorkers> emulated;
   Workers workers;
-  if (IsEmulated(options.device)) {
+  if (options.device_type->open == nullptr) {
     auto made = EmulatedWorkers::Make(options, &workers);
     if (!made.ok()) return made.status();
     emulated = *std::move(made);
@@ -174,8 +172,7 @@ int main(int argc, char** argv) {
   const tessera::worker::WorkerOptions& options = parsed->options;
   if (options.list_devices) {
     auto list = tessera::worker::ListDevices();
-    if (options.measure)
-      tessera::worker::MeasureListed(tessera::worker::OpenGpu, tessera::kernels::kGpuProbe, &list);
+    if (options.measure) tessera::worker::MeasureListed(tessera::worker::DeviceTypes(), &list);
     std::cout << (options.json ? tessera::worker::DeviceListJson(list)
                                : tessera::worker::DeviceListText(list));
     return 0;

@@ -1,5 +1,5 @@
-// The device that --device names: a GPU, a share of this machine's CPU, or the emulated CUDA
-// device, which runs the GPU's kernels on one core, far slower than the CPU's own, for tests.
+// The device that --device names, as a worker has it: with the cores that its process stays on and
+// the memory that the machine has beside it.
 //
 // Thread rule: called once, from the main thread, before others start.
 #pragma once
@@ -14,8 +14,7 @@
 #include "kernels/device.h"
 #include "kernels/probe.h"
 #include "proto/coordinator.pb.h"
-#include "worker/gpu_device.h"
-#include "worker/worker_options.h"
+#include "worker/devices/device_type.h"
 
 namespace tessera::worker {
 
@@ -33,13 +32,8 @@ struct WorkerDevice {
   kernels::ProbeOptions probe;    // of all its rates, where a user asks for a profile
 };
 
-// OpenGpu, or what stands for it in tests.
-using GpuOpener = std::function<absl::StatusOr<OpenedGpu>(
-    const std::string& device, int64_t memory_bytes, double utilization)>;
-
 // Confines the process to its cores too. InvalidArgument names the flag that cannot be had;
-// errors of a GPU say why it cannot be used.
-absl::StatusOr<WorkerDevice> MakeWorkerDevice(const WorkerOptions& options,
-                                              const GpuOpener& open_gpu = OpenGpu);
+// errors of the type say why its device cannot be used.
+absl::StatusOr<WorkerDevice> MakeWorkerDevice(const DeviceFlags& flags, const DeviceType& type);
 
 }  // namespace tessera::worker

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cuda/launch/gpu_limits.h"
 #include "kernels/links/link_address.h"
 #include "proto/build_version.h"
 #include "proto/emulated_kind.h"
@@ -20,6 +19,7 @@
 #include "third_party/cli11/number_check.h"
 #include "third_party/linux/host_name.h"
 #include "tls/client_flags.h"
+#include "worker/device_types.h"
 #include "worker/worker_server.h"
 
 namespace tessera::worker {
@@ -60,12 +60,7 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddOption("--name", o->name,
                 "Device name in the cluster, \"machine/index\"; default: host name and the GPU's "
                 "index, or /0");
-  app.AddOption("--device", o->device,
-                "Device that computes: cpu; cuda:0 or cuda:UUID, a GPU of --list-devices; or "
-                "cuda-emulated: the GPU's kernels on an emulator, very slow, for tests; "
-                "cuda-emulated-75, -80, -86, -89 or -120 refuses what GPUs of that compute "
-                "capability refuse; or emulated:KIND[,KIND...], which compute nothing (tessera "
-                "rehearse)")
+  app.AddOption("--device", o->device.name, StrCat("Device that computes: ", DeviceNamesText()))
       .ShowDefault();
   app.AddOption("--rehearsal-folder", o->rehearsal_folder,
                 "Of emulated devices: folder with the plan.json that they run and the cluster.json "
@@ -81,19 +76,19 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddSwitch("--measure", o->measure,
                 "With --list-devices: also measure each GPU, which takes some seconds")
       .Needs(*app.FindFlag("--list-devices"));
-  app.AddOption("--cpus", o->cpus,
+  app.AddOption("--cpus", o->device.cpus,
                 "Cores to use, such as 0-3,7; default: all that the CPU affinity and the control "
                 "group allow");
-  app.AddOption("--cpu-isa", o->cpu_isa,
+  app.AddOption("--cpu-isa", o->device.cpu_isa,
                 "Kernel path: auto (the last in this list that the processor supports), reference, "
                 "avx2, avx512, avx512_bf16 or amx")
       .ShowDefault();
   app.AddOption(
-         "--memory", o->memory_bytes,
+         "--memory", o->device.memory_bytes,
          "Memory to use, in bytes or as 8GiB; 0: all that the control group and the machine allow, "
          "or of a GPU what --gpu-memory-utilization says")
       .Size();
-  app.AddOption("--gpu-memory-utilization", o->gpu_memory_utilization,
+  app.AddOption("--gpu-memory-utilization", o->device.gpu_memory_utilization,
                 "Share of a GPU's memory to use, with what other processes use of it")
       .Check(Between(0.01, 1))
       .ShowDefault();
@@ -102,7 +97,7 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "weights, within --memory and the free memory of control group and machine; on a "
                 "GPU all that weights and steps leave of its share")
       .Size();
-  app.AddOption("--state-cache-memory-bytes", o->state_cache_memory_bytes,
+  app.AddOption("--state-cache-memory-bytes", o->device.state_cache_memory_bytes,
                 "Host memory for states of prompts that begin alike, of models with gated delta "
                 "nets; within --memory of a CPU's worker; 0: none are kept; default: the smaller "
                 "of 4GiB and a tenth of the free memory")
@@ -133,57 +128,13 @@ void Declare(const Command& app, WorkerOptions* o) {
       .ShowDefault();
 }
 
-absl::Status CheckDevice(std::string_view device) {
-  if (device == "cpu" || EmulatedCapability(device) > 0) return absl::OkStatus();
-  if (IsEmulated(device)) {
-    for (const std::string& kind : EmulatedKinds(device)) {
-      if (kind.empty()) {
-        return absl::InvalidArgumentError(
-            StrCat("--device ", device, ": a kind is empty; give ", kEmulatedKind,
-                   "KIND, with kinds of the catalogue separated by commas"));
-      }
-    }
-    return absl::OkStatus();
-  }
-  if (device.starts_with(kGpuPrefix) && device.size() > kGpuPrefix.size()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("--device ", device,
-             ": there is no such device; it takes cpu, cuda:0 (an index or a "
-             "UUID of --list-devices) or ",
-             kEmulatedDevice, " (or, of another compute capability than 9.0, cuda-emulated-75, -80, ",
-             "-86, -89 or -120), or, computing nothing, ", kEmulatedKind, "KIND"));
-}
-
-// The second half of "machine/index".
+// The second half of "machine/index": a card's own index.
 std::string DefaultIndex(std::string_view device) {
-  if (!device.starts_with(kGpuPrefix)) return "0";
-  const std::string index(device.substr(kGpuPrefix.size()));
+  const std::string index(device.substr(device.find(':') + 1));
   return index.find_first_not_of("0123456789") == std::string::npos ? index : "0";
 }
 
 }  // namespace
-
-int EmulatedCapability(std::string_view device) {
-  if (device == kEmulatedDevice) return 90;
-  for (const int capability : kernels::cuda::kEmulatedCapabilities) {
-    if (device == StrCat(kEmulatedDevice, "-", capability)) return capability;
-  }
-  return 0;
-}
-
-bool IsEmulated(std::string_view device) { return IsEmulatedKind(device); }
-
-std::vector<std::string> EmulatedKinds(std::string_view device) {
-  std::vector<std::string> kinds(1);
-  for (const char c : device.substr(kEmulatedKind.size())) {
-    if (c == ',') {
-      kinds.emplace_back();
-    } else {
-      kinds.back() += c;
-    }
-  }
-  return kinds;
-}
 
 absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* argv) {
   ParsedOptions parsed;
@@ -215,13 +166,18 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
     if (absl::Status status = ApplyFlagFile(config, app); !status.ok()) return status;
   }
   WorkerOptions& options = parsed.options;
-  if (absl::Status status = CheckDevice(options.device); !status.ok()) return status;
-  if (options.name.empty()) options.name = StrCat(HostName(), "/", DefaultIndex(options.device));
-  if (!options.rehearsal_folder.empty() && !IsEmulated(options.device)) {
-    return absl::InvalidArgumentError(StrCat("--rehearsal-folder is for --device ", kEmulatedKind,
-                                             "KIND, not for ", options.device));
+  const std::string& device = options.device.name;
+  options.device_type = FindDeviceType(device);
+  if (options.device_type == nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat("--device ", device, ": there is no such device; it takes ", DeviceNamesText()));
   }
-  if (options.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
+  if (options.name.empty()) options.name = StrCat(HostName(), "/", DefaultIndex(device));
+  if (!options.rehearsal_folder.empty() && options.device_type->open != nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat("--rehearsal-folder is for --device ", kEmulatedKind, "KIND, not for ", device));
+  }
+  if (options.device.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");
   }
   std::istringstream coordinators(options.coordinator);

@@ -9,19 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "tls/client_tls.h"
+#include "worker/devices/device_type.h"
 
 namespace tessera::worker {
-
-// A value of --device, and the kind that such a worker registers. Behind a dash may stand the
-// capability of the GPU that it stands for: "cuda-emulated-75".
-inline constexpr std::string_view kEmulatedDevice = "cuda-emulated";
-// The capability of such a device, 90 for 9.0; 0: it is none.
-int EmulatedCapability(std::string_view device);
-// Whether --device names devices that compute nothing (worker/emulation), and their kinds.
-bool IsEmulated(std::string_view device);
-std::vector<std::string> EmulatedKinds(std::string_view device);
-// Before a GPU's index or UUID in --device.
-inline constexpr std::string_view kGpuPrefix = "cuda:";
 
 struct WorkerOptions {
   // host:port, or several with commas between, one of which leads; empty: waits to be configured,
@@ -34,20 +24,15 @@ struct WorkerOptions {
   int kv_port = 0;             // for KV of other replicas' workers, likewise
   std::string advertise_kv;    // likewise
   std::string kv_transport = "auto";  // on which KV goes to other workers (transfer/kv_transport.h)
-  std::string name;            // "machine/index"; empty: host name and the GPU's index, or /0
-  // Or kEmulatedDevice..., or kGpuPrefix with an index or a UUID, or kEmulatedKind (proto) with kinds.
-  std::string device = "cpu";
+  std::string name;  // "machine/index"; empty: host name and the GPU's index, or /0
+  DeviceFlags device;
+  const DeviceType* device_type = nullptr;  // of device.name; of the table, never null once parsed
   std::string rehearsal_folder;  // of emulated devices: with the plan that they run; empty: none
   double rehearsal_speed = 1;    // model's seconds that pass in one second
-  bool list_devices = false;   // print them and exit
-  bool measure = false;        // them, first
-  bool json = false;           // as JSON
-  std::string cpus;            // "0-3,8"; empty: all that affinity and control group allow
-  std::string cpu_isa = "auto";
-  int64_t memory_bytes = 0;  // 0: what control group and machine allow; of a GPU, the share below
-  double gpu_memory_utilization = 0.9;    // of a GPU's memory, what others use included
-  int64_t kv_cache_memory_bytes = 0;      // 0: half of what is left after weights
-  int64_t state_cache_memory_bytes = -1;  // negative: StateCacheBytes (engine/state_cache_size.h)
+  bool list_devices = false;     // print them and exit
+  bool measure = false;          // them, first
+  bool json = false;             // as JSON
+  int64_t kv_cache_memory_bytes = 0;  // 0: half of what is left after weights
   std::string model_folder;  // of the checkpoint on this machine; empty: the coordinator's path
   std::string cluster_token_file;
   ClientTlsFiles tls;  // of the coordinator's ports, and (`cluster`) of this worker's

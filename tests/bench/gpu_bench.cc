@@ -37,7 +37,7 @@
 #include "tests/bench/model_steps.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/flags.h"
-#include "worker/gpu_device.h"
+#include "worker/devices/cuda/cuda_devices.h"
 
 namespace tessera::bench {
 namespace {
@@ -229,9 +229,9 @@ class GpuBench {
   // Each part opens the device and closes it, so that the daemon of the last part has all memory.
   absl::StatusOr<std::unique_ptr<kernels::Device>> Open() {
     if (emulated_) return kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = 1 << 29});
-    auto opened = worker::OpenGpu(options_.device, 0, 0.9);
+    auto opened = worker::kCudaDevices.open({.name = options_.device}, {});
     if (!opened.ok()) return opened.status();
-    path_ = opened->kernel_path;
+    path_ = opened->info.kernel_path();
     return std::move(opened->device);
   }
 

@@ -1,4 +1,4 @@
-// What --list-devices prints, and what a GPU's worker registers.
+// What --list-devices prints, with --measure too, and what a GPU's worker registers.
 #include "worker/device_list.h"
 
 #include <google/protobuf/util/json_util.h>
@@ -6,7 +6,9 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "kernels/cpu/device/cpu_device.h"
 #include "tests/temporary_folder.h"
+#include "worker/devices/cuda/cuda_devices.h"
 
 namespace tessera::worker {
 namespace {
@@ -34,12 +36,30 @@ kernels::cuda::GpuList TwoGpus() {
   return list;
 }
 
+v1::DeviceList ListOf(const kernels::cuda::GpuList& gpus, const std::string& build_problem,
+                      const std::string& root = "/") {
+  v1::DeviceList list;
+  AppendGpus(gpus, build_problem, &list, root);
+  return list;
+}
+
+// A CPU in place of a GPU.
+absl::StatusOr<OpenedDevice> OpenCpu(const DeviceFlags& flags, const DeviceShare&) {
+  if (flags.name == "cuda:1") return absl::FailedPreconditionError("cuda:1 is taken");
+  auto made = kernels::CreateCpuDevice({.memory_bytes = int64_t{1} << 28});
+  REQUIRE(made.ok());
+  OpenedDevice opened;
+  opened.device = *std::move(made);
+  opened.probe = {.buffer_bytes = 2 << 20, .matrix_size = 128, .rows = 8, .runs = 1};
+  return opened;
+}
+
 }  // namespace
 
 TEST_CASE("the list names each GPU, its NUMA node's cores, and what is wrong with it") {
   const tests::TemporaryFolder root;
   root.Write("/sys/bus/pci/devices/0000:4a:00.0/local_cpulist", "0-3,8\n");
-  const v1::DeviceList list = MakeDeviceList(TwoGpus(), "", root.path());
+  const v1::DeviceList list = ListOf(TwoGpus(), "", root.path());
   REQUIRE(list.devices_size() == 2);
   CHECK(list.devices(0).device() == "cuda:0");
   CHECK(list.devices(0).problem() == "");
@@ -69,7 +89,7 @@ TEST_CASE("the list names each GPU, its NUMA node's cores, and what is wrong wit
 TEST_CASE("without a GPU the list says why, and what is always there") {
   kernels::cuda::GpuList none;
   none.no_gpus = "there is no NVIDIA driver";
-  const v1::DeviceList list = MakeDeviceList(none, "");
+  const v1::DeviceList list = ListOf(none, "");
   CHECK(list.devices().empty());
   CHECK_THAT(DeviceListText(list),
              Contains("no GPU: there is no NVIDIA driver") && Contains("cpu, and cuda-emulated"));
@@ -77,9 +97,28 @@ TEST_CASE("without a GPU the list says why, and what is always there") {
 }
 
 TEST_CASE("what the build lacks is said of every GPU that has no problem of its own") {
-  const v1::DeviceList list = MakeDeviceList(TwoGpus(), "built without CUDA");
+  const v1::DeviceList list = ListOf(TwoGpus(), "built without CUDA");
   CHECK(list.devices(0).problem() == "built without CUDA");
   CHECK(list.devices(1).problem() == "it is old");
+}
+
+TEST_CASE("cards that can be used are measured, and what fails is said") {
+  const DeviceType cards = {
+      .name = "cuda:", .takes = [](std::string_view) { return true; }, .open = &OpenCpu};
+  const DeviceType* const types[] = {&cards};
+  v1::DeviceList list;
+  for (const char* name : {"cuda:0", "cuda:1", "cuda:2", "other:0"})
+    list.add_devices()->set_device(name);
+  list.mutable_devices(2)->set_problem("it is old");
+  MeasureListed(types, &list);
+  CHECK(list.devices(0).problem() == "");
+  CHECK(list.devices(0).half_flops_per_second() > 0);
+  CHECK(list.devices(0).info().memory_read_bytes_per_second() > 0);
+  CHECK(list.devices(1).problem() == "cuda:1 is taken");
+  CHECK(list.devices(1).half_flops_per_second() == 0);
+  CHECK(list.devices(2).problem() == "it is old");
+  CHECK(list.devices(2).half_flops_per_second() == 0);
+  CHECK(list.devices(3).problem() == "other:0: no type of device opens it");
 }
 
 }  // namespace tessera::worker

@@ -1,4 +1,4 @@
-#include "worker/device_share.h"
+#include "worker/devices/device_share.h"
 
 #include <catch2/catch.hpp>
 #include <string>

@@ -15,6 +15,7 @@
 #include "tests/logged_lines.h"
 #include "tests/worker/engine/engine_harness.h"
 #include "tests/worker/model/tiny_model.h"
+#include "worker/device_types.h"
 #include "worker/model/model.h"
 #include "worker/transfer/kv_inbox.h"
 #include "worker/transfer/kv_outbox.h"
@@ -24,19 +25,26 @@ namespace {
 
 using Catch::Contains;
 
+const kernels::cuda::NcclTable* nccl_of_cards = nullptr;
+
+// A card, played by the emulator.
+absl::StatusOr<OpenedDevice> OpenCard(const DeviceFlags& flags, const DeviceShare&) {
+  auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = flags.memory_bytes,
+                                                           .nccl = nccl_of_cards,
+                                                           .nccl_version = "2.28.9",
+                                                           .uuid = "GPU-0"});
+  if (!device.ok()) return device.status();
+  OpenedDevice opened;
+  opened.device = *std::move(device);
+  opened.info.set_kernel_path("mma");
+  return opened;
+}
+
 WorkerDevice MakeDevice(const std::string& device, const kernels::cuda::NcclTable* nccl = nullptr) {
-  WorkerOptions options;
-  options.device = device;
-  options.memory_bytes = int64_t{64} << 20;
-  auto made = MakeWorkerDevice(
-      options, [&](const std::string&, int64_t memory_bytes, double) -> absl::StatusOr<OpenedGpu> {
-        auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes,
-                                                                 .nccl = nccl,
-                                                                 .nccl_version = "2.28.9",
-                                                                 .uuid = "GPU-0"});
-        if (!device.ok()) return device.status();
-        return OpenedGpu{*std::move(device), {}, {}, "mma"};
-      });
+  nccl_of_cards = nccl;
+  DeviceType type = *FindDeviceType(device);
+  if (type.has_own_memory) type.open = &OpenCard;
+  auto made = MakeWorkerDevice({.name = device, .memory_bytes = int64_t{64} << 20}, type);
   REQUIRE(made.status().message() == "");
   return *std::move(made);
 }

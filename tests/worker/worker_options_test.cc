@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "third_party/linux/host_name.h"
+#include "worker/devices/cuda/emulated_cuda.h"
 
 namespace tessera::worker {
 namespace {
@@ -26,9 +27,9 @@ TEST_CASE("flags, sizes with units, environment, and which of them wins") {
   unsetenv("TESSERA_MEMORY");
   REQUIRE(parsed.ok());
   CHECK(parsed->options.coordinator == "here:2");
-  CHECK(parsed->options.memory_bytes == int64_t{2} << 30);
+  CHECK(parsed->options.device.memory_bytes == int64_t{2} << 30);
   CHECK(parsed->options.kv_cache_memory_bytes == 1000);
-  CHECK(parsed->options.cpus == "0-1");
+  CHECK(parsed->options.device.cpus == "0-1");
   CHECK(parsed->options.model_folder == "/models/a");
   CHECK(parsed->options.listen == "127.0.0.1:0");
   CHECK_FALSE(parsed->options.name.empty());
@@ -40,8 +41,8 @@ TEST_CASE("a file says what neither flags nor environment say") {
   const auto parsed = Parse({"--config", path.c_str(), "--cpus", "1"});
   REQUIRE(parsed.ok());
   CHECK(parsed->options.name == "from/0");
-  CHECK(parsed->options.cpus == "1");
-  CHECK(parsed->options.memory_bytes == int64_t{1} << 30);
+  CHECK(parsed->options.device.cpus == "1");
+  CHECK(parsed->options.device.memory_bytes == int64_t{1} << 30);
   std::ofstream(path) << "memory: 3 parsecs\n";
   CHECK_THAT(std::string(Parse({"--config", path.c_str()}).status().message()),
              Catch::Contains(path) && Catch::Contains("memory"));
@@ -56,25 +57,32 @@ TEST_CASE("what is not understood is named") {
 }
 
 TEST_CASE("devices that this build has are taken, others are refused by name") {
-  CHECK(Parse({})->options.device == "cpu");
-  const auto emulated = Parse({"--device", "cuda-emulated"});
-  REQUIRE(emulated.ok());
-  CHECK(emulated->options.device == kEmulatedDevice);
-  CHECK(Parse({"--device", "cuda-emulated-75"})->options.device == "cuda-emulated-75");
+  const auto type = [](std::initializer_list<const char*> flags) {
+    const auto parsed = Parse(flags);
+    REQUIRE(parsed.status().message() == "");
+    return std::string(parsed->options.device_type->name) + " of " + parsed->options.device.name;
+  };
+  CHECK(type({}) == "cpu of cpu");
+  CHECK(type({"--device", "cuda-emulated"}) == "cuda-emulated of cuda-emulated");
+  CHECK(type({"--device", "cuda-emulated-75"}) == "cuda-emulated of cuda-emulated-75");
+  CHECK(type({"--device", "cuda:GPU-12"}) == "cuda: of cuda:GPU-12");
+  CHECK(type({"--device", "emulated:A100-80,L4"}) == "emulated: of emulated:A100-80,L4");
   CHECK(EmulatedCapability("cuda-emulated") == 90);
   CHECK(EmulatedCapability("cuda-emulated-120") == 120);
   CHECK(EmulatedCapability("cuda:0") == 0);
   CHECK(Parse({"--device", "cuda:0"})->options.name == HostName() + "/0");
   CHECK(Parse({"--device", "cuda:3"})->options.name == HostName() + "/3");
   CHECK(Parse({"--device", "cuda:GPU-12"})->options.name == HostName() + "/0");
-  for (const char* device : {"tpu", "cuda", "cuda:", "all", "cuda-emulated-70", "cuda-emulated-"}) {
+  for (const char* device : {"tpu", "cuda", "cuda:", "all", "cuda-emulated-70", "cuda-emulated-",
+                             "cpu-2", "emulated:", "emulated:L4,"}) {
     CHECK_THAT(std::string(Parse({"--device", device}).status().message()),
                Catch::Contains("--device " + std::string(device) + ": there is no such device") &&
-                   Catch::Contains("cpu, cuda:0") && Catch::Contains("or cuda-emulated"));
+                   Catch::Contains("it takes cpu; cuda:0 or cuda:UUID") &&
+                   Catch::Contains("; cuda-emulated: ") && Catch::Contains("; emulated:KIND"));
   }
   CHECK(Parse({"--list-devices", "--json"})->options.json);
   CHECK_FALSE(Parse({"--json"}).ok());
-  CHECK(Parse({})->options.gpu_memory_utilization == 0.9);
+  CHECK(Parse({})->options.device.gpu_memory_utilization == 0.9);
   for (const char* share : {"1.5", "0", "nan"}) {
     CHECK_THAT(std::string(Parse({"--gpu-memory-utilization", share}).status().message()),
                Catch::Contains(std::string("--gpu-memory-utilization: \"") + share +

@@ -315,13 +315,13 @@ class Transformer : public Model {
     int64_t bytes = 0;
     for (int64_t layer = 0; layer < Layers(); ++layer) {
       if (PartOfLayer(layer).kv_heads == 0) continue;
-      const kernels::AttentionShape shape = {.tokens = limits.max_tokens,
-                                             .sequences =
-                                                 std::min(limits.max_sequences, limits.max_tokens),
-                                             .heads = PartOfLayer(layer).query_heads,
-                                             .kv_heads = PartOfLayer(layer).kv_heads,
-                                             .head_dim = ShapeOfLayer(layer).head_dim,
-                                             .max_context_tokens = MaxTableWidth() * block_tokens};
+      const kernels::AttentionShape shape = {
+          .tokens = limits.max_tokens,
+          .sequences = std::min(limits.max_sequences, limits.max_tokens),
+          .heads = PartOfLayer(layer).query_heads,
+          .kv_heads = PartOfLayer(layer).kv_heads,
+          .head_dim = ShapeOfLayer(layer).head_dim,
+          .max_context_tokens = MaxTableWidth() * block_tokens};
       bytes = std::max(bytes, device_->ops().AttentionWorkspaceBytes(shape));
     }
     if (draft_head_ != nullptr) {

@@ -154,11 +154,11 @@ absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions
   }
   std::unique_ptr<BlasProducts> blas;
   const std::string products = MakeBlas(options.blas, &blas);
-  std::string description = StrCat(
-      name, ", ", properties.name, ", capability ", properties.major, ".", properties.minor, ", ",
-      properties.multiProcessorCount, " multiprocessors, ", complete.memory_bytes >> 20,
-      " MiB, weights of 16, 8 and 4 bits by GEMV and ", products,
-      ", attention of 16-bit KV on tensor cores, else plain kernels");
+  std::string description =
+      StrCat(name, ", ", properties.name, ", capability ", properties.major, ".", properties.minor,
+             ", ", properties.multiProcessorCount, " multiprocessors, ",
+             complete.memory_bytes >> 20, " MiB, weights of 16, 8 and 4 bits by GEMV and ",
+             products, ", attention of 16-bit KV on tensor cores, else plain kernels");
   return std::make_unique<CudaDevice>(complete, name, std::move(description),
                                       10 * properties.major + properties.minor,
                                       properties.multiProcessorCount, std::move(blas));

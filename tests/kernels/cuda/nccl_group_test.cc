@@ -54,9 +54,8 @@ struct TwoRanks {
     return *devices[rank]->group_maker();
   }
   void Join(int rank, double timeout_seconds) {
-    auto group =
-        devices[rank]->group_maker()
-            ->Join(rank, 2, id, {.timeout_seconds = timeout_seconds}, kPatienceSeconds, Never);
+    auto group = devices[rank]->group_maker()->Join(
+        rank, 2, id, {.timeout_seconds = timeout_seconds}, kPatienceSeconds, Never);
     joined[rank] = group.status();
     if (group.ok()) groups[rank] = *std::move(group);
   }

@@ -304,8 +304,7 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
       if (link.ok() && kind == v1::LINK_KIND_BULK) (*link)->CountInto(worker.bulk);
       return link;
     };
-    return Formation::Join(request, kv, open, times, watch.cancelled,
-                           worker.device->group_maker());
+    return Formation::Join(request, kv, open, times, watch.cancelled, worker.device->group_maker());
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;
   if (options_.moves_kv) {

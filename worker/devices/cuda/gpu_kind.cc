@@ -1,4 +1,4 @@
-#include "worker/gpu_kind.h"
+#include "worker/devices/cuda/gpu_kind.h"
 
 #include <array>
 #include <cctype>
