@@ -44,7 +44,7 @@ void WorkloadReplanning::Start(WorkerPool& pool, Deployment& deployment) {
   // As the start was planned, for another workload.
   const auto now = [this](const v1::Workload& workload, const scheduler::SearchWatch& search) {
     PlanAtStart changed = WithWorkload(*start_, workload);
-    changed.watch = search;
+    changed.options.watch = search;
     return changed;
   };
   options.roles = [this, now, &pool](const v1::DeploymentPlan& running,

@@ -27,12 +27,12 @@ class WaitingPlanner {
     }
     if (live.empty()) {
       tried_.clear();
-      return absl::UnavailableError(absl::StrCat("no worker has registered yet",
-                                                 HowToName(MissingDevices(start_.cluster, {}))));
+      return absl::UnavailableError(absl::StrCat(
+          "no worker has registered yet", HowToName(MissingDevices(start_.input.cluster, {}))));
     }
     const double now = now_seconds_();
     if (first_seconds_ < 0) first_seconds_ = now;
-    const std::vector<std::string> missing = MissingDevices(start_.cluster, workers);
+    const std::vector<std::string> missing = MissingDevices(start_.input.cluster, workers);
     if (!missing.empty() && !planned_ && now - first_seconds_ < start_.wait_seconds) {
       const std::string why =
           absl::StrCat("planning waits for ", Some(missing), ", for at most ", start_.wait_seconds,
@@ -70,7 +70,7 @@ class WaitingPlanner {
 
   std::string HowToName(const std::vector<std::string>& missing) const {
     if (missing.empty()) return "";
-    return absl::StrCat("; workers are named as ", start_.cluster_file,
+    return absl::StrCat("; workers are named as ", start_.input.cluster_file,
                         " names devices: tessera-worker --name ", missing.front());
   }
 
@@ -89,34 +89,37 @@ absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
                                             std::optional<bool> split, const std::string& prefer,
                                             const v1::ConfigureRequest& configure) {
   PlanAtStart start;
-  start.cluster_file = cluster_file;
   start.wait_seconds = wait_seconds;
-  start.split = split;
-  start.prefer = prefer;
-  start.weight_dtype = configure.weight_dtype();
-  start.kv_dtype = configure.kv_dtype();
-  if (configure.max_batched_tokens() > 0) start.max_step_tokens = configure.max_batched_tokens();
-  start.max_sequences = configure.max_sequences();
-  start.context_tokens = configure.max_model_len_tokens();
-  if (configure.block_tokens() > 0) start.block_tokens = configure.block_tokens();
-  if (absl::Status s = ReadDocumentFile(cluster_file, &start.cluster); !s.ok()) return s;
+  scheduler::PlannerOptions& options = start.options;
+  options.preference.prefer = scheduler::PreferenceNamed(prefer);
+  options.allow_split = split.value_or(true);
+  options.require_split = split.value_or(false);
+  options.weight_dtype = configure.weight_dtype();
+  options.kv_dtype = configure.kv_dtype();
+  if (configure.max_batched_tokens() > 0) options.max_step_tokens = configure.max_batched_tokens();
+  if (configure.max_sequences() > 0) options.max_sequences = configure.max_sequences();
+  options.context_tokens = configure.max_model_len_tokens();
+  if (configure.block_tokens() > 0) options.block_tokens = configure.block_tokens();
+  scheduler::PlannerInput& input = start.input;
+  input.cluster_file = cluster_file;
+  if (absl::Status s = ReadDocumentFile(cluster_file, &input.cluster); !s.ok()) return s;
   absl::StatusOr<v1::DeviceCatalogue> catalogue = scheduler::BuiltInDevices();
   if (!catalogue.ok()) return catalogue.status();
   // Check the description now, so that errors appear at start.
-  const auto graph = scheduler::MakeClusterGraph(start.cluster, *catalogue, cluster_file);
+  const auto graph = scheduler::MakeClusterGraph(input.cluster, *catalogue, cluster_file);
   if (!graph.ok()) return graph.status();
   if (workload_file.empty()) {
-    start.workload_file = "--workload";
-    v1::LengthSample* lengths = start.workload.add_classes()->add_lengths();
+    input.workload_file = "--workload";
+    v1::LengthSample* lengths = input.workload.add_classes()->add_lengths();
     lengths->set_prompt_tokens(1155);
     lengths->set_output_tokens(211);
   } else {
-    start.workload_file = workload_file;
+    input.workload_file = workload_file;
     absl::StatusOr<scheduler::WorkloadFile> file = scheduler::ReadWorkloadFile(workload_file);
     if (!file.ok()) return file.status();
-    start.workload = std::move(file->workload);
-    start.trace = std::move(file->trace);
-    const auto samples = scheduler::SamplesOf(start.workload, start.trace, 0, workload_file);
+    input.workload = std::move(file->workload);
+    input.trace = std::move(file->trace);
+    const auto samples = scheduler::SamplesOf(input.workload, input.trace, 0, workload_file);
     if (!samples.ok()) return samples.status();
   }
   return start;

@@ -20,8 +20,9 @@ namespace tessera::coordinator {
 
 // What is planned from. For the types of weights and KV that `configure` names. Errors name the
 // file and the reason. `workload_file`, a description or a trace, may be empty: prompts of 1155 and
-// answers of 211 tokens, the means of the Azure conversation trace. `split`, `prefer`: as in
-// PlanAtStart.
+// answers of 211 tokens, the means of the Azure conversation trace. `split`: every replica only
+// prefills or only decodes; false: none does. `prefer`: latency, balanced or throughput; empty:
+// balanced.
 absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
                                             const std::string& workload_file, double wait_seconds,
                                             std::optional<bool> split, const std::string& prefer,

@@ -165,16 +165,23 @@ std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
   return missing;
 }
 
+scheduler::PlannerOptions UsualPlannerOptions() {
+  scheduler::PlannerOptions options;
+  options.preference = scheduler::UsualPreference();
+  options.max_step_tokens = kDefaultBatchedTokens;
+  return options;
+}
+
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     const PlanAtStart& start, const v1::Model& model,
     const std::map<std::string, WorkerRecord>& workers, const RegisteredPlanner& other) {
   std::map<std::string, std::string> names;
-  scheduler::PlannerInput input;
+  scheduler::PlannerInput input = start.input;
   Limited limited;
-  input.cluster = OnlyRegistered(start.cluster, workers, &names, &limited);
+  input.cluster = OnlyRegistered(start.input.cluster, workers, &names, &limited);
   if (input.cluster.machines().empty()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("no worker of ", start.cluster_file,
+        absl::StrCat("no worker of ", input.cluster_file,
                      " has registered; workers are named as the description names devices: "
                      "tessera-worker --name MACHINE/INDEX"));
   }
@@ -182,23 +189,8 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
   if (!catalogue.ok()) return catalogue.status();
   input.catalogue = *std::move(catalogue);
   input.model = model;
-  input.workload = start.workload;
-  input.trace = start.trace;
-  input.cluster_file = start.cluster_file;
-  input.workload_file = start.workload_file;
-  scheduler::PlannerOptions options;
-  options.preference = scheduler::UsualPreference();  // as `tessera plan`
-  options.preference.prefer = scheduler::PreferenceNamed(start.prefer);
-  options.allow_split = start.split.value_or(true);
-  options.require_split = start.split.value_or(false);
+  scheduler::PlannerOptions options = start.options;
   if (NoneHasRuntime(names, workers)) options.runtime_reserve_bytes = 0;
-  options.weight_dtype = start.weight_dtype;
-  options.kv_dtype = start.kv_dtype;
-  options.watch = start.watch;
-  options.max_step_tokens = start.max_step_tokens;
-  if (start.max_sequences > 0) options.max_sequences = static_cast<double>(start.max_sequences);
-  options.context_tokens = start.context_tokens;
-  options.block_tokens = start.block_tokens;
   if (other) return other(input, options, names);
   absl::StatusOr<v1::DeploymentPlan> plan = scheduler::MakePlan(input, options);
   if (!plan.ok()) return WithOwnFlags(plan.status());
@@ -207,7 +199,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     v1::RegisteredMemory& memory = *plan->mutable_assumptions()->add_memory();
     memory.set_bytes(bytes);
     memory.mutable_devices()->Assign(devices.begin(), devices.end());
-    memory.set_cluster_file(start.cluster_file);
+    memory.set_cluster_file(input.cluster_file);
   }
   for (const auto& [name, worker] : workers) {
     const bool used = std::any_of(names.begin(), names.end(),
@@ -215,7 +207,7 @@ absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
     if (used || worker.state == v1::WORKER_STATE_LOST) continue;
     v1::UnknownWorker& unknown = *plan->add_notes()->mutable_unknown_worker();
     unknown.set_worker(name);
-    unknown.set_cluster_file(start.cluster_file);
+    unknown.set_cluster_file(input.cluster_file);
   }
   return plan;
 }

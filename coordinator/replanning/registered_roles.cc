@@ -54,18 +54,18 @@ absl::StatusOr<scheduler::RoleChoice> RolesForRegistered(
 
 PlanAtStart WithWorkload(PlanAtStart start, v1::Workload observed) {
   const v1::WorkloadClass* largest = nullptr;
-  for (const v1::WorkloadClass& one : start.workload.classes()) {
+  for (const v1::WorkloadClass& one : start.input.workload.classes()) {
     if (one.has_objectives() && (largest == nullptr || one.share() > largest->share()))
       largest = &one;
   }
-  if (start.workload.has_objectives()) {
-    *observed.mutable_objectives() = start.workload.objectives();
+  if (start.input.workload.has_objectives()) {
+    *observed.mutable_objectives() = start.input.workload.objectives();
   } else if (largest != nullptr) {
     *observed.mutable_objectives() = largest->objectives();
   }
-  start.workload = std::move(observed);
-  start.trace.clear();
-  start.workload_file = "the workload of the last minutes";
+  start.input.workload = std::move(observed);
+  start.input.trace.clear();
+  start.input.workload_file = "the workload of the last minutes";
   return start;
 }
 

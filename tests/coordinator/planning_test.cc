@@ -62,7 +62,7 @@ WorkerRecord Worker(int64_t gib) {
 
 PlanAtStart Start() {
   PlanAtStart start;
-  start.cluster_file = "cluster.yaml";
+  start.input.cluster_file = "cluster.yaml";
   REQUIRE(ReadDocument(R"(
 machines:
 - {name: a, devices: [{kind: RTX4090, count: 3}]}
@@ -70,9 +70,9 @@ machines:
 tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
 links: [{from: a, to: b, link: {bandwidth: 1 Gbit/s, latency: 1 ms}}]
 )",
-                       "cluster.yaml", &start.cluster)
+                       "cluster.yaml", &start.input.cluster)
               .message() == "");
-  auto* lengths = start.workload.add_classes()->add_lengths();
+  auto* lengths = start.input.workload.add_classes()->add_lengths();
   lengths->set_prompt_tokens(100);
   lengths->set_output_tokens(20);
   return start;
@@ -203,11 +203,11 @@ TEST_CASE("rates are those of the last ten seconds") {
 
 TEST_CASE("devices that no worker runs on are not waited for") {
   PlanAtStart start = Start();
-  v1::Machine& machine = *start.cluster.add_machines();
+  v1::Machine& machine = *start.input.cluster.add_machines();
   machine.set_name("old");
   machine.add_devices()->set_kind("V100");
   machine.add_devices()->set_kind("T4");
-  CHECK(MissingDevices(start.cluster, {}) ==
+  CHECK(MissingDevices(start.input.cluster, {}) ==
         std::vector<std::string>{"a/0", "a/1", "a/2", "b/0", "old/1"});
 }
 
@@ -216,7 +216,7 @@ TEST_CASE("a plan is made of the devices that registered, with the memory they r
   const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   std::map<std::string, WorkerRecord> workers = {
       {"a/0", Worker(8)}, {"a/2", Worker(16)}, {"c/0", Worker(8)}};
-  CHECK(MissingDevices(start.cluster, workers) == std::vector<std::string>{"a/1", "b/0"});
+  CHECK(MissingDevices(start.input.cluster, workers) == std::vector<std::string>{"a/1", "b/0"});
   const auto plan = PlanForRegistered(start, model, workers);
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->replicas_size() == 2);
@@ -253,17 +253,17 @@ TEST_CASE("a coordinator's refusal names its own flags") {
 
 TEST_CASE("a coordinator's own plan is within the limits of `tessera plan`, and as simple") {
   PlanAtStart start = Start();
-  start.cluster.Clear();
+  start.input.cluster.Clear();
   REQUIRE(ReadDocument(R"(
 machines:
 - {name: a, devices: [{kind: RTX4090}]}
 - {name: b, devices: [{kind: RTX3090, count: 2}]}
 tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
 )",
-                       "cluster.yaml", &start.cluster)
+                       "cluster.yaml", &start.input.cluster)
               .message() == "");
-  start.workload.Clear();
-  v1::LengthSample& lengths = *start.workload.add_classes()->add_lengths();
+  start.input.workload.Clear();
+  v1::LengthSample& lengths = *start.input.workload.add_classes()->add_lengths();
   lengths.set_prompt_tokens(1155);
   lengths.set_output_tokens(211);
   const v1::Model model = *scheduler::BuiltInModel("Llama-3-8B");
@@ -280,24 +280,24 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
   };
   CHECK(std::any_of(plan->notes().begin(), plan->notes().end(), weighed));
   // Where one card has KV for the longest request, but not in whole blocks, no replica is one card.
-  start.context_tokens = plan->replicas(0).prediction().kv_capacity_tokens();
-  start.block_tokens = 1;
+  start.options.context_tokens = plan->replicas(0).prediction().kv_capacity_tokens();
+  start.options.block_tokens = 1;
   CHECK(PlanForRegistered(start, model, workers)->replicas_size() == 3);
-  start.block_tokens = start.context_tokens - 1;
+  start.options.block_tokens = start.options.context_tokens - 1;
   const auto in_blocks = PlanForRegistered(start, model, workers);
   REQUIRE(in_blocks.status().message() == "");
   for (const v1::Replica& replica : in_blocks->replicas())
-    CHECK(replica.prediction().kv_capacity_tokens() >= 2 * start.block_tokens);
+    CHECK(replica.prediction().kv_capacity_tokens() >= 2 * start.options.block_tokens);
 }
 
 TEST_CASE("memory is at most what the description itself gives, however much a worker registers") {
   PlanAtStart start = Start();
-  start.cluster.Clear();
+  start.input.cluster.Clear();
   REQUIRE(ReadDocument(R"(
 machines: [{name: a, devices: [{kind: half, count: 2}, {kind: RTX4090, memory: 6 GiB}]}]
 kinds: [{name: half, memory: 8 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_second: 1 TFLOPS}]
 )",
-                       "cluster.yaml", &start.cluster)
+                       "cluster.yaml", &start.input.cluster)
               .message() == "");
   const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   const auto offered = [&](int64_t gib) {
@@ -330,7 +330,7 @@ kinds: [{name: half, memory: 8 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_s
 TEST_CASE(
     "a model that no worker holds alone is planned over several, each with what it registered") {
   PlanAtStart start = Start();
-  start.cluster.Clear();
+  start.input.cluster.Clear();
   REQUIRE(ReadDocument(R"(
 machines:
 - {name: a, devices: [{kind: mine}]}
@@ -339,7 +339,7 @@ machines:
 kinds: [{name: mine, memory: 64 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_second: 1 TFLOPS}]
 tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
 )",
-                       "cluster.yaml", &start.cluster)
+                       "cluster.yaml", &start.input.cluster)
               .message() == "");
   const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-1.5B");  // 3 GiB of weights
   std::map<std::string, WorkerRecord> workers = {
@@ -396,7 +396,8 @@ TEST_CASE("who is lost after the first plan is not waited for when there is to b
   v1::ConfigureRequest configure;
   *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   double now = 0;
-  const auto planner = PlannerAtStart(cluster, "", 30, false, "", configure, [&now] { return now; });
+  const auto planner =
+      PlannerAtStart(cluster, "", 30, false, "", configure, [&now] { return now; });
   REQUIRE(planner.status().message() == "");
   std::map<std::string, WorkerRecord> workers = {{"a/0", Worker(8)}, {"a/1", Worker(8)}};
   const auto both = (*planner)(workers);

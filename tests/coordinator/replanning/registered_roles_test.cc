@@ -40,10 +40,10 @@ auto Prefilling(const v1::DeploymentPlan& plan) {
 TEST_CASE("roles change for another workload, on the devices that the plan has") {
   PlanAtStart start;
   REQUIRE(ReadDocument("machines: [{name: a, devices: [{kind: L40S, count: 4}]}]", "cluster.yaml",
-                       &start.cluster)
+                       &start.input.cluster)
               .message() == "");
-  start.split = true;
-  start.workload = Lengths(3000, 40);
+  start.options.require_split = true;
+  start.input.workload = Lengths(3000, 40);
   const v1::Model model = *scheduler::BuiltInModel("Llama-3-8B");
   // a/1 is not there: the planner knows a/2 by another place.
   std::map<std::string, WorkerRecord> workers = {
@@ -69,22 +69,23 @@ TEST_CASE("roles change for another workload, on the devices that the plan has")
 
 TEST_CASE("limits of latency stay where the workload changes") {
   PlanAtStart start;
-  start.workload = Lengths(10, 10);
-  start.trace.emplace_back();
-  CHECK_FALSE(WithWorkload(start, Lengths(20, 20)).workload.has_objectives());
-  v1::WorkloadClass* one = start.workload.mutable_classes(0);
+  start.input.workload = Lengths(10, 10);
+  start.input.trace.emplace_back();
+  CHECK_FALSE(WithWorkload(start, Lengths(20, 20)).input.workload.has_objectives());
+  v1::WorkloadClass* one = start.input.workload.mutable_classes(0);
   one->set_share(0.3);
   one->mutable_objectives()->set_time_per_output_token_seconds(0.2);
-  v1::WorkloadClass* larger = start.workload.add_classes();
+  v1::WorkloadClass* larger = start.input.workload.add_classes();
   larger->set_share(0.6);
   larger->mutable_objectives()->set_time_per_output_token_seconds(0.1);
   const PlanAtStart now = WithWorkload(start, Lengths(20, 20));
-  CHECK(now.workload.objectives().time_per_output_token_seconds() == 0.1);
-  CHECK(now.workload.classes_size() == 1);
-  CHECK(now.trace.empty());
-  start.workload.mutable_objectives()->set_time_to_first_token_seconds(3);
-  CHECK(WithWorkload(start, Lengths(20, 20)).workload.objectives().time_to_first_token_seconds() ==
-        3);
+  CHECK(now.input.workload.objectives().time_per_output_token_seconds() == 0.1);
+  CHECK(now.input.workload.classes_size() == 1);
+  CHECK(now.input.trace.empty());
+  start.input.workload.mutable_objectives()->set_time_to_first_token_seconds(3);
+  CHECK(WithWorkload(start, Lengths(20, 20))
+            .input.workload.objectives()
+            .time_to_first_token_seconds() == 3);
 }
 
 }  // namespace tessera::coordinator
