@@ -11,6 +11,7 @@
 #include "coordinator/api/chat_request.h"
 #include "coordinator/api/structured_output.h"
 #include "coordinator/tokenizer/split_json.h"
+#include "proto/sampling_ranges.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -21,6 +22,12 @@ absl::Status CheckRange(const char* field, double value, double lowest, double h
   if (value >= lowest && value <= highest) return absl::OkStatus();
   return FieldError(
       field, absl::StrCat(field, ": must be within ", lowest, " and ", highest, ", it is ", value));
+}
+
+absl::Status CheckNumber(const char* field, float value, const NumberRange& range) {
+  if (!range.above_min || value > range.min) return CheckRange(field, value, range.min, range.max);
+  return FieldError(field, absl::StrCat(field, ": must be above ", range.min, " and at most ",
+                                        range.max, ", it is ", value));
 }
 
 absl::Status CheckIds(const char* field, const google::protobuf::RepeatedField<int32_t>& ids,
@@ -44,14 +51,13 @@ absl::Status CheckOptions(const v1::GenerationOptions& o, const GenerationReques
   constexpr double kHuge = 1e30;
   const SamplingOptions& s = r.sampling;
   for (const absl::Status& status : {
-           CheckRange("temperature", s.temperature, 0, 1000),
-           CheckRange("top_p", s.top_p, 1e-9, 1),
-           CheckRange("min_p", s.min_p, 0, 1),
+           CheckNumber("temperature", s.temperature, kTemperatureRange),
+           CheckNumber("top_p", s.top_p, kTopPRange),
+           CheckNumber("min_p", s.min_p, kMinPRange),
            CheckRange("top_k", s.top_k, 0, kHuge),
-           CheckRange("repetition_penalty", s.repetition_penalty, kMinRepetitionPenalty,
-                      kMaxRepetitionPenalty),
-           CheckRange("presence_penalty", s.presence_penalty, -2, 2),
-           CheckRange("frequency_penalty", s.frequency_penalty, -2, 2),
+           CheckNumber("repetition_penalty", s.repetition_penalty, kRepetitionPenaltyRange),
+           CheckNumber("presence_penalty", s.presence_penalty, kPenaltyRange),
+           CheckNumber("frequency_penalty", s.frequency_penalty, kPenaltyRange),
            CheckRange("n", r.choice_count, 1, kMaxChoices),
            CheckRange("logprobs", r.top_logprobs, -1, kMaxTopLogprobs),
            CheckRange("prompt_logprobs", r.prompt_logprobs, -1, kMaxTopLogprobs),

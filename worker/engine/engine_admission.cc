@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "proto/sampling_ranges.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::worker {
@@ -43,19 +44,18 @@ absl::Status CheckLengths(const v1::Submit& submit, const EngineOptions& options
 }
 
 absl::Status CheckSampling(const v1::SamplingParams& params, int64_t vocabulary) {
-  const auto check = [](const char* field, float value, float low, float high) -> absl::Status {
-    if (value >= low && value <= high) return absl::OkStatus();
+  // 0 is "unset", whatever the range; the least penalty keeps logits finite.
+  const auto check = [](const char* field, float value, const NumberRange& range) -> absl::Status {
+    const auto low = static_cast<float>(range.min), high = static_cast<float>(range.max);
+    if (value == 0 || (value >= low && value <= high)) return absl::OkStatus();
     return Invalid(StrCat(field, " is ", value, "; it must be between ", low, " and ", high));
   };
-  absl::Status status = check("temperature", params.temperature(), 0.0f, 1e6f);
-  status.Update(check("top_p", params.top_p(), 0.0f, 1.0f));
-  status.Update(check("min_p", params.min_p(), 0.0f, 1.0f));
-  // 0 is "unset", the least that is taken keeps logits finite.
-  if (params.repetition_penalty() != 0) {
-    status.Update(check("repetition_penalty", params.repetition_penalty(), 1e-6f, 1e6f));
-  }
-  status.Update(check("presence_penalty", params.presence_penalty(), -2.0f, 2.0f));
-  status.Update(check("frequency_penalty", params.frequency_penalty(), -2.0f, 2.0f));
+  absl::Status status = check("temperature", params.temperature(), kTemperatureRange);
+  status.Update(check("top_p", params.top_p(), kTopPRange));
+  status.Update(check("min_p", params.min_p(), kMinPRange));
+  status.Update(check("repetition_penalty", params.repetition_penalty(), kRepetitionPenaltyRange));
+  status.Update(check("presence_penalty", params.presence_penalty(), kPenaltyRange));
+  status.Update(check("frequency_penalty", params.frequency_penalty(), kPenaltyRange));
   if (params.top_k() < 0) status.Update(Invalid(StrCat("top_k is ", params.top_k(), "; 0 is off")));
   for (const auto& [id, value] : params.logit_bias()) {
     if (id < 0 || id >= vocabulary || std::isnan(value) || value == INFINITY) {
