@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 MODEL = "deploy/demo_model/tessera-demo"
@@ -191,6 +192,30 @@ def shared(*coordinator_flags):
     except Exception:
         cluster.print_logs()
         raise
+
+
+def stream_all(collect, said, after_start=None):
+    """collect(i, said[i], started) of each i on a thread of its own; after_start() once all have begun. Returns said."""
+    started = [threading.Event() for _ in said]
+    failures = []
+
+    def one(i):
+        try:
+            collect(i, said[i], started[i])
+        except BaseException as error:
+            failures.append((i, repr(error)))
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(len(said))]
+    for thread in threads:
+        thread.start()
+    for event in started:
+        assert event.wait(60)
+    if after_start:
+        after_start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    return said
 
 
 TERMINATE = signal.SIGTERM

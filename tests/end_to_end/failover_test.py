@@ -3,7 +3,7 @@
 import re
 import threading
 
-from cluster import KILL, TERMINATE, running, wait_for
+from cluster import KILL, TERMINATE, running, stream_all, wait_for
 
 STREAMS = 6
 TOKENS = 250
@@ -32,27 +32,7 @@ def empty():
 
 def run_all(c, after_start=None):
     """What each stream said, both choices."""
-    said = [empty() for _ in range(STREAMS)]
-    started = [threading.Event() for _ in range(STREAMS)]
-    failures = []
-
-    def one(i):
-        try:
-            collect(c, i, said[i], started[i])
-        except BaseException as error:
-            failures.append((i, repr(error)))
-
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(STREAMS)]
-    for thread in threads:
-        thread.start()
-    for event in started:
-        assert event.wait(60)
-    if after_start:
-        after_start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
-    return said
+    return stream_all(lambda *stream: collect(c, *stream), [empty() for _ in range(STREAMS)], after_start)
 
 
 def test_streams_survive_their_worker():

@@ -4,10 +4,9 @@ where its worker was killed, on stages, and where another replica computed the p
 import itertools
 import json
 import re
-import threading
 import time
 
-from cluster import KILL, running, shared
+from cluster import KILL, running, shared, stream_all
 from handover_test import split
 from run_tests import Skip
 from staged_replica_test import staged
@@ -162,26 +161,9 @@ def collect(c, index, said, started):
         started.set()
 
 
-def run_all(c, after_start=lambda: None, streams=6):
+def run_all(c, after_start=None, streams=6):
     said = [[{"text": "", "finish": None} for _ in range(3)] for _ in range(streams)]
-    started = [threading.Event() for _ in range(streams)]
-    failures = []
-
-    def one(i):
-        try:
-            collect(c, i, said[i], started[i])
-        except BaseException as error:
-            failures.append((i, repr(error)))
-
-    threads = [threading.Thread(target=one, args=(i,)) for i in range(streams)]
-    for thread in threads:
-        thread.start()
-    for event in started:
-        assert event.wait(60)
-    after_start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    stream_all(lambda *stream: collect(c, *stream), said, after_start)
     for i, choice in itertools.chain.from_iterable(((i, choice) for choice in said[i]) for i in range(streams)):
         if choice["finish"] == "stop":
             value = json.loads(choice["text"])

@@ -1,27 +1,15 @@
 // Our declarations of cuBLASLt against NVIDIA's cublasLt.h, where a toolkit has it.
 #include <catch2/catch.hpp>
-#include <type_traits>
 
 #include "kernels/cuda/driver/blas_table.h"
 #include "tests/catch_skip.h"
+#include "tests/kernels/cuda/driver/same_call.h"
 
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 
 namespace tessera::kernels::cuda {
 namespace {
-
-// Enumerations are passed as integers, structures behind pointers are opaque here.
-template <typename Theirs, typename Ours>
-constexpr bool kSameArgument =
-    sizeof(Theirs) == sizeof(Ours) && std::is_pointer_v<Theirs> == std::is_pointer_v<Ours>;
-
-template <typename Theirs, typename Ours>
-struct SameCall : std::false_type {};
-template <typename R, typename... A, typename S, typename... B>
-requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<kSameArgument<R, S> && (kSameArgument<A, B> && ...)> {
-};
 
 #define TESSERA_CHECK(field, function) \
   static_assert(SameCall<decltype(&function), decltype(BlasTable::field)>::value);

@@ -3,24 +3,12 @@
 
 #include <catch2/catch.hpp>
 #include <string_view>
-#include <type_traits>
 
 #include "kernels/cuda/driver/driver_tables.h"
+#include "tests/kernels/cuda/driver/same_call.h"
 
 namespace tessera::kernels::cuda {
 namespace {
-
-// Enumerations are passed as integers, structures behind pointers are opaque here.
-template <typename Theirs, typename Ours>
-constexpr bool kSameArgument =
-    sizeof(Theirs) == sizeof(Ours) && std::is_pointer_v<Theirs> == std::is_pointer_v<Ours>;
-
-template <typename Theirs, typename Ours>
-struct SameCall : std::false_type {};
-template <typename R, typename... A, typename S, typename... B>
-requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<kSameArgument<R, S> && (kSameArgument<A, B> && ...)> {
-};
 
 #define TESSERA_TEXT(name) TESSERA_LITERAL(name)
 #define TESSERA_LITERAL(name) #name

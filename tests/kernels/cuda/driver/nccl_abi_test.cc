@@ -1,28 +1,16 @@
 // Our declarations of NCCL against nccl.h, where there is one.
 #include <catch2/catch.hpp>
 #include <cstddef>
-#include <type_traits>
 
 #include "kernels/cuda/driver/nccl_table.h"
 #include "tests/catch_skip.h"
+#include "tests/kernels/cuda/driver/same_call.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>
 
 namespace tessera::kernels::cuda {
 namespace {
-
-// Enumerations are passed as integers, structures behind pointers are opaque here.
-template <typename Theirs, typename Ours>
-constexpr bool kSameArgument =
-    sizeof(Theirs) == sizeof(Ours) && std::is_pointer_v<Theirs> == std::is_pointer_v<Ours>;
-
-template <typename Theirs, typename Ours>
-struct SameCall : std::false_type {};
-template <typename R, typename... A, typename S, typename... B>
-requires(sizeof...(A) == sizeof...(B)) struct SameCall<R (*)(A...), S (*)(B...)>
-    : std::bool_constant<kSameArgument<R, S> && (kSameArgument<A, B> && ...)> {
-};
 
 #define TESSERA_CHECK(name, ...) \
   static_assert(SameCall<decltype(&nccl##name), decltype(NcclTable::name)>::value);
