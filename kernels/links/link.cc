@@ -206,6 +206,8 @@ absl::StatusOr<FrameHeader> Link::ReceiveHeader(Deadline deadline, FileDescripto
   EncodedFrameHeader bytes;
   Pieces pieces;
   pieces.Append(bytes.data(), bytes.size());
+  // Set again by the first wait for the header. Only then was the receiver there first, and the
+  // time from the first byte to the last is that of the transfer.
   waited_for_frame_ = false;
   absl::Status status = ReceivePieces(pieces, deadline, /*frame_begun=*/false, descriptor);
   if (!status.ok()) return status;
@@ -221,7 +223,11 @@ absl::Status Link::SendPieces(Pieces& pieces, Deadline deadline, int descriptor)
     if (pieces.done()) return absl::OkStatus();
     msghdr message = pieces.Message();
     DescriptorBuffer buffer;
+    // The kernel delivers a descriptor with the first byte of its message: once that has moved, a
+    // second copy would reach the peer as another file.
     if (descriptor >= 0 && !pieces.moved) buffer.Put(message, descriptor);
+    // Without MSG_DONTWAIT the call could block beyond the deadline; MSG_NOSIGNAL makes a closed
+    // peer an error instead of a signal that ends the process.
     const ssize_t sent = sendmsg(socket(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent >= 0) {
       pieces.Advance(static_cast<size_t>(sent));
@@ -259,6 +265,7 @@ absl::Status Link::ReceivePieces(Pieces& pieces, Deadline deadline, bool frame_b
     if (errno == EINTR) continue;
     if (errno != EAGAIN) return FailWithErrno("recvmsg", errno);
     if (!frame_begun && !pieces.moved) waited_for_frame_ = true;
+    // Between frames a late peer is no fault; within one the stream would go on at an unknown byte.
     absl::Status status = WaitUntilReady(POLLIN, deadline, frame_begun || pieces.moved);
     if (!status.ok()) return status;
   }
@@ -313,6 +320,7 @@ absl::Status Link::WaitUntilReady(short events, Deadline deadline, bool frame_be
     const int ready = poll(&waited, 1, MillisecondsUntil(deadline));
     if (ready > 0) return absl::OkStatus();
     if (ready < 0 && errno != EINTR) return FailWithErrno("poll", errno);
+    // A poll counts whole milliseconds and may end early.
     if (ready < 0 || std::chrono::steady_clock::now() < deadline) continue;
     const char* direction = events == POLLIN ? "the peer sent" : "the peer read";
     if (frame_begun) {
@@ -340,6 +348,8 @@ void Link::Shutdown(const absl::Status& reason) {
     status_ = reason.ok() ? absl::CancelledError(StrCat("link to ", peer_, ": shut down")) : reason;
     failed_.store(true, std::memory_order_release);
   }
+  // The socket stays open: closing it here would give its number to another file while a second
+  // thread still waits on it. Shutting it down wakes that thread, and the peer's.
   shutdown(socket(), SHUT_RDWR);
 }
 
@@ -357,6 +367,7 @@ bool Link::HasEncryptedFrame(int64_t max_payload_bytes) const {
   std::array<std::byte, LinkTlsSession::kRecordBytes> record;
   const LinkTlsSession::Moved moved = tls_->Peek(absl::MakeSpan(record));
   if (moved.wait_for != 0) return false;
+  // Less than a header, and one that Receive refuses, count as a frame: Receive says what is wrong.
   if (moved.bytes < kFrameHeaderBytes) return true;
   const absl::StatusOr<FrameHeader> header =
       ParseFrameHeader(absl::MakeConstSpan(record).first(kFrameHeaderBytes));

@@ -91,10 +91,13 @@ void StepBuilder::TakeSnapshots(int lane) {
       std::min({int64_t{scheduler::kMaxAdmitted}, memory_.free_seats(),
                 lane_limits_.max_sequences - static_cast<int64_t>(running.size())}));
   int64_t window_room = WindowRoom(), exchanges = memory_.exchanges().free_seats();
+  // The first one without room ends the list: were it passed over, shorter ones behind it could
+  // keep it waiting for ever.
   for (const auto& [rank, sequence] : table_.waiting()) {
     if (waiting_.size() >= slots) break;
     if (memory_.has_windows()) {
       window_room -= memory_.WindowBlocksOf(ExpectedTokens(*sequence));
+      // Alone it is tried whatever it is expected to need: nothing would ever make more room.
       if (window_room < 0 && (!waiting_.empty() || table_.running_count() > 0)) break;
     }
     if (memory_.HandsStatesOver(*sequence) && --exchanges < 0) break;
@@ -165,6 +168,7 @@ bool StepBuilder::GrowWindows(int lane, EngineStep* step, TokenEvents* events) {
   bool waits = false;
   for (size_t i = 0; i < step->scheduled.size();) {
     Sequence* sequence = step->scheduled[i].sequence;
+    // Drafts are guesses: what they need is given up before any sequence has to leave.
     if (!memory_.GrowWindow(sequence)) DropDrafts(&step->scheduled[i]);
     if (memory_.GrowWindow(sequence)) {
       ++i;
@@ -218,6 +222,7 @@ bool StepBuilder::Schedule(int lane, double now_seconds, EngineStep* step, Token
   }
   std::stable_partition(step->scheduled.begin(), step->scheduled.end(),
                         [](const Scheduled& s) { return s.rows == 1; });
+  // Only now, when all that is given back is free and all that was found is held.
   std::erase_if(step->scheduled, [&](const Scheduled& s) {
     if (s.sequence->blocks.Grow(s.sequence->computed_then() + s.rows)) return false;
     table_.End(s.sequence, absl::InternalError("the batcher planned more KV blocks than there are"),
