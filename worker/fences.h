@@ -22,7 +22,7 @@ absl::Status CheckIncarnation(const v1::Fence& fence, uint64_t incarnation);
 // CheckIncarnation, and FAILED_PRECONDITION naming both epochs when they differ.
 absl::Status CheckFence(const v1::Fence& fence, const v1::Fence& ours);
 
-// Of several coordinators (--ha) only the one that leads may change this worker, or open a session.
+// Only the one that leads of several coordinators (--ha) may change this worker, or open a session.
 class HighestTerm {
  public:
   // FAILED_PRECONDITION naming both terms where the caller's (proto/leader_term.h) is below one

@@ -27,7 +27,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ClientT
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
-// Of several coordinators, that one of them leads is known soon.
+// Which of several coordinators leads is known soon.
 constexpr double kSeveralBackoffSeconds = 0.5;
 
 }  // namespace

@@ -43,7 +43,7 @@ class Election {
   void Resign();
 
   uint64_t term() const { return term_; }  // of this one's; 0: it has never led
-  // Of whoever leads; empty: not known.
+  // The address of whoever leads; empty: not known.
   const std::string& leader() const { return leader_; }
   // Why the store was not of use last; empty: it was.
   const std::string& trouble() const { return trouble_; }

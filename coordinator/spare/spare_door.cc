@@ -14,9 +14,9 @@ HttpResponse Answer(const HttpRequest& header, const std::string& leader) {
     response.body = R"({"status":"spare"})";
     return response;
   }
-  response = PlainError(
-      503, leader.empty() ? "this coordinator is a spare, and nobody leads yet: try again"
-                          : absl::StrCat("this coordinator is a spare: ", leader, " leads"));
+  response = PlainError(503, leader.empty()
+                                 ? "this coordinator is a spare, and none leads yet: try again"
+                                 : absl::StrCat("this coordinator is a spare: ", leader, " leads"));
   if (!leader.empty()) response.headers.emplace_back("x-tessera-leader", leader);
   return response;
 }

@@ -30,7 +30,7 @@ struct RowBlock {
   int first, split;
   int begin, end;  // keys of the split that a row of the block sees; none: it has nothing to do
 
-  // Of a sequence with more than `few` rows. What does not change from launch to launch is read
+  // A sequence with more than `few` rows. What does not change from launch to launch is read
   // before the wait for those in front: which rows there are, and the block table. Of all heads the
   // rows with the longest contexts begin first, those that end last.
   template <int kSplit, bool kGeneral>

@@ -26,7 +26,7 @@ struct CudaDeviceOptions {
   double max_wait_seconds = 60;
   // cuBLASLt for dense products, copied; null: they are computed by kernels of our own.
   const BlasTable* blas = nullptr;
-  // Of 16-bit weights that codes become at a time, for products of many rows by cuBLASLt.
+  // Bytes of 16-bit weights that codes become at a time, for products of many rows by cuBLASLt.
   int64_t widened_bytes = int64_t{32} << 20;
   // NCCL for groups with other GPUs, copied, its version, and the GPU's UUID; null: none are made.
   const NcclTable* nccl = nullptr;

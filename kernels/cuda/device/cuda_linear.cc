@@ -138,7 +138,7 @@ int64_t WidenedWeightBytes(const LinearSpec& spec, int64_t columns) {
   return Aligned(columns * WeightRowBytes(WidenedSpec(spec, DType::kBF16, columns)));
 }
 
-// Of `columns` at a time those of the first times, and of the last one.
+// Columns of each of the first times, `columns` of them, and of the last time.
 std::array<int64_t, 2> ColumnCounts(int64_t all, int64_t columns) {
   return {std::min(all, columns), (all - 1) % columns + 1};
 }

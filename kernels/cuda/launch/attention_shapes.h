@@ -150,7 +150,7 @@ TiledShape PrefillShape(const TensorAttentionExtents& extents, int64_t count, in
 // Blocks (splits by turns, kv heads x tiles of kWarpRows of the heads of a sequence's rows,
 // sequences), of a wave.
 TiledShape DecodeShape(const TensorAttentionExtents& extents, const Wave& wave, int capability);
-// Of wide heads, blocks (kv heads x tiles of kWarpRows of the heads of a sequence's rows, splits),
+// Wide heads: blocks (kv heads x tiles of kWarpRows of the heads of a sequence's rows, splits),
 // of a wave of `count` rows. Shared memory: the queries, two sums of each score, tiles of keys or
 // values.
 TiledShape WideShape(const TensorAttentionExtents& extents, int64_t count, int capability);

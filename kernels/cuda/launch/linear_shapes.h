@@ -97,7 +97,7 @@ bool WidensCodes(const LinearProblem& problem, int capability);
 // Columns at a time: whole tiles, all alike but the last ones, in `bytes` if possible.
 int64_t WidenedColumns(int64_t columns, int64_t depth, int64_t bytes);
 
-// Of codes: whether a warp with so many fragments of rows takes groups whole, so that a stage must
+// Whether a warp with so many fragments of rows takes groups of codes whole, so that a stage must
 // be a multiple of them (LaunchGemm takes a smaller tile where it is not). With fewer rows there
 // are registers for the sums of a group beside those of all.
 constexpr bool HasWholeGroups(int row_tiles) { return row_tiles >= 4; }

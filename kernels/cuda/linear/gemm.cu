@@ -152,7 +152,7 @@ struct Groups {
     return std::is_same_v<W, Nibbles> ? NibblePairBase<T>(words[n]) : code_base;
   }
 
-  // Of the lane's column j of fragment n in sums, 0 or 1. By all lanes.
+  // Scale and offset of the lane's column j, 0 or 1, of fragment n in sums. By all lanes.
   __device__ __forceinline__ ScaleOffset OfColumn(int n, int j, int lane) const {
     const int from = (lane % 4 * 2 + j) * 4;
     const uint32_t word = __shfl_sync(kAllLanes, words[n], from);
@@ -366,7 +366,7 @@ struct WarpPlace {
   int first, end;
 };
 
-// Of codes in groups that a stage has whole.
+// Sums codes in groups that a stage has whole.
 template <typename T, typename W, typename Staged, int kRowTiles>
 __device__ __forceinline__ void SumWholeGroups(const GemmParams& p,
                                                const typename Staged::Copies& copies,
@@ -389,7 +389,7 @@ __device__ __forceinline__ void SumWholeGroups(const GemmParams& p,
   ForEachStage<Staged>(copies, p.stages, at.first, at.end, ring, multiply);
 }
 
-// Of codes in any groups, whose sums have a place of their own.
+// Sums codes in any groups, whose sums have a place of their own.
 template <typename T, typename W, typename Staged, int kRowTiles>
 __device__ __forceinline__ void SumGroups(const GemmParams& p,
                                           const typename Staged::Copies& copies,
@@ -433,7 +433,7 @@ __device__ __forceinline__ void SumGroups(const GemmParams& p,
   groups.template AddScaled<kRowTiles>(at.lane, parts, totals, sums);
 }
 
-// Of 16-bit weights.
+// Sums products of 16-bit weights.
 template <typename T, typename Staged, int kRowTiles>
 __device__ __forceinline__ void SumElements(const GemmParams& p,
                                             const typename Staged::Copies& copies,

@@ -110,7 +110,7 @@ struct DeltaTile {
   }
 };
 
-// Of a column of the state, every kDeltaParts-th element from `part` on, in registers.
+// Every kDeltaParts-th element, from `part` on, of a column of the state, in registers.
 template <int kHeld>
 struct StateColumn {
   float held[kHeld];
