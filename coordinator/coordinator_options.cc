@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/api_keys.h"
 #include "proto/build_version.h"
-#include "proto/kv_types.h"
+#include "proto/data_types.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
 #include "third_party/cli11/flag_file.h"
@@ -178,11 +178,11 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       .Needs(*app.FindFlag("--cluster"))
       .ShowDefault();
   app.AddOption("--dtype", o.dtype, "Type of weights: auto, float32, float16, bfloat16")
-      .OneOf({"auto", "float32", "float16", "bfloat16"})
+      .OneOf(kStoredTypeNames)
       .ShowDefault();
   app.AddOption("--kv-cache-dtype", o.kv_cache_dtype,
                 std::string("Type of the KV cache: ") + kKvTypesText)
-      .OneOf({"auto", "float32", "float16", "bfloat16", "int8", "q8_0", "fp8", "fp8_e4m3"})
+      .OneOf(kKvTypeNames)
       .ShowDefault();
   app.AddOption("--quantization", o.quantization, "Quantization of weights: int8").OneOf({"int8"});
   app.AddOption("--max-model-len", o.max_model_len_tokens,

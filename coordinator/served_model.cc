@@ -10,9 +10,9 @@
 #include "coordinator/api/answer_formats.h"
 #include "coordinator/pooling_config.h"
 #include "coordinator/speculation.h"
+#include "proto/data_types.h"
 #include "proto/emulated_kind.h"
 #include "proto/json_message.h"
-#include "proto/kv_types.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
@@ -20,14 +20,6 @@
 
 namespace tessera::coordinator {
 namespace {
-
-v1::DataType ToDataType(const std::string& name) {
-  if (name == "float32") return v1::DATA_TYPE_FLOAT32;
-  if (name == "float16") return v1::DATA_TYPE_FLOAT16;
-  if (name == "bfloat16") return v1::DATA_TYPE_BFLOAT16;
-  if (name == "int8") return v1::DATA_TYPE_INT8;
-  return v1::DATA_TYPE_UNSPECIFIED;
-}
 
 // Control tokens are in no answer that has a form, but those that mark what may stand before it:
 // thinking and calls.
@@ -41,7 +33,8 @@ std::set<std::string> MarksOf(const ServedModel& model) {
 void FillConfigure(const CoordinatorOptions& options, const ServedModel& served,
                    v1::ConfigureRequest& c) {
   c.set_weight_dtype(
-      ToDataType(options.quantization.empty() ? options.dtype : options.quantization));
+      WeightTypeNamed(options.quantization.empty() ? options.dtype : options.quantization)
+          .value_or(v1::DATA_TYPE_UNSPECIFIED));
   c.set_kv_dtype(KvTypeNamed(options.kv_cache_dtype).value_or(v1::DATA_TYPE_UNSPECIFIED));
   c.set_kv_cache_bytes(options.kv_cache_bytes);
   c.set_block_tokens(options.block_tokens);

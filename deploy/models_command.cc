@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "proto/data_types.h"
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
@@ -26,12 +27,8 @@ std::string Bytes(double bytes) {
 }
 
 std::string TypeName(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_FLOAT32: return "float32";
-    case v1::DATA_TYPE_FLOAT16: return "float16";
-    case v1::DATA_TYPE_BFLOAT16: return "bfloat16";
-    default: return "of no type that config.json names";
-  }
+  if (type == v1::DATA_TYPE_UNSPECIFIED) return "of no type that config.json names";
+  return std::string(NameOf(type));
 }
 
 std::string RotationText(const v1::Attention& attention) {

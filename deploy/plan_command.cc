@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "proto/data_types.h"
 #include "proto/document.h"
 #include "proto/file_text.h"
-#include "proto/kv_types.h"
 #include "proto/layers/layers.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/model_config.h"
@@ -94,14 +94,10 @@ absl::Status ReadWorkload(const PlanFlags& flags, scheduler::PlannerInput* input
   return ReadObjectives(flags, &given, &input->workload);
 }
 
-absl::StatusOr<v1::DataType> DataTypeNamed(const std::string& flag, const std::string& name) {
+absl::StatusOr<v1::DataType> WeightType(const std::string& flag, const std::string& name) {
   if (name.empty()) return v1::DATA_TYPE_UNSPECIFIED;
-  for (const auto& [known, type] : {std::pair("float32", v1::DATA_TYPE_FLOAT32),
-                                    {"float16", v1::DATA_TYPE_FLOAT16},
-                                    {"bfloat16", v1::DATA_TYPE_BFLOAT16},
-                                    {"int8", v1::DATA_TYPE_INT8}}) {
-    if (name == known) return type;
-  }
+  const std::optional<v1::DataType> type = WeightTypeNamed(name);
+  if (type.has_value() && name != "auto") return *type;
   return absl::InvalidArgumentError(
       StrCat(flag, ": \"", name, "\" is none of float32, float16, bfloat16, int8"));
 }
@@ -148,7 +144,7 @@ absl::Status ReadOptions(const PlanFlags& flags, scheduler::PlannerOptions* opti
   // These say the checkpoint, not the type that its weights are rounded to.
   const bool stored = flags.weight_dtype == kInt4 || flags.weight_dtype == kFp8;
   const absl::StatusOr<v1::DataType> weights =
-      DataTypeNamed("--dtype", stored ? std::string() : flags.weight_dtype);
+      WeightType("--dtype", stored ? std::string() : flags.weight_dtype);
   if (!weights.ok())
     return absl::InvalidArgumentError(StrCat(StdView(weights.status().message()), ", int4, fp8"));
   const std::optional<v1::DataType> kv =

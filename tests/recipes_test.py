@@ -113,6 +113,13 @@ def documents():
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def test_names_of_data_types_stand_once():
+    """Kernels, which know no messages, have theirs; the rates of a device are kept by name."""
+    folders = ("coordinator/", "deploy/", "proto/", "worker/")
+    assert {name for name, text in SOURCES.items() if name.startswith(folders) and '"bfloat16"' in text} == {
+        "proto/data_types.h"}
+
+
 def test_an_object_says_what_it_can_do():
     """A question with a default, not a look at its class."""
     assert not files_with("dynamic_cast")

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "proto/data_types.h"
 #include "proto/layers/layers.h"
 #include "proto/model/config_keys.h"
 #include "proto/model/families/config_parts.h"
@@ -78,9 +79,10 @@ v1::DataType ReadDataType(JsonReader& config, const char* key) {
   std::string name = config.StringOr(key, "");
   if (name.starts_with("torch.")) name = name.substr(6);
   if (name.empty()) return v1::DATA_TYPE_UNSPECIFIED;
-  if (name == "float32") return v1::DATA_TYPE_FLOAT32;
-  if (name == "float16") return v1::DATA_TYPE_FLOAT16;
-  if (name == "bfloat16") return v1::DATA_TYPE_BFLOAT16;
+  for (const v1::DataType type :
+       {v1::DATA_TYPE_FLOAT32, v1::DATA_TYPE_FLOAT16, v1::DATA_TYPE_BFLOAT16}) {
+    if (name == NameOf(type)) return type;
+  }
   config.Fail(key, StrCat("'", name, "' is not supported; known are float32, float16, bfloat16"));
   return v1::DATA_TYPE_UNSPECIFIED;
 }

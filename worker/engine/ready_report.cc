@@ -1,11 +1,9 @@
 #include "worker/engine/ready_report.h"
 
-#include <algorithm>
-#include <cctype>
 #include <cstdio>
 #include <string>
-#include <string_view>
 
+#include "proto/data_types.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 
@@ -23,16 +21,6 @@ v1::DataType ToProto(DType dtype) {
     case DType::kF8: return v1::DATA_TYPE_FP8;
     default: return v1::DATA_TYPE_UNSPECIFIED;
   }
-}
-
-// As --dtype spells it.
-std::string TypeName(v1::DataType type) {
-  constexpr std::string_view kPrefix = "DATA_TYPE_";
-  std::string name = v1::DataType_Name(type);
-  if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return name;
 }
 
 // "0.32": hundredths are what a reader of the log compares.
@@ -75,8 +63,8 @@ void LogReady(const v1::ConfigureRequest& request, const EngineOptions& options,
       "ready for replica {} of {}, layers {} to {}: weights {} {} bytes, KV {} {} blocks{} of {} "
       "tokens ({} bytes), steps of {} rows, {} sequences, context {}; {:.2f} s: {}",
       request.replica(), request.model().name(), request.share().layers().begin(),
-      request.share().layers().end() - 1, TypeName(ready.weight_dtype()), ready.weight_bytes(),
-      TypeName(ready.kv_dtype()), ready.kv_blocks(), windows, ready.block_tokens(),
+      request.share().layers().end() - 1, NameOf(ready.weight_dtype()), ready.weight_bytes(),
+      NameOf(ready.kv_dtype()), ready.kv_blocks(), windows, ready.block_tokens(),
       ready.kv_pool_bytes(), options.limits.max_batched_tokens, options.limits.max_sequences,
       options.max_model_len_tokens, seconds, phases);
   if (options.limits.total_blocks * options.limits.block_tokens < options.max_model_len_tokens) {

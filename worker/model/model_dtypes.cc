@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "kernels/kv_rows.h"
+#include "proto/data_types.h"
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 
@@ -10,17 +11,6 @@ namespace tessera::worker {
 namespace {
 
 using kernels::DType;
-
-std::string_view NameOf(v1::DataType type) {
-  switch (type) {
-    case v1::DATA_TYPE_FLOAT32: return "float32";
-    case v1::DATA_TYPE_FLOAT16: return "float16";
-    case v1::DATA_TYPE_BFLOAT16: return "bfloat16";
-    case v1::DATA_TYPE_INT8: return "int8";
-    case v1::DATA_TYPE_FP8: return "fp8";
-    default: return "auto";
-  }
-}
 
 // Before how the weights are stored.
 std::string_view MatricesText(const v1::Model& model) {
