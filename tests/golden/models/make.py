@@ -11,19 +11,17 @@ Each folder is a model as it would be published, and expected.safetensors:
 computed in float32 with eager attention and a KV cache, prompt first, then token by token.
 Variants with a format have values.json: checksums of what their matrices are worth (formats.py).
 
-A golden file that does not depend on a feature proves nothing about it. So every tensor is random,
-norms and biases included; each is neutralised in turn, and each setting in Variant.off is changed,
-and the logits must move by more than 1 %. And the two best logits of each of the first STEPS must
-be more than 1e-3 of the largest apart, so that equal logits mean equal tokens; the tokens end
-before the first later step where they are not. Seeds that miss are passed over.
+A golden file that does not depend on a feature proves nothing about it. So every tensor is random, norms and biases
+included; each is neutralised in turn, and each setting in Variant.off is changed, and the logits must move by more
+than 1 %. The two best logits of each of the first STEPS must be more than 1e-3 of the largest apart: equal logits
+then mean equal tokens, which end before the first later step where they are not. Other seeds are passed over.
 
-Variants with int4 are checkpoints as AutoAWQ and AutoGPTQ write them. Their matrices are rounded
-here to scale * (code - zero), which is what the folder holds packed and what transformers computes
-with, as plain float32 weights: neither package is needed. Other formats: formats.py beside this.
+Variants with int4 are checkpoints as AutoAWQ and AutoGPTQ write them. Their matrices are rounded here to scale
+* (code - zero), which is what the folder holds packed and what transformers computes with, as plain float32
+weights: neither package is needed. Other formats: formats.py beside this.
 
-Variants whose heads are 64 or 128 wide are for kernels that multiply in 16 bits. Their attention is
-less sharp, and no token is near to another expert (router_margin), so that rounding moves logits a
-little and never jumps.
+Variants whose heads are 64 or 128 wide are for kernels that multiply in 16 bits. Their attention is less sharp,
+and no token is near to another expert (router_margin), so that rounding moves logits a little and never jumps.
 """
 import copy
 import dataclasses
