@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "absl/strings/str_join.h"
 #include "deploy/describe_machine.h"
 #include "deploy/device_choice.h"
 #include "deploy/failure.h"
@@ -23,6 +24,7 @@
 #include "scheduler/planner/report/plan_summary.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "scheduler/planner/shared/shared_text.h"
+#include "scheduler/search/searches.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/number_check.h"
 
@@ -169,7 +171,7 @@ void PlanCli::AddPlan() {
       .OneOf({"latency", "balanced", "throughput"});
   plan_
       .AddOption("--search", f.options.search,
-                 "Search: best, exact, hexgen, hexgen2, thunderserve, cost")
+                 "Search: " + absl::StrJoin(scheduler::SearchNames(), ", "))
       .ShowDefault();
   plan_.AddOption("--search-option", f.options.search_options,
                   "A constant of the search, such as hexgen.population=32; may be given more than "
