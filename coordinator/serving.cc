@@ -146,13 +146,13 @@ class Coordinator {
     if (!resigned_) pool_->ExpireSilent(MonotonicSeconds());
     grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
     if (++ticks_ % 3 == 0) WatchStragglers();
+    if (ha_ != nullptr && ticks_ % 3 == 0) ha_->Keep(deployment_->plans(), pool_->Snapshot());
     if (ticks_ % 10 != 0) return;
     api_->Tick();
     cluster_->SampleRates();
     measured_.Sample(registry_->Collect(), MonotonicSeconds());
     WatchProgress();
     WatchPlan();
-    if (ha_ != nullptr) ha_->Keep(deployment_->plans(), pool_->Snapshot());
     if (ticks_ % 100 == 0) LogActivity();
   }
 

@@ -28,7 +28,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ClientT
 }
 
 // Which of several coordinators leads is known soon.
-constexpr double kSeveralBackoffSeconds = 0.5;
+constexpr double kSeveralBackoffSeconds = 0.5, kSeveralTimeoutSeconds = 2;
 
 }  // namespace
 
@@ -65,9 +65,11 @@ bool Registration::Wait(double seconds) {
 
 absl::Status Registration::Call(const std::function<grpc::Status(grpc::ClientContext*)>& call) {
   grpc::ClientContext context;
-  context.set_deadline(
-      std::chrono::system_clock::now() +
-      std::chrono::milliseconds(static_cast<int64_t>(options_.call_timeout_seconds * 1000)));
+  const double timeout_seconds =
+      coordinators_.size() > 1 ? std::min(options_.call_timeout_seconds, kSeveralTimeoutSeconds)
+                               : options_.call_timeout_seconds;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000)));
   if (!options_.cluster_token.empty()) {
     context.AddMetadata(std::string(kClusterTokenKey), options_.cluster_token);
   }
