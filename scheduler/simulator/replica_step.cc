@@ -203,7 +203,8 @@ int64_t SimulatedReplica::ExpectedTokens(const SimulatedSequence& sequence, int6
 void SimulatedReplica::FillSnapshots(Lane& lane) {
   const auto mine = static_cast<int64_t>(lane.running.size());
   const int64_t slots = std::min(kMaxAdmitted, lane_limits_.max_sequences - mine);
-  // How long others get is asked where a sequence may be admitted beside them, and costs the most.
+  // Others, and how long they get, are asked where a sequence may be admitted beside them, and cost
+  // the most.
   const bool admits = slots > 0 && !waiting_.empty();
   const auto expected = [&](const SimulatedSequence& sequence, int64_t more) {
     return admits ? ExpectedTokens(sequence, more) : 0;
@@ -216,13 +217,13 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
   }
   beside_snapshot_.clear();
   for (const Lane& other : lanes_) {
-    if (&other == &lane) continue;
+    if (&other == &lane || !admits) continue;
     for (const SimulatedSequence& s : other.running) {
       // Blocks of a step are taken when it starts.
       const int64_t rows = !other.busy ? 0 : other.leaping ? 1 : s.step_rows;
       beside_snapshot_.push_back({s.known_tokens + other.leapt,
                                   Blocks(s.computed_tokens + other.leapt + rows),
-                                  expected(s, other.leapt)});
+                                  ExpectedTokens(s, other.leapt)});
     }
   }
   waiting_snapshot_.clear();
