@@ -15,6 +15,7 @@
 #include "scheduler/planner/refusal.h"
 #include "scheduler/planner/report/plan_attainment.h"
 #include "scheduler/planner/single_user.h"
+#include "scheduler/search/best/class_search.h"
 #include "scheduler/search/best/plain_placements.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/goodput.h"
@@ -139,6 +140,7 @@ class Finder {
     PlacementProblem problem = UnderTpot(problem_, limit);
     problem.bound = bound && options_.bound && problem.bound;
     problem.prove = bound && options_.bound && problem.prove;
+    if (!bound) problem.search_options[kRoughSearch] = 1;  // the one at the limit taken is not
     absl::StatusOr<Placement> found = search_(problem);
     if (!found.ok()) return found;
     Placement about;

@@ -13,8 +13,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
@@ -64,6 +66,14 @@ constexpr char kLengths[] =
     "{prompt_tokens: 3100, output_tokens: 220, weight: 0.08}, "
     "{prompt_tokens: 4400, output_tokens: 520, weight: 0.02}]}]";
 
+// What was chosen, to see that plans stay as good.
+std::string FiguresOf(const v1::DeploymentPlan& plan) {
+  const v1::SimulatedFigures& seen = plan.simulated();
+  return absl::StrFormat("%.2f requests/s with TTFT %.2f s and TPOT %.0f ms",
+                         seen.requests_per_second(), seen.time_to_first_token_mean_seconds(),
+                         1e3 * seen.time_per_output_token_mean_seconds());
+}
+
 // As `tessera plan` does it by default.
 bool RunAsUsers(const Bar& bar, int seed, const PlannerInput& input) {
   PlannerOptions options;
@@ -75,13 +85,14 @@ bool RunAsUsers(const Bar& bar, int seed, const PlannerInput& input) {
   const bool printed = plan.ok() && !PlanTable(*plan).empty();
   const double seconds = UserSeconds() - start;
   const bool met = printed && seconds <= bar.user_seconds;
-  std::printf("%6d devices, seed %d, as `tessera plan`: %s, %zu choices, %.2f s (bar %.0f): %s\n",
-              bar.devices, seed,
-              !plan.ok()                               ? "no plan"
-              : plan->simulated().attained_seeds() > 0 ? "simulated"
-                                                       : "predicted",
-              plan.ok() ? static_cast<size_t>(plan->choices_size()) : 0, seconds, bar.user_seconds,
-              met ? "met" : "MISSED");
+  std::printf(
+      "%6d devices, seed %d, as `tessera plan`: %s, %zu choices, %s, %.2f s (bar %.0f): %s\n",
+      bar.devices, seed,
+      !plan.ok()                               ? "no plan"
+      : plan->simulated().attained_seeds() > 0 ? "simulated"
+                                               : "predicted",
+      plan.ok() ? static_cast<size_t>(plan->choices_size()) : 0,
+      plan.ok() ? FiguresOf(*plan).c_str() : "", seconds, bar.user_seconds, met ? "met" : "MISSED");
   std::fflush(stdout);
   return met;
 }

@@ -49,7 +49,9 @@ constexpr double kSplitWorthTrying = 1.002;  // of the relaxation without splitt
 class ClassSearch {
  public:
   explicit ClassSearch(const PlacementProblem& problem)
-      : problem_(problem), shapes_(*problem.model, MomentsOf(problem.samples), problem.options) {
+      : problem_(problem),
+        rough_(problem.search_options.contains(kRoughSearch)),
+        shapes_(*problem.model, MomentsOf(problem.samples), problem.options) {
     for (const DevicePool& pool : problem.graph->pools()) all_.push_back(pool.count);
   }
 
@@ -59,7 +61,8 @@ class ClassSearch {
     const DeviceClasses classes(*problem_.graph, all_, merge);
     ConfigurationProgram program(problem_, classes, &shapes_);
     const bool many = problem_.graph->devices() > kWholeUpTo;
-    program.Generate({RolesOf(problem_), many ? kBoundGap : kSmallBoundGap, kMaxGenerated,
+    program.Generate({RolesOf(problem_), many ? kBoundGap : kSmallBoundGap,
+                      rough_ ? kQuickRounds : kMaxGenerated,
                       problem_.bound ? kBoundBoxes : kRestBoxes,
                       problem_.graph->devices() <= kAllColumnsUpTo ? size_t{0} : kColumnsOfPricing,
                       problem_.bound, many ? kLastBoxes : 0, many ? kBoundBoxesInAll : 0});
@@ -157,7 +160,8 @@ class ClassSearch {
       if (problem_.graph->devices() <= kMoveUpTo) {
         PlacementMoves moves(problem_, &shapes_);
         const int64_t judged = kJudgedPerDevice * problem_.graph->devices();
-        moves.Improve(&at, Few() ? kMaxJudgedOfFew : std::min(kMaxJudged, judged), Few());
+        moves.Improve(&at, Few() ? kMaxJudgedOfFew : std::min(kMaxJudged, judged),
+                      Few() && !rough_);
       }
     }
     if (at.replicas().empty()) return std::nullopt;
@@ -238,6 +242,7 @@ class ClassSearch {
   }
 
   const PlacementProblem& problem_;
+  const bool rough_;
   StageShapes shapes_;
   std::vector<int> all_;
   const ConfigurationProgram* columns_ = nullptr;  // where planning of a part begins; or none

@@ -19,6 +19,10 @@ struct ClassSearchResult {
   double upper_bound = 0;              // of requests per second, as it was found; 0: none
 };
 
+// A name in PlacementProblem::search_options: what is found shows where a closer search, which
+// follows, is to look. Fewer rounds of columns, and no moves that lose at first.
+inline constexpr char kRoughSearch[] = "best.rough";
+
 ClassSearchResult SearchByClass(const PlacementProblem& problem);
 
 // A bound of the throughput. The relaxation serves at least 1 - `gap` of the bound, unless the
