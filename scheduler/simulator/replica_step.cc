@@ -80,9 +80,17 @@ void SimulatedReplica::NoteSent(Lane& lane, const StepWork& work, double seconds
 // --- Leaps ---
 
 bool SimulatedReplica::TryLeap(Lane& lane, double now) {
-  const bool nobody_comes = joining_.empty() && (waiting_.empty() || lane.blocked_epoch == epoch_);
-  if (!options_.leaps || !lane.decoding || !nobody_comes) return false;
   const auto rows = static_cast<int64_t>(lane.running.size());
+  // The batcher admits nobody without a place, and without blocks, of which a leap leaves fewer: it
+  // need not be asked.
+  const auto keeps_out = [&](const SimulatedSequence& first) {
+    const int64_t blocks = Blocks(first.known_tokens);
+    const bool fits_ever = blocks <= setup_.limits.total_blocks;
+    return rows >= lane_limits_.max_sequences || (fits_ever && blocks + rows > free_blocks_);
+  };
+  const bool nobody_comes = joining_.empty() && (waiting_.empty() || lane.blocked_epoch == epoch_ ||
+                                                 keeps_out(waiting_.begin()->second));
+  if (!options_.leaps || !lane.decoding || !nobody_comes) return false;
   const auto block = static_cast<size_t>(setup_.limits.block_tokens);
   // Lanes share stages and blocks, so each looks one step ahead only.
   const int64_t most = lanes_.size() > 1 ? 1 : lane.least_left - lane.leapt;
