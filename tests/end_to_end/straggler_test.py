@@ -101,7 +101,7 @@ def test_a_slow_worker_gets_less_and_status_says_so(tmp):
 
 def test_a_worker_that_stays_slow_is_planned_without(tmp):
     (tmp / "cluster.yaml").write_text(cluster.TWO_CPUS % "1 GiB")
-    with running("--cluster", str(tmp / "cluster.yaml"), "--prefer", "throughput", "--no-split", "--replan", "off",
+    with running("--cluster", str(tmp / "cluster.yaml"), "--no-split", "--replan", "off",
                  "--replan-after", "2", "--max-num-seqs", "4", workers=2) as c:
         assert planned_devices(c) == {"w0/0", "w1/0"}
         load = Load(c, 7)
