@@ -299,7 +299,7 @@ class PatternParser {
     piece.repeated = atom.repeated;
     if (atom.lengths.min != 1 || atom.lengths.max != 1) piece.repeated.clear();
     piece.lengths = {Times(atom.lengths.min, count.min), Times(atom.lengths.max, count.max)};
-    piece.copies = atom.copies * std::max<int64_t>({1, count.min, count.max});
+    piece.copies = Times(atom.copies, std::max<int64_t>({1, count.min, count.max}));
     const bool runs = atom.set.has_value() && place_.text != nullptr &&
                       writer_.way() == PatternWriter::Way::kRules;
     const auto counted = [&](const PatternLengths& times) {
@@ -352,6 +352,8 @@ class PatternParser {
   std::optional<Piece> OneOf(const CodePoints& asked) {
     const CodePoints set = place_.in_json ? asked : asked.Within(place_.allowed);
     if (set.empty()) return Fail("it needs a character that may end the value");
+    if (place_.in_json && set.CountWaysInJsonString() == 0)
+      return Fail("it needs a control character, which answers do not have");
     Piece piece;
     piece.body = writer_.OneOf(set);
     piece.lengths = {1, 1};

@@ -44,20 +44,19 @@ auto Guarded(const Call& call) -> absl::StatusOr<decltype(call())> {
 
 class Vocabulary final : public TokenVocabulary {
  public:
-  explicit Vocabulary(const xgrammar::TokenizerInfo& info)
-      : compiler_(info, /*max_threads=*/1, /*cache_enabled=*/true, kKeptBytes) {}
+  explicit Vocabulary(xgrammar::TokenizerInfo info) : info_(std::move(info)) {}
 
-  // Rules that are alike, of one grammar or of several, are compiled once. From the text: of a
-  // parsed grammar it would compile what it prints, which loses NUL.
+  // Without xgrammar's cache of rules: its keys (0.2.8, GrammarFSMHasherImpl) are alike for rules
+  // that differ in which state refers to another rule, or in how often, so that masks would be
+  // another rule's. From the text: of a parsed grammar it would compile what it prints, which loses
+  // NUL.
   xgrammar::CompiledGrammar Compile(const std::string& grammar) const {
-    return compiler_.CompileGrammar(grammar);
+    xgrammar::GrammarCompiler compiler(info_, /*max_threads=*/1, /*cache_enabled=*/false);
+    return compiler.CompileGrammar(grammar);
   }
 
  private:
-  // A third is for masks of rules, the rest for grammars, most of which their users keep as well.
-  static constexpr int64_t kKeptBytes = int64_t{256} << 20;
-
-  mutable xgrammar::GrammarCompiler compiler_;  // thread-safe
+  const xgrammar::TokenizerInfo info_;
 };
 
 class Matcher final : public TokenMatcher {
