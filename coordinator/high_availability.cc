@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -23,7 +24,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr double kLookSeconds = 0.3;  // for a leader
+constexpr double kLookSeconds = 0.3;       // for a leader
+constexpr double kMaxPatienceSeconds = 2;  // with a member of etcd
 constexpr char kHttp[] = "http", kGrpc[] = "grpc";
 
 std::string Field(const std::string& value, const char* field) {
@@ -37,10 +39,14 @@ bool IsGone(const std::string& leader) {
   return !address.empty() && absl::IsNotFound(Reach(address, kLookSeconds));
 }
 
-// What the flags say of plans: the plans of other flags are not these.
+// What the flags say of plans, with the files that they name: the plans of others are not these.
 absl::StatusOr<std::string> PlanFlags(const CoordinatorOptions& options) {
   std::string flags = absl::StrCat(options.cluster_file, "\n", options.workload_file, "\n");
-  for (const std::string& file : options.plan_files) {
+  std::vector<std::string> files = options.plan_files;
+  for (const std::string& file : {options.cluster_file, options.workload_file}) {
+    if (!file.empty()) files.push_back(file);
+  }
+  for (const std::string& file : files) {
     const absl::StatusOr<std::string> text = ReadFileText(file, scheduler::kMaxPlanBytes);
     if (!text.ok()) return text.status();
     absl::StrAppend(&flags, std::hash<std::string>()(*text), "\n");
@@ -92,7 +98,8 @@ absl::StatusOr<std::unique_ptr<HighAvailability>> HighAvailability::Lead(
   leadership.election.is_gone = IsGone;
   leadership.now_seconds = std::move(now_seconds);
   // Two may fail within the third of a lease that is left when it is renewed.
-  auto store = MakeEtcdStore(std::move(place->members), options.ha_lease_seconds / 6);
+  const double patience_seconds = std::min(options.ha_lease_seconds / 6, kMaxPatienceSeconds);
+  auto store = MakeEtcdStore(std::move(place->members), patience_seconds);
   std::unique_ptr<HighAvailability> joined(
       new HighAvailability(options, *std::move(flags), std::move(leadership), std::move(store)));
   if (absl::Status s = joined->Await(certificates, stopped); !s.ok()) return s;
@@ -114,6 +121,9 @@ absl::Status HighAvailability::Await(CertificateWatch* certificates,
   std::string said = "?";
   while (leadership_.standing() != Leadership::Standing::kLeads) {
     if (stopped()) return absl::CancelledError("stopped as a spare");
+    if (deposed())
+      return absl::UnavailableError(
+          "another coordinator leads: start this one again, as its spare");
     std::string leader = leader_url();
     if (!leader.empty() && leader != said)
       Logger("spare").info("this coordinator is a spare: {} leads", leader);

@@ -116,8 +116,7 @@ class Coordinator {
     if (absl::Status s = OpenDoors(); !s.ok()) return s;
     if (absl::Status s = LoadModels(); !s.ok()) return s;
     const double models_read = MonotonicSeconds();
-    auto leads =
-        HighAvailability::Lead(options, certificates_.http(), MonotonicSeconds, stopped);
+    auto leads = HighAvailability::Lead(options, certificates_.http(), MonotonicSeconds, stopped);
     if (!leads.ok()) return leads.status();
     ha_ = *std::move(leads);
     if (absl::Status s = StartDeployment(); !s.ok()) return s;
@@ -166,11 +165,11 @@ class Coordinator {
     Resign();
     for (const auto& host : hosts_) host->flow().Drain();
     http_->Drain();
-    Logger("coordinator")
-        .info("stopping: finishing {} requests first, for at most {} s", InFlight(),
-              options_.shutdown_timeout_seconds);
     // Workers have one session each, and it is the next leader's.
-    const double deadline = MonotonicSeconds() + (resigned_ ? 0 : options_.shutdown_timeout_seconds);
+    const double seconds = resigned_ ? 0 : options_.shutdown_timeout_seconds;
+    Logger("coordinator")
+        .info("stopping: finishing {} requests first, for at most {} s", InFlight(), seconds);
+    const double deadline = MonotonicSeconds() + seconds;
     while (InFlight() > 0 && MonotonicSeconds() < deadline) {
       Tick();
       usleep(50'000);
@@ -360,6 +359,7 @@ class Coordinator {
     cluster.build_version = std::string(BuildVersion());
     cluster.now_seconds = MonotonicSeconds;
     cluster.stragglers = [this] { return stragglers_.stragglers(); };
+    if (ha_ != nullptr) cluster.leader_term = [this] { return ha_->term(); };
     cluster.takes_workers = [this] {
       return resigned_ ? absl::UnavailableError("this coordinator leads no more: ask the next one")
                        : absl::OkStatus();

@@ -1,7 +1,5 @@
 #include "worker/fences.h"
 
-#include <charconv>
-
 #include "proto/leader_term.h"
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
@@ -25,18 +23,15 @@ absl::Status CheckToken(const grpc::ServerContextBase& context, const std::strin
 }
 
 absl::Status HighestTerm::Check(const grpc::ServerContextBase& context) {
-  const auto& metadata = context.client_metadata();
-  const auto found = metadata.find(grpc::string_ref(kLeaderTermKey.data(), kLeaderTermKey.size()));
-  uint64_t term = 0;
-  if (found != metadata.end())
-    std::from_chars(found->second.data(), found->second.data() + found->second.size(), term);
+  const uint64_t term = LeaderTermIn(context.client_metadata());
   uint64_t highest = highest_;
   while (highest < term && !highest_.compare_exchange_weak(highest, term)) {
   }
   if (highest <= term) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("this worker obeys the coordinator of term ", highest,
-                                              ", the caller is of term ", term,
-                                              ": another coordinator leads"));
+  return absl::FailedPreconditionError(StrCat(
+      "this worker obeys the coordinator of term ", highest, ", the caller is of term ", term,
+      ": another coordinator leads (or etcd lost its "
+      "data, or --ha was taken away: restart this worker)"));
 }
 
 absl::Status CheckIncarnation(const v1::Fence& fence, uint64_t incarnation) {

@@ -28,6 +28,8 @@ class HighestTerm {
   // FAILED_PRECONDITION naming both terms where the caller's (proto/leader_term.h) is below one
   // that was seen before.
   absl::Status Check(const grpc::ServerContextBase& context);
+  // The term that this worker obeys; 0: none has said one.
+  uint64_t value() const { return highest_; }
 
  private:
   std::atomic<uint64_t> highest_{0};

@@ -190,9 +190,8 @@ class OneWorker final : public HostedWorker {
       if (WorkerServer* server = serving_) server->SetReady(ready);
     };
     service_ = std::make_unique<WorkerService>(std::move(service));
-    auto server =
-        WorkerServer::Start(options_.listen, !terms.token.empty(), service_.get(),
-                            cluster_ == nullptr ? nullptr : cluster_->certificates());
+    auto server = WorkerServer::Start(options_.listen, !terms.token.empty(), service_.get(),
+                                      cluster_ == nullptr ? nullptr : cluster_->certificates());
     if (!server.ok()) return server.status();
     server_ = *std::move(server);
     serving_ = server_.get();
@@ -219,6 +218,7 @@ class OneWorker final : public HostedWorker {
     registration.request.set_cluster_tls(cluster_ != nullptr);
     registration.plan_epoch = [this] { return service_->plan_epoch(); };
     registration.load = [this] { return service_->load(); };
+    registration.leader_term = [this] { return service_->leader_term(); };
     registration.counters = [this] { return Counters(); };
     registration_ = std::make_unique<Registration>(std::move(registration));
     return absl::OkStatus();

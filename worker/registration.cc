@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "proto/leader_term.h"
 #include "proto/notice.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
@@ -73,6 +74,8 @@ absl::Status Registration::Call(const std::function<grpc::Status(grpc::ClientCon
   if (!options_.cluster_token.empty()) {
     context.AddMetadata(std::string(kClusterTokenKey), options_.cluster_token);
   }
+  const uint64_t term = options_.leader_term ? options_.leader_term() : 0;
+  if (term > 0) context.AddMetadata(std::string(kLeaderTermKey), std::to_string(term));
   {
     std::lock_guard lock(mutex_);
     if (stopping_) return absl::CancelledError("stopping");

@@ -35,6 +35,7 @@ struct RegistrationOptions {
   std::function<uint64_t()> plan_epoch;
   std::function<v1::EngineLoad()> load;
   std::function<v1::WorkerCounters()> counters;  // empty: none are sent
+  std::function<uint64_t()> leader_term;  // that this worker obeys; empty, or 0: none is sent
   double call_timeout_seconds = 5;
   double min_backoff_seconds = 0.1;  // doubles from here ...
   double max_backoff_seconds = 5;    // ... to here, of several coordinators to 0.5

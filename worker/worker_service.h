@@ -68,6 +68,7 @@ class WorkerService final : public WorkerMethods {
 
   uint64_t plan_epoch() const;  // that it serves, as a leader or member; 0: none
   v1::EngineLoad load() const;
+  uint64_t leader_term() const { return term_.value(); }  // that this worker obeys; 0: none
   // Since it was made; without links, which are LinkHub's.
   v1::WorkerCounters counters() const;
 

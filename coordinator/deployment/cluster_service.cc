@@ -21,6 +21,7 @@
 #include "coordinator/deployment/worker_figures.h"
 #include "coordinator/flow/token_rates.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/leader_term.h"
 #include "proto/notice.h"
 #include "proto/protocol.h"
 #include "proto/reach.h"
@@ -95,9 +96,8 @@ class Refusals {
                      " is refused: ", std::string(why.message()));
     {
       std::lock_guard lock(mutex_);
-      std::erase_if(said_, [&](const auto& entry) {
-        return entry.second + kAgainSeconds <= now_seconds;
-      });
+      std::erase_if(said_,
+                    [&](const auto& entry) { return entry.second + kAgainSeconds <= now_seconds; });
       if (said_.size() >= kMaxLines || !said_.emplace(line, now_seconds).second) return;
     }
     Logger("coordinator").warn("{}", line);
@@ -178,7 +178,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                      const v1::RegisterRequest* request,
                                      v1::RegisterReply* reply) override {
     absl::Status taken = CheckToken(*context);
-    if (absl::Status s = TakesWorkers(); taken.ok() && !s.ok()) return Finish(context, s);
+    if (absl::Status s = TakesWorkers(*context); taken.ok() && !s.ok()) return Finish(context, s);
     if (taken.ok()) {
       const auto registered = pool_.Register(*request, options_.now_seconds());
       if (registered.ok()) *reply = *registered;
@@ -194,9 +194,10 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatReply*) override {
     if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
-    if (absl::Status s = TakesWorkers(); !s.ok()) return Finish(context, s);
+    if (absl::Status s = TakesWorkers(*context); !s.ok()) return Finish(context, s);
     const absl::Status heard = pool_.Heartbeat(*request, options_.now_seconds());
-    if (const std::string failure = pool_.FailureOf(request->name()); heard.ok() && !failure.empty())
+    if (const std::string failure = pool_.FailureOf(request->name());
+        heard.ok() && !failure.empty())
       context->AddTrailingMetadata(kNoticeKey, Printable(failure));
     return Finish(context, heard);
   }
@@ -253,7 +254,11 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   }
 
  private:
-  absl::Status TakesWorkers() const {
+  absl::Status TakesWorkers(const grpc::CallbackServerContext& context) const {
+    if (options_.leader_term && options_.leader_term() < LeaderTermIn(context.client_metadata())) {
+      return absl::UnavailableError(
+          "this coordinator has led before, the worker obeys a later one: ask the next");
+    }
     return options_.takes_workers ? options_.takes_workers() : absl::OkStatus();
   }
 

@@ -35,16 +35,17 @@ struct ClusterModel {
 };
 
 struct ClusterServiceOptions {
-  std::vector<ClusterModel> models;           // at least one, in the order of the flags
-  std::string cluster_token;                  // empty: none is asked for
+  std::vector<ClusterModel> models;  // at least one, in the order of the flags
+  std::string cluster_token;         // empty: none is asked for
   WorkerTls worker_tls;
   std::function<std::string()> token_advice;  // what a worker without it does
   AdminAccess admin;
-  std::string build_version;            // of this process
-  std::function<double()> now_seconds;  // monotonic
+  std::string build_version;                           // of this process
+  std::function<double()> now_seconds;                 // monotonic
   std::function<std::vector<Straggler>()> stragglers;  // may be empty
   // Whether this process takes workers; not OK: why they shall go to another one. May be empty.
   std::function<absl::Status()> takes_workers;
+  std::function<uint64_t()> leader_term;  // of this coordinator now; empty: it is the only one
 };
 
 // SampleRates is for main's ticker, about once a second.

@@ -105,14 +105,20 @@ class Planned final : public PlanSource {
     }
     const std::vector<std::string> slow = SlowForLong(view);
     if (gone.empty() && slow.empty()) return std::nullopt;
-    for (const std::string& device : slow) left_out_[device] = IncarnationOf(device, view);
+    auto left_out = left_out_;
+    for (const std::string& device : slow) left_out[device] = IncarnationOf(device, view);
     std::map<std::string, WorkerRecord> good = view.workers;
-    for (const auto& [device, incarnation] : left_out_) {
+    for (const auto& [device, incarnation] : left_out) {
       if (IncarnationOf(device, view) == incarnation) good.erase(device);
     }
     absl::StatusOr<v1::DeploymentPlan> plan = planner_(good);
     // The planner says why, and answers once for the same workers.
-    if (!plan.ok()) return std::nullopt;
+    if (!plan.ok()) {
+      // A worker that was slow is better than none.
+      if (slow.empty()) left_out_.clear();
+      return std::nullopt;
+    }
+    left_out_ = std::move(left_out);
     if (!gone.empty()) Say(gone, "gone");
     if (!slow.empty()) Say(slow, "slow");
     return NextPlan{{{*std::move(plan)}, /*names_devices=*/true}, /*on_trial=*/true};

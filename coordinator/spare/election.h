@@ -55,6 +55,11 @@ class Election {
   absl::Status Follow(double now_seconds);
   absl::Status Lead(double now_seconds);
   absl::Status Campaign(double now_seconds);
+  void TakeLead(uint64_t created, double now_seconds);
+  // Whether this one wrote the leader's key: a call may be done although its answer was lost.
+  bool IsOurs(const StoredValue& leader) const {
+    return !lease_.id.empty() && leader.lease == lease_.id;
+  }
 
   const ElectionOptions options_;
   LeaderStore& store_;
@@ -64,6 +69,8 @@ class Election {
   double renewed_seconds_ = 0;
   std::string leader_, trouble_;
   int gone_looks_ = 0;
+  uint64_t reached_term_ =
+      0;  // of the last leader that was reached: one that starts is not yet there
 };
 
 }  // namespace tessera::coordinator

@@ -70,6 +70,7 @@ class EtcdStore final : public LeaderStore {
   absl::StatusOr<bool> Renew(const std::string& lease) override {
     auto reply = Call("/v3/lease/keepalive", {{"ID", lease}});
     if (!reply.ok()) return reply.status();
+    if (!reply->contains("result")) return Strange("a lease");
     return Number(Object(*reply, "result"), "TTL") > 0;
   }
 

@@ -1,5 +1,6 @@
 #include "coordinator/spare/kept_cluster.h"
 
+#include <set>
 #include <utility>
 
 #include "proto/planning.pb.h"
@@ -20,8 +21,10 @@ std::map<std::string, std::string> KeptValues(const PlanSet& plans, const std::s
     values[kPlans] = kept.SerializeAsString();
     values[kFlags] = flags;
   }
+  const std::set<std::string> planned = DevicesOf(plans);
   for (const auto& [name, worker] : workers) {
-    if (worker.state == v1::WORKER_STATE_LOST) continue;
+    // The next leader waits for one that the plan names, then plans without it.
+    if (worker.state == v1::WORKER_STATE_LOST && !planned.contains(name)) continue;
     v1::RegisterRequest kept = worker.registration;
     if (worker.state == v1::WORKER_STATE_READY) kept.set_plan_epoch(worker.plan_epoch);
     values[kWorkers + name] = kept.SerializeAsString();

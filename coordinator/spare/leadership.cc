@@ -103,7 +103,12 @@ void Leadership::Step() {
   } else if (news) {
     Logger("spare").info("the store answers again");
   }
-  if (wanted.has_value()) WriteKept(*wanted);
+  if (!wanted.has_value()) return;
+  // Another one may have led, and kept its own, since this one read.
+  if (read_term_ != election_.term() && !ReadKept()) return;
+  const std::string trouble(WriteKept(*wanted).message());
+  if (std::exchange(keep_trouble_, trouble) != trouble && !trouble.empty())
+    Logger("spare").warn("{}: a next leader would not find the plan in force", trouble);
 }
 
 bool Leadership::ReadKept() {
@@ -112,10 +117,11 @@ bool Leadership::ReadKept() {
   if (!found.ok()) return false;
   stored_.clear();
   for (auto& [key, value] : *found) stored_[key.substr(prefix.size())] = std::move(value.value);
+  read_term_ = election_.term();
   return true;
 }
 
-void Leadership::WriteKept(const Values& wanted) {
+absl::Status Leadership::WriteKept(const Values& wanted) {
   const std::string prefix = options_.prefix + kKeptKeys, guard = options_.prefix + kLeaderKey;
   Values changed = wanted;
   for (const auto& [key, value] : stored_) {
@@ -129,14 +135,15 @@ void Leadership::WriteKept(const Values& wanted) {
   // Where one is not written the election hears of it, or the next step tries again.
   for (const auto& [key, value] : changed) {
     const auto written = store_->WriteWhile(guard, election_.term(), prefix + key, value);
-    if (!written.ok() || !*written) return;
+    if (!written.ok() || !*written) return written.status();
     stored_[key] = value;
   }
   for (const std::string& key : gone) {
     const auto written = store_->WriteWhile(guard, election_.term(), prefix + key, std::nullopt);
-    if (!written.ok() || !*written) return;
+    if (!written.ok() || !*written) return written.status();
     stored_.erase(key);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace tessera::coordinator

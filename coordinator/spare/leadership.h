@@ -50,12 +50,14 @@ class Leadership {
   void Step();
   // With what the store has, before this one is said to lead. False: the store does not answer.
   bool ReadKept();
-  void WriteKept(const Values& wanted);
+  absl::Status WriteKept(const Values& wanted);
 
   const LeadershipOptions options_;
   const std::unique_ptr<LeaderStore> store_;
-  Election election_;  // of our thread, and of Resign after it
-  Values stored_;      // likewise: what the store has
+  Election election_;         // of our thread, and of Resign after it
+  Values stored_;             // likewise: what the store has
+  uint64_t read_term_ = 0;    // likewise: in which stored_ was read
+  std::string keep_trouble_;  // likewise: why the values were not kept last
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

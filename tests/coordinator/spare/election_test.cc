@@ -60,6 +60,7 @@ class FakeStore final : public LeaderStore {
     Expire();
     if (values_.contains(key) || !leases_.contains(lease)) return uint64_t{0};
     values_[key] = {value, ++revision_, lease};
+    if (loses_answers) return Down();
     return revision_;
   }
   absl::StatusOr<bool> WriteWhile(const std::string& guard, uint64_t created,
@@ -75,7 +76,7 @@ class FakeStore final : public LeaderStore {
     return true;
   }
 
-  bool down = false;
+  bool down = false, loses_answers = false;
   double now = 0;
   std::atomic<int> writes = 0;
 
@@ -155,6 +156,24 @@ TEST_CASE("a spare ends the lease of a leader that is known to be gone") {
   CHECK(two.b.Step(10.6) == Standing::kLeads);
 }
 
+TEST_CASE("a leader that does not listen yet is not gone") {
+  Two two;
+  two.gone = true;
+  two.Until(10);
+  CHECK(two.a.Step(10) == Standing::kLeads);
+  CHECK(two.b.Step(10) == Standing::kSpare);
+}
+
+TEST_CASE("one whose key was made although the answer was lost leads") {
+  Two two;
+  two.store.loses_answers = true;
+  two.a.Step(0);
+  two.store.loses_answers = false;
+  CHECK(two.b.Step(0.2) == Standing::kSpare);
+  CHECK(two.a.Step(0.4) == Standing::kLeads);
+  CHECK(two.a.term() > 0);
+}
+
 TEST_CASE("a leader that resigns is followed at once") {
   Two two;
   two.Until(10);
@@ -224,10 +243,14 @@ TEST_CASE("kept values are read as they were, and what cannot be read is left ou
   workers["w/1"].state = v1::WORKER_STATE_READY;
   workers["w/1"].plan_epoch = 7;
   workers["w/2"].state = v1::WORKER_STATE_LOST;
+  workers["w/3"].registration.set_name("w/3");
+  workers["w/3"].state = v1::WORKER_STATE_LOST;
   // Where each worker is a replica its plan is made again.
   CHECK(ReadKeptValues(KeptValues(plans, "flags", workers)).plans.empty());
   plans.names_devices = true;
-  plans.plans.emplace_back().mutable_model()->set_name("m");
+  v1::DeploymentPlan& plan = plans.plans.emplace_back();
+  plan.mutable_model()->set_name("m");
+  plan.add_replicas()->add_stages()->add_workers()->set_device("w/3");
   std::map<std::string, std::string> values = KeptValues(plans, "flags", workers);
   values["workers/w/9"] = "\xff\xff";
   values["of a later build"] = "?";
@@ -235,7 +258,8 @@ TEST_CASE("kept values are read as they were, and what cannot be read is left ou
   REQUIRE(kept.plans.size() == 1);
   CHECK(kept.plans[0].model().name() == "m");
   CHECK(kept.flags == "flags");
-  REQUIRE(kept.workers.size() == 2);
+  REQUIRE(kept.workers.size() == 3);
+  CHECK(kept.workers[2].name() == "w/3");  // lost, but the plan waits for it
   CHECK(kept.workers[0].plan_epoch() == 3);
   CHECK(kept.workers[1].plan_epoch() == 7);
 }
