@@ -182,7 +182,10 @@ void PlanCli::AddPlan() {
       "(AWQ, GPTQ), or fp8, in blocks of 128; default: as stored");
   plan_.AddOption("--kv-cache-dtype,--kv-dtype", f.kv_dtype,
                   std::string("Type of keys and values: ") + kKvTypesText);
-  plan_.AddOption("--utilisation", f.options.utilisation, "Fraction of each device's memory to use")
+  // As the programs that serve call it, then as `plan` called it first.
+  plan_
+      .AddOption("--gpu-memory-utilization,--utilisation", f.options.utilisation,
+                 "Fraction of each device's memory to use")
       .Check(Between(0.01, 1))
       .ShowDefault();
   plan_.AddOption(
@@ -195,18 +198,20 @@ void PlanCli::AddPlan() {
       .AddOption("--kv-codec-rate", f.kv_codec_rate,
                  "Rate at which devices encode and decode compressed KV")
       .ShowDefault();
-  plan_.AddOption("--max-batched-tokens", f.options.max_step_tokens, "Max tokens of one step")
+  plan_
+      .AddOption("--max-num-batched-tokens,--max-batched-tokens", f.options.max_step_tokens,
+                 "Max tokens of one step")
       .Check(WholeFrom(1))
       .ShowDefault();
   plan_
-      .AddOption("--max-sequences", f.options.max_sequences,
+      .AddOption("--max-num-seqs,--max-sequences", f.options.max_sequences,
                  "Max sequences that decode at once in a replica, on average; its worker takes a "
                  "quarter more, and those whose prompt is being computed")
       .Check(WholeFrom(1))
       .ShowDefault();
   plan_
       .AddOption(
-          "--context", f.options.context_tokens,
+          "--max-model-len,--context", f.options.context_tokens,
           "Max sequence length, tokens, of which every replica that decodes holds one; 0: the "
           "model's, and replicas hold what the workload asks for")
       .Check(WholeFrom(0));

@@ -364,6 +364,20 @@ TEST_CASE("who reads a plan can start it") {
   CHECK_THAT(OneLine(all), Contains("take this plan as an estimate "));
 }
 
+TEST_CASE("plan and up call one thing by one name, and the names before still do") {
+  const auto planned = [](const char* sequences, const char* rows, const char* length,
+                          const char* memory) {
+    const Ran ran = RunAsGiven(
+        With({"--quick", "--explain", sequences, "7", rows, "300", length, "3000", memory, "0.8"}));
+    CHECK(ran.code == 0);
+    return ran.out;
+  };
+  const std::string now = planned("--max-num-seqs", "--max-num-batched-tokens", "--max-model-len",
+                                  "--gpu-memory-utilization");
+  CHECK(now == planned("--max-sequences", "--max-batched-tokens", "--context", "--utilisation"));
+  CHECK(now != RunAsGiven(With({"--quick", "--explain"})).out);
+}
+
 TEST_CASE("the headline is what simulation attains, and --quick says that it is predicted") {
   CHECK_THAT(RunAsGiven(With({})).out, Contains(" requests/s (simulated, 3 x 20000; predicted "));
   CHECK_THAT(RunAsGiven(With({"--quick"})).out, Contains(" requests/s (predicted)"));
