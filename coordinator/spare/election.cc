@@ -14,23 +14,34 @@ Election::Standing Election::Step(double now_seconds) {
   return standing_;
 }
 
-absl::Status Election::Follow(double now_seconds) {
+absl::StatusOr<std::optional<StoredValue>> Election::LeadOrRead(double now_seconds) {
   const auto found = store_.Read(options_.key);
   if (!found.ok()) return found.status();
   const auto leads = found->find(options_.key);
-  if (leads == found->end()) return Campaign(now_seconds);
-  if (IsOurs(leads->second)) {
+  if (leads == found->end()) {
+    if (absl::Status s = Campaign(now_seconds); !s.ok()) return s;
+    return std::nullopt;
+  }
+  // A call may be done although its answer was lost.
+  if (!lease_.id.empty() && leads->second.lease == lease_.id) {
     TakeLead(leads->second.created, now_seconds);
-    return absl::OkStatus();
+    return std::nullopt;
   }
   leader_ = leads->second.value;
-  const bool gone = options_.is_gone(leader_);
-  if (!gone) reached_term_ = leads->second.created;
+  return leads->second;
+}
+
+absl::Status Election::Follow(double now_seconds) {
+  const auto other = LeadOrRead(now_seconds);
+  if (!other.ok() || !other->has_value()) return other.status();
+  const StoredValue& leader = **other;
+  const bool gone = options_.is_gone(leader.value);
+  if (!gone) reached_term_ = leader.created;
   // A leader that no look has reached yet may not listen yet: its lease says when it is gone.
-  gone_looks_ = gone && reached_term_ == leads->second.created ? gone_looks_ + 1 : 0;
+  gone_looks_ = gone && reached_term_ == leader.created ? gone_looks_ + 1 : 0;
   if (gone_looks_ < kGoneLooks) return absl::OkStatus();
   gone_looks_ = 0;
-  if (absl::Status ended = store_.Revoke(leads->second.lease); !ended.ok()) return ended;
+  if (absl::Status ended = store_.Revoke(leader.lease); !ended.ok()) return ended;
   return Campaign(now_seconds);
 }
 
@@ -60,16 +71,9 @@ absl::Status Election::Lead(double now_seconds) {
     renewed_seconds_ = now_seconds;
     return absl::OkStatus();
   }
-  const auto found = store_.Read(options_.key);
-  if (!found.ok()) return found.status();
-  const auto leads = found->find(options_.key);
-  if (leads == found->end()) return Campaign(now_seconds);
-  if (IsOurs(leads->second)) {
-    TakeLead(leads->second.created, now_seconds);
-    return absl::OkStatus();
-  }
-  leader_ = leads->second.value;
-  standing_ = Standing::kDeposed;
+  const auto other = LeadOrRead(now_seconds);
+  if (!other.ok()) return other.status();
+  if (other->has_value()) standing_ = Standing::kDeposed;
   return absl::OkStatus();
 }
 

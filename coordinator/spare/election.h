@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -56,10 +57,8 @@ class Election {
   absl::Status Lead(double now_seconds);
   absl::Status Campaign(double now_seconds);
   void TakeLead(uint64_t created, double now_seconds);
-  // Whether this one wrote the leader's key: a call may be done although its answer was lost.
-  bool IsOurs(const StoredValue& leader) const {
-    return !lease_.id.empty() && leader.lease == lease_.id;
-  }
+  // Another one's key; nothing: this one leads now, or may lead later.
+  absl::StatusOr<std::optional<StoredValue>> LeadOrRead(double now_seconds);
 
   const ElectionOptions options_;
   LeaderStore& store_;
