@@ -139,7 +139,7 @@ def test_the_clients_of_openai_and_anthropic(tmp):
         assert [len(item.embedding) for item in vectors] == [576, 576]
         messages = anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0).messages
         tools = [{"name": name, "input_schema": schema} for name, schema in TOOLS.items()]
-        made = messages.create(model="m", max_tokens=80, messages=QUESTION, tools=tools, temperature=0,
+        made = messages.create(model="m", max_tokens=80, messages=QUESTION, tools=tools, extra_body={"temperature": 0},
                                tool_choice={"type": "any", "disable_parallel_tool_use": True})
         (block,) = made.content
         assert block.type == "tool_use" and made.stop_reason == "tool_use", made
