@@ -16,7 +16,8 @@ gone=$(comm -23 <(listed | uniq) <({ flags_of coordinator/tessera-coordinator; f
 twice=$(listed | uniq -d)
 [ -z "$twice" ] || { echo "twice in $header:" $twice; failed=1; }
 
-# What the coordinator takes, `tessera up` takes too, but for the file it writes itself and what `tessera rehearse` starts.
-missing=$(comm -13 <(flags_of "deploy/tessera up") <(flags_of coordinator/tessera-coordinator) | grep -vx -e port-file -e rehearsal)
+# What the coordinator takes, `tessera up` takes too, but for the file it writes itself, what `tessera rehearse` starts, and a
+# spare's flags: coordinators of one cluster run on machines of their own.
+missing=$(comm -13 <(flags_of "deploy/tessera up") <(flags_of coordinator/tessera-coordinator) | grep -vx -e port-file -e rehearsal -e ha -e ha-lease)
 [ -z "$missing" ] || { echo "tessera up does not take:" $missing; failed=1; }
 exit "$failed"
