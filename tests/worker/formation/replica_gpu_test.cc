@@ -114,7 +114,7 @@ TEST_CASE("steps of a replica allocate nothing, on the GPU or of pinned memory")
 
 TEST_CASE("16-bit weights on a GPU and a CPU: one worker's logits, but for rounding") {
   constexpr int32_t kVocabulary = 96;
-  const std::string model = "llama_bf16";
+  const std::string model = "llama_bf16_heads_64";
   const auto answer = [&](ReplicaOptions options) {
     options.weight_dtype = v1::DATA_TYPE_BFLOAT16;
     PlannedReplica replica(GoldenFolder(model).string(), options);
