@@ -30,6 +30,14 @@ for file in LICENSE cpp/grammar.cc cpp/support/logging.h include/xgrammar/gramma
   3rdparty/dlpack/include/dlpack/dlpack.h 3rdparty/googletest/a.cc python/a.py; do
   echo "$file" > "$made/$file"
 done
+cat > "$made/cpp/grammar_functor.cc" << 'END'
+  std::set<std::pair<int32_t, int32_t>> hash_and_target;
+    // To keep consistent, we need to sort them with hashes.
+        if (!hash_rule_like_edge(info.RuleId(), edge.target)) {
+          return {false, 0};
+        }
+          hash_and_target.insert({static_cast<int32_t>(repeat_hash), edge.target});
+END
 tar -czf "$archive" -C "$TEST_TMPDIR" xgrammar-0.2.8
 install
 check "another file than the published one" [ $? -eq 1 ]
@@ -42,6 +50,7 @@ install
 check "the published one: 0" [ $? -eq 0 ]
 check "what is compiled is there" [ "$(cat "$target/cpp/support/logging.h")" = cpp/support/logging.h ]
 check "with the licence" [ -f "$target/LICENSE" ]
+check "mended" grep -q "hash_and_target.clear();" "$target/cpp/grammar_functor.cc"
 check "and nothing else" [ ! -e "$target/python" ]
 check "nor of its parts" [ ! -e "$target/3rdparty/googletest" ]
 check "and nothing half made" [ "$(ls "$checkout/.cache")" = xgrammar ]

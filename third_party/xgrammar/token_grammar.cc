@@ -46,12 +46,11 @@ class Vocabulary final : public TokenVocabulary {
  public:
   explicit Vocabulary(xgrammar::TokenizerInfo info) : info_(std::move(info)) {}
 
-  // Without xgrammar's cache of rules: its keys (0.2.8, GrammarFSMHasherImpl) are alike for rules
-  // that differ in which state refers to another rule, or in how often, so that masks would be
-  // another rule's. From the text: of a parsed grammar it would compile what it prints, which loses
-  // NUL.
+  // Alike rules of a grammar are compiled once (by keys that deploy/install_xgrammar mends), those
+  // of two grammars are not: a cache for all would keep grammars that failed, without a bound. From
+  // the text: of a parsed grammar it would compile what it prints, which loses NUL.
   xgrammar::CompiledGrammar Compile(const std::string& grammar) const {
-    xgrammar::GrammarCompiler compiler(info_, /*max_threads=*/1, /*cache_enabled=*/false);
+    xgrammar::GrammarCompiler compiler(info_, /*max_threads=*/1, /*cache_enabled=*/true);
     return compiler.CompileGrammar(grammar);
   }
 
