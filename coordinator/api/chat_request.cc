@@ -12,6 +12,11 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
                                          const nlohmann::ordered_json& conversation,
                                          ChatRequest chat, int64_t now_unix_seconds,
                                          GenerationRequest& request) {
+  if (HasAllowedTools(conversation)) {
+    nlohmann::ordered_json kept = conversation;
+    if (absl::Status s = KeepAllowedTools(kept); !s.ok()) return s;
+    return PrepareChat(model, kept, std::move(chat), now_unix_seconds, request);
+  }
   absl::StatusOr<ChatTools> tools = ReadChatTools(model, conversation, chat.parallel_tool_calls);
   if (!tools.ok()) return tools.status();
   ChatPromptOptions& prompt = chat.prompt;

@@ -1,5 +1,6 @@
 #include "coordinator/api/chat_tools.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,6 +14,7 @@ using Ordered = nlohmann::ordered_json;
 
 constexpr char kTools[] = "tools";
 constexpr char kToolChoice[] = "tool_choice";
+constexpr char kAllowedTools[] = "allowed_tools";
 constexpr size_t kMaxTools = 1024;
 // Where gpt-oss's thinking ends, for stop strings: its answer is a channel of its own.
 constexpr char kHarmonyFinal[] = "<|channel|>final<|message|>";
@@ -74,6 +76,42 @@ absl::Status CheckModelHasTools(const ServedModel& model) {
 }
 
 }  // namespace
+
+bool HasAllowedTools(const Ordered& conversation) {
+  return Member(Member(conversation, kToolChoice), "type") == kAllowedTools;
+}
+
+absl::Status KeepAllowedTools(Ordered& conversation) {
+  const Ordered choice = Member(conversation, kToolChoice);
+  // Chats wrap it, Responses do not.
+  const Ordered& wrapped = Member(choice, kAllowedTools);
+  const Ordered& allowed = wrapped.is_object() ? wrapped : choice;
+  const Ordered& mode = Member(allowed, "mode");
+  const Ordered& names = Member(allowed, kTools);
+  if ((mode != "auto" && mode != "required") || !names.is_array() || names.empty()) {
+    return FieldError(
+        kToolChoice,
+        "tool_choice: allowed_tools has a mode, \"auto\" or \"required\", and tools, an "
+        "array of {\"type\": \"function\", \"function\": {\"name\": ...}}");
+  }
+  const Ordered& tools = Member(conversation, kTools);
+  Ordered kept = Ordered::array();
+  for (const Ordered& one : names) {
+    const Ordered& function = Member(one, "function");
+    const Ordered& name = Member(function.is_object() ? function : one, "name");
+    const auto found = std::find_if(tools.begin(), tools.end(), [&](const Ordered& tool) {
+      return name.is_string() && Member(Member(tool, "function"), "name") == name;
+    });
+    if (found == tools.end()) {
+      return FieldError(kToolChoice, absl::StrCat("tool_choice: there is no function ", name.dump(),
+                                                  " among the tools"));
+    }
+    kept.push_back(*found);
+  }
+  conversation[kTools] = std::move(kept);
+  conversation[kToolChoice] = mode;
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ChatTools> ReadChatTools(const ServedModel& model, const Ordered& conversation,
                                         std::optional<bool> parallel_tool_calls) {

@@ -26,6 +26,11 @@ struct ChatTools {
   std::vector<std::string> not_enforced;
 };
 
+// Whether tool_choice is OpenAI's {"type": "allowed_tools"}: a mode for some of the tools.
+bool HasAllowedTools(const nlohmann::ordered_json& conversation);
+// Leaves such a body those tools alone, and the mode as its tool_choice.
+absl::Status KeepAllowedTools(nlohmann::ordered_json& conversation);
+
 // Reads tools, tool_choice and parallel_tool_calls of a chat's body.
 absl::StatusOr<ChatTools> ReadChatTools(const ServedModel& model,
                                         const nlohmann::ordered_json& conversation,

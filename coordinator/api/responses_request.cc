@@ -137,6 +137,8 @@ absl::Status AddToolChoice(const Ordered& choice, Chat& chat) {
     const std::string flat =
         FlatToolName(space.is_string() ? space.get<std::string>() : "", name.get<std::string>());
     to = {{"type", "function"}, {"function", {{"name", flat}}}};
+  } else if (type == "allowed_tools") {
+    to = choice;
   } else {
     return FieldError("tool_choice",
                       "tool_choice: \"none\", \"auto\", \"required\" or {\"type\": \"function\", "

@@ -178,6 +178,28 @@ TEST_CASE("tool_choice and parallel_tool_calls") {
   CHECK(streamed.calls[0]["arguments"] == "{\"at\": 3}");
 }
 
+TEST_CASE("tool_choice of some of the tools") {
+  Door door({}, {}, ToolModel());
+  const auto of = [](const std::string& mode, const std::string& name) {
+    const Json tool = {{"type", "function"}, {"function", {{"name", name}}}};
+    return Chat({{"tool_choice",
+                  {{"type", "allowed_tools"},
+                   {"allowed_tools", {{"mode", mode}, {"tools", Json::array({tool})}}}}}});
+  };
+  door.service.SetScript(Says("clock\", \"arguments\": {\"at\": 3}}\n</tool_call>"));
+  const Json required = Ask(door, of("required", "clock"))["choices"][0];
+  CHECK(PromptOf(door).find("weather") == std::string::npos);
+  CHECK(PromptOf(door).ends_with("[assistant]<tool_call>\n{\"name\": \""));
+  CHECK(required["message"]["tool_calls"][0]["function"]["name"] == "clock");
+  door.service.SetScript(Says("No."));
+  CHECK(Ask(door, of("auto", "clock"))["choices"][0]["message"]["content"] == "No.");
+  CHECK(PromptOf(door).find("weather") == std::string::npos);
+  CHECK(door.Error(kChat, of("auto", "f")) ==
+        "400 tool_choice tool_choice: there is no function \"f\" among the tools");
+  CHECK(door.Error(kChat, of("none", "clock"))
+            .starts_with("400 tool_choice tool_choice: allowed_tools has a mode"));
+}
+
 TEST_CASE("tools that cannot be taken are refused by name") {
   Door door({}, {}, ToolModel());
   const auto error = [&](const Json& fields) { return door.Error(kChat, Chat(fields)); };
