@@ -128,7 +128,7 @@ class Planned final : public PlanSource {
     if (view.stragglers.size() != 1) return {};
     const Straggler& straggler = view.stragglers.front();
     const bool left_out =
-        straggler.factor >= kLeftOutFactor && straggler.seconds >= replan_after_seconds_;
+        straggler.factor >= kLeftOutFactor && straggler.much_seconds >= replan_after_seconds_;
     return left_out ? straggler.workers : std::vector<std::string>();
   }
 

@@ -42,16 +42,17 @@ std::string Describe(const Straggler& straggler) {
   std::string text =
       absl::StrFormat("slow: its steps take %.1f times as long as before, for %.0f s",
                       straggler.factor, straggler.seconds);
-  absl::StrAppend(&text, straggler.workers.empty()
-                             ? " (none of its workers computes longer: look at their links)"
-                             : absl::StrCat(" (worker ", absl::StrJoin(straggler.workers, ", "), ")"),
+  absl::StrAppend(&text,
+                  straggler.workers.empty()
+                      ? " (none of its workers computes longer: look at their links)"
+                      : absl::StrCat(" (worker ", absl::StrJoin(straggler.workers, ", "), ")"),
                   "; it gets fewer requests");
   if (straggler.factor >= kReplanFactor && straggler.seconds >= kReplanSeconds) {
     absl::StrAppendFormat(
         &text,
-        "; if it stays so, a plan without it may serve more (`tessera plan` on a cluster description "
-        "without it, then `tessera plan apply`; with --cluster one comes by itself where it is %.0f "
-        "times, for --replan-after)",
+        "; if it stays so, a plan without it may serve more (`tessera plan` on a cluster "
+        "description without it, then `tessera plan apply`; with --cluster one comes by itself "
+        "where it is %.0f times, for --replan-after)",
         kLeftOutFactor);
   }
   return text;
@@ -72,8 +73,7 @@ void StragglerWatch::Update(const v1::DeploymentPlan& plan,
   std::map<std::string, Slow> before;
   std::swap(before, slow_);
   for (const v1::Replica& replica : plan.replicas()) {
-    if (const auto was = before.find(replica.name()); was != before.end())
-      slow_.insert(*was);
+    if (const auto was = before.find(replica.name()); was != before.end()) slow_.insert(*was);
     NoteChange(replica, now_seconds);
     before.erase(replica.name());
   }
@@ -107,9 +107,10 @@ void StragglerWatch::NoteChange(const v1::Replica& replica, double now_seconds) 
   }
   Slow& slow = slow_[replica.name()];
   if (slow.logged_factor == 1) slow.since_seconds = now_seconds;
-  slow.straggler = {.replica = replica.name(),
-                    .factor = factor,
-                    .seconds = now_seconds - slow.since_seconds};
+  if (slow.straggler.factor < kLeftOutFactor) slow.much_since_seconds = now_seconds;
+  slow.straggler = {
+      .replica = replica.name(), .factor = factor, .seconds = now_seconds - slow.since_seconds};
+  if (factor >= kLeftOutFactor) slow.straggler.much_seconds = now_seconds - slow.much_since_seconds;
   for (const v1::Stage& stage : replica.stages()) {
     for (const v1::PlannedWorker& worker : stage.workers()) {
       if (IsAlone(replica) || workers_.Of(worker.device()) >= kBlamedFrom)

@@ -1,6 +1,6 @@
-// Which replicas of the plan in force have become slow (scheduler/slowdown.h), since when, and which
-// of their workers it is: in a replica of several all wait for the slowest, so that only the time
-// that each computes tells them apart.
+// Which replicas of the plan in force have become slow (scheduler/slowdown.h), since when, and
+// which of their workers it is: in a replica of several all wait for the slowest, so that only the
+// time that each computes tells them apart.
 //
 // Thread rule: thread-safe. Time is an argument (monotonic seconds).
 #pragma once
@@ -21,8 +21,9 @@ inline constexpr double kLeftOutFactor = 3;
 
 struct Straggler {
   std::string replica;
-  double factor = 1;                 // how many times longer its steps take than they did
-  double seconds = 0;                // for so long
+  double factor = 1;                      // how many times longer its steps take than they did
+  double seconds = 0;                     // for so long
+  double much_seconds = 0;                // kLeftOutFactor times at least, for so long
   std::vector<std::string> workers = {};  // that compute for longer; empty: its links are slow
 };
 
@@ -48,10 +49,11 @@ class StragglerWatch {
 
   mutable std::mutex mutex_;
   scheduler::SlowdownWatch replicas_, workers_;  // the second: of replicas of several workers
-  std::map<std::string, double> uptimes_;        // of workers_: of the counters that were taken last
+  std::map<std::string, double> uptimes_;  // of workers_: of the counters that were taken last
   struct Slow {
     Straggler straggler;
     double since_seconds = 0;
+    double much_since_seconds = 0;  // kLeftOutFactor times at least
     double logged_factor = 1;
   };
   std::map<std::string, Slow> slow_;  // by replica

@@ -205,9 +205,10 @@ TEST_CASE("the planner is asked without a worker that is much slower than before
   const auto next = [&](const std::vector<Straggler>& stragglers) {
     return source->Next({in_force, workers, 100, stragglers});
   };
-  const Straggler slow = {.replica = "r-w/1", .factor = 3.5, .seconds = 11, .workers = {"w/1"}};
+  const Straggler slow = {
+      .replica = "r-w/1", .factor = 3.5, .seconds = 50, .much_seconds = 11, .workers = {"w/1"}};
   Straggler briefly = slow, slightly = slow, by_links = slow, other = slow;
-  briefly.seconds = 9;
+  briefly.much_seconds = 9;
   slightly.factor = 2.9;
   by_links.workers.clear();
   other.workers = {"w/0"};
@@ -230,6 +231,32 @@ TEST_CASE("the planner is asked without a worker that is much slower than before
   later["w/1"].registration.set_incarnation(7);
   CHECK(source->Next({in_force, later, 100}).has_value());
   CHECK(asked.back() == Names{"w/0", "w/1", "w/2"});
+}
+
+TEST_CASE("a worker that was slow is planned with again where no other plan can be made") {
+  const auto source = PlannedForWorkers(
+      [&](const Workers& workers) -> absl::StatusOr<v1::DeploymentPlan> {
+        std::vector<std::string> live;
+        for (const auto& [name, worker] : workers) {
+          if (worker.state != v1::WORKER_STATE_LOST) live.push_back(name);
+        }
+        if (live.empty()) return absl::UnavailableError("no device");
+        return PlanOn(SmallModel(), live);
+      },
+      10);
+  PlanSet in_force;
+  Workers workers = Live({"w/0", "w/1"});
+  Take(*source, workers, &in_force);
+  const Straggler slow = {
+      .replica = "r-w/1", .factor = 4, .seconds = 11, .much_seconds = 11, .workers = {"w/1"}};
+  const std::optional<NextPlan> without = source->Next({in_force, workers, 100, {slow}});
+  REQUIRE(without.has_value());
+  in_force = without->plans;
+  workers["w/0"].state = v1::WORKER_STATE_LOST;
+  CHECK_FALSE(source->Next({in_force, workers, 100}).has_value());
+  const std::optional<NextPlan> again = source->Next({in_force, workers, 100});
+  REQUIRE(again.has_value());
+  CHECK(DevicesOf(again->plans) == Names{"w/1"});
 }
 
 }  // namespace tessera::coordinator
