@@ -10,6 +10,7 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -63,6 +64,7 @@ struct GrammarCompiler::State {
                          std::unique_lock<std::mutex>& lock);
   // Until it is compiled, too long, or nobody's. `lock` is let go meanwhile.
   void WaitFor(const Attempt& attempt, std::unique_lock<std::mutex>& lock);
+  absl::Status TooLong() const;
   Grammar Find(const std::string& text);
   void Keep(const std::string& text, const Grammar& grammar);
 
@@ -73,7 +75,8 @@ struct GrammarCompiler::State {
   std::condition_variable changed;
   bool closed = false;
   std::deque<Job> jobs;
-  int given_up = 0;  // compiles for nobody
+  int given_up = 0;                      // compiles for nobody
+  std::set<std::string> given_up_texts;  // theirs
   std::unordered_map<std::string, Kept> kept;
   std::list<std::string> recent;  // keys of `kept`, the last used first
   int64_t kept_bytes = 0;
@@ -119,6 +122,7 @@ GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
     return absl::ResourceExhaustedError(
         StrCat(given_up, " grammars that took too long are still being compiled: try again later"));
   }
+  if (given_up_texts.contains(text)) return TooLong();
   const auto attempt = std::make_shared<Attempt>();
   std::thread([self, attempt, text] {
     {
@@ -128,13 +132,21 @@ GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
     Compiled compiled = self->compile(text);
     std::lock_guard done(self->mutex);
     attempt->compiled = std::move(compiled);
-    if (attempt->given_up) --self->given_up;
+    if (attempt->given_up) {
+      --self->given_up;
+      self->given_up_texts.erase(text);
+    }
     self->changed.notify_all();
   }).detach();
   WaitFor(*attempt, lock);
   if (attempt->compiled.has_value()) return *std::move(attempt->compiled);
   attempt->given_up = true;
   ++given_up;
+  given_up_texts.insert(text);
+  return TooLong();
+}
+
+absl::Status GrammarCompiler::State::TooLong() const {
   return absl::InvalidArgumentError(
       StrCat("the grammar takes longer than ", options.max_core_seconds,
              " seconds to compile: make patterns and bounded texts in it shorter or fewer"));

@@ -129,6 +129,35 @@ TEST_CASE("a compile that takes too long is given up, and others go on until too
   }
 }
 
+TEST_CASE("a grammar that was given up is refused at once while it is still compiled") {
+  const auto gate = std::make_shared<Gate>();
+  std::atomic<int> compiles = 0;
+  GrammarCompilerOptions options;
+  options.max_seconds = 0.05;
+  options.max_given_up = 2;
+  Answers answers;
+  GrammarCompiler compiler(
+      [&compiles, gate](const std::string& grammar) -> GrammarCompiler::Compiled {
+        ++compiles;
+        if (grammar == "slow") gate->Pass();
+        return std::make_shared<const SizedGrammar>(1);
+      },
+      options);
+  for (size_t count = 1; count <= 3; ++count) {
+    compiler.Start("slow", answers.For("slow"));
+    CHECK(answers.Wait("slow", count).code() == absl::StatusCode::kInvalidArgument);
+  }
+  CHECK(compiles == 1);
+  compiler.Start("quick", answers.For("quick"));
+  CHECK(answers.Wait("quick").ok());
+  gate->Open();
+  // The compile ends some time after, and may be tried again.
+  for (size_t count = 4;; ++count) {
+    compiler.Start("slow", answers.For("slow"));
+    if (answers.Wait("slow", count).ok()) break;
+  }
+}
+
 TEST_CASE("a compile is given up by what it takes of a core, not by how long it waits for one") {
   const auto over = std::make_shared<std::atomic<bool>>(false);
   GrammarCompilerOptions options;
