@@ -192,10 +192,12 @@ class FakeCluster {
     deployment.progress_seconds = progress_seconds_;
     deployment.now_seconds = Now;
     if (adjust_) adjust_(deployment);
+    std::function<uint64_t()> leader_term = deployment.leader_term;
     auto started = Deployment::Start(std::move(deployment), *pool_);
     REQUIRE(started.status().message() == "");
     deployment_ = *std::move(started);
     ClusterServiceOptions service;
+    service.leader_term = std::move(leader_term);
     service.models.push_back({.flow = flow_.get()});
     service.admin.open = true;
     service.now_seconds = Now;

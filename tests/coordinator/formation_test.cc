@@ -1,5 +1,7 @@
 // Replicas of several workers: configured, published and ended as one. The coordinator's parts are
 // the real ones, workers are fakes that register and are configured over gRPC on loopback.
+#include <grpcpp/grpcpp.h>
+
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <optional>
@@ -7,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/leader_term.h"
 #include "tests/coordinator/fake_cluster.h"
 #include "tests/coordinator/staged_plan.h"
 #include "tests/logged_lines.h"
@@ -309,7 +313,8 @@ TEST_CASE("a refused worker shows at the coordinator too") {
   twin.coordinator = cluster.address();
   twin.name = "s0r0";
   const auto other = FakeWorker::Start(twin);
-  REQUIRE(cluster.Wait([&] { return coordinator.Count("is refused: a worker named s0r0 is alive") > 0; }));
+  REQUIRE(cluster.Wait(
+      [&] { return coordinator.Count("is refused: a worker named s0r0 is alive") > 0; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   CHECK(coordinator.Count("is refused") == 1);  // it tries again and again
 }
@@ -364,6 +369,25 @@ TEST_CASE("replicas of one worker are carried out on their own: a joining worker
   cluster.worker("a").EndSessions(absl::UnavailableError("a hiccup"));
   REQUIRE(cluster.Wait([&] { return cluster.worker("a").sessions() == 2; }));
   CHECK(cluster.worker("a").configures() == 1);
+}
+
+TEST_CASE("a coordinator that has led before sends workers on which obey a later one") {
+  FakeCluster cluster(std::nullopt, 300, 300,
+                      [](DeploymentOptions& options) { options.leader_term = [] { return 5; }; });
+  const auto stub = v1::Coordinator::NewStub(
+      grpc::CreateChannel(cluster.address(), grpc::InsecureChannelCredentials()));
+  const auto heard = [&](const char* term) {
+    grpc::ClientContext context;
+    if (*term != 0) context.AddMetadata(std::string(kLeaderTermKey), term);
+    v1::HeartbeatReply reply;
+    return stub->Heartbeat(&context, v1::HeartbeatRequest(), &reply).error_code();
+  };
+  // No such worker is registered, which is what others hear.
+  for (const char* term : {"", "4", "5", "no number"}) {
+    CAPTURE(term);
+    CHECK(heard(term) == grpc::StatusCode::NOT_FOUND);
+  }
+  CHECK(heard("6") == grpc::StatusCode::UNAVAILABLE);
 }
 
 }  // namespace tessera::coordinator

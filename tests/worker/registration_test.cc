@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "proto/leader_term.h"
 #include "proto/protocol.h"
 #include "tests/logged_lines.h"
 
@@ -53,6 +54,7 @@ class FakeCoordinator final : public v1::Coordinator::CallbackService {
       const auto found = metadata.find(std::string(kClusterTokenKey));
       token_ =
           found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+      term = LeaderTermIn(metadata);
     }
     ++registrations;
     reply->set_heartbeat_interval_seconds(0.01);
@@ -84,7 +86,7 @@ class FakeCoordinator final : public v1::Coordinator::CallbackService {
   }
 
   std::atomic<int> registrations = 0, heartbeats = 0;
-  std::atomic<uint64_t> steps = 0, refused_links = 0;
+  std::atomic<uint64_t> steps = 0, refused_links = 0, term = 0;
   std::atomic<bool> forget = false, refuse = false;
 
  private:
@@ -169,6 +171,15 @@ TEST_CASE("of several coordinators the one that answers is taken, and the next o
   second->refuse = true;  // it leads no more
   second->forget = true;
   CHECK(Eventually([&] { return first->heartbeats > 2; }));
+}
+
+TEST_CASE("the term that the worker obeys goes with its calls") {
+  FakeCoordinator coordinator;
+  RegistrationOptions options = Options(coordinator.address());
+  options.leader_term = [] { return 9; };
+  Registration registration(std::move(options));
+  REQUIRE(Eventually([&] { return registration.registered(); }));
+  CHECK(coordinator.term == 9);
 }
 
 TEST_CASE("a refusal is tried again: the coordinator may be upgraded next") {
