@@ -136,7 +136,7 @@ Maker KvWriteOf(int64_t tokens, DType cache_type) {
   };
 }
 
-// `rows` rows of each sequence; values are fetched anew, as they are changed in place.
+// `rows` rows of each sequence; values are fetched again, as they change in place.
 Maker DeltaOf(int64_t sequences, int64_t rows) {
   return [=](Path& path) {
     constexpr int64_t kKeyHeads = 8, kValueHeads = 16;

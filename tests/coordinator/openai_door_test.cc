@@ -55,7 +55,7 @@ TEST_CASE("unknown paths, methods and models") {
   CHECK_THAT(Door::ErrorOf(door.Get("/v1/models/gpt-9")), StartsWith("404 model "));
 }
 
-TEST_CASE("a base URL with one /v1 too few or too many is told what it must be") {
+TEST_CASE("the error for a base URL with one /v1 too few or too many says what it must be") {
   Door door;
   CHECK_THAT(Door::ErrorOf(door.Post("/chat/completions", kBody)),
              StartsWith("404 - ") && EndsWith("must end with /v1"));
