@@ -1,6 +1,6 @@
 // Every operation a transformer is built from, once. Each device implements this interface
-// (kernels/cpu today); the plain loops in kernels/cpu/reference are the oracle every implementation
-// is held against by tests/kernels/conformance.
+// (kernels/cpu, kernels/cuda); the plain loops in kernels/cpu/reference are the oracle every
+// implementation is held against by tests/kernels/conformance.
 //
 // Rules that hold for every op:
 //   - Asynchronous on `stream`; arguments are copied at the call. Tensors, and what

@@ -1,5 +1,5 @@
-// What the numbers of sampling may be: in requests at every door, and at the worker, which also
-// takes 0 for a number that is not set. Thread rule: constants.
+// The ranges of the numbers that sampling takes: every door holds requests against them, and the
+// worker too, which also takes 0 for a number that is not set. Thread rule: constants.
 #pragma once
 
 namespace tessera {

@@ -70,8 +70,6 @@ inline constexpr int32_t kMaxTopLogprobs = 20;
 inline constexpr int32_t kMaxStopStrings = 64;
 inline constexpr int32_t kMaxPrompts = 2048;
 inline constexpr int32_t kMaxBadWords = 1024;
-inline constexpr double kMinRepetitionPenalty = 1e-6;  // the worker's limits too
-inline constexpr double kMaxRepetitionPenalty = 1e6;
 
 // InvalidArgument that names the field at fault; FieldOf reads the name back ("" for none).
 absl::Status FieldError(std::string_view field, std::string_view message);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "coordinator/api/front_door.h"
+#include "proto/sampling_ranges.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -27,11 +28,12 @@ constexpr RequestField NoEffect(std::string_view name, FieldKind kind) {
 constexpr RequestField Integer(std::string_view name, int64_t lowest, int64_t highest) {
   return {.name = name, .kind = kInteger, .lowest = lowest, .highest = highest};
 }
-constexpr RequestField Number(std::string_view name, double min, double max) {
-  return {.name = name, .kind = kNumber, .min = min, .max = max};
-}
-constexpr RequestField NumberAbove(std::string_view name, double min, double max) {
-  return {.name = name, .kind = kNumber, .min = min, .max = max, .above_min = true};
+constexpr RequestField Number(std::string_view name, const NumberRange& range) {
+  return {.name = name,
+          .kind = kNumber,
+          .min = range.min,
+          .max = range.max,
+          .above_min = range.above_min};
 }
 constexpr RequestField Strings(std::string_view name, int64_t most) {
   return {.name = name, .kind = kStrings, .highest = most};
@@ -44,13 +46,13 @@ constexpr RequestField Refused(std::string_view name, std::string_view harmless 
 // Fields of both endpoints that generate.
 constexpr auto kGeneration = std::to_array<RequestField>({
     Plain("model", kString),
-    Number("temperature", 0, 1000),
-    NumberAbove("top_p", 0, 1),
-    Number("min_p", 0, 1),
+    Number("temperature", kTemperatureRange),
+    Number("top_p", kTopPRange),
+    Number("min_p", kMinPRange),
     Integer("top_k", -1, kMaxInt32),
-    Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty),
-    Number("presence_penalty", -2, 2),
-    Number("frequency_penalty", -2, 2),
+    Number("repetition_penalty", kRepetitionPenaltyRange),
+    Number("presence_penalty", kPenaltyRange),
+    Number("frequency_penalty", kPenaltyRange),
     Plain("logit_bias", kLogitBias),
     Plain("allowed_token_ids", kTokenIds),
     Strings("bad_words", kMaxBadWords),
@@ -165,13 +167,13 @@ constexpr auto kResponses = std::to_array<RequestField>({
     Integer("max_output_tokens", 1, kMaxInt32),
     Integer("thinking_token_budget", 0, kMaxInt32),
     Plain("chat_template_kwargs", kObject),
-    Number("temperature", 0, 1000),
-    NumberAbove("top_p", 0, 1),
+    Number("temperature", kTemperatureRange),
+    Number("top_p", kTopPRange),
     Integer("top_k", -1, kMaxInt32),
-    Number("min_p", 0, 1),
-    Number("repetition_penalty", kMinRepetitionPenalty, kMaxRepetitionPenalty),
-    Number("presence_penalty", -2, 2),
-    Number("frequency_penalty", -2, 2),
+    Number("min_p", kMinPRange),
+    Number("repetition_penalty", kRepetitionPenaltyRange),
+    Number("presence_penalty", kPenaltyRange),
+    Number("frequency_penalty", kPenaltyRange),
     Integer("seed", -kMaxInt64 - 1, kMaxInt64),
     Strings("stop", kMaxStopStrings),
     Plain("cache_salt", kString),
@@ -213,8 +215,8 @@ constexpr auto kMessagesRequest = Join(std::to_array<RequestField>({
                                             .highest = kMaxInt32,
                                             .required = true},
                                            Plain("output_config", kObject),
-                                           Number("temperature", 0, 1000),
-                                           NumberAbove("top_p", 0, 1),
+                                           Number("temperature", kTemperatureRange),
+                                           Number("top_p", kTopPRange),
                                            Integer("top_k", -1, kMaxInt32),
                                            Strings("stop_sequences", kMaxStopStrings),
                                            Plain("stream", kBool),
