@@ -108,6 +108,8 @@ def tally(events, bazel_exit_code):
             key = event_id["testResult"]
             # A later attempt of the same run replaces an earlier one.
             results[(key["label"], key.get("run"), key.get("shard"))] = event.get("testResult", {})
+            if int(key.get("attempt", 1)) > 1:
+                print(f"AGAIN   {key['label']}: failed at attempt {int(key['attempt']) - 1}")
     for (label, _, _), result in sorted(results.items(), key=lambda item: str(item[0])):
         total.add_result(label, result)
     tested = {label for label, _, _ in results}

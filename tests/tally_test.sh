@@ -9,10 +9,10 @@ configured() {
   printf '"configured":{"targetKind":"cc_test rule"}}\n'
 }
 
-# result LABEL STATUS XML_FILE: the events of one test, as Bazel writes them.
+# result LABEL STATUS XML_FILE [ATTEMPT]: the events of one test, as Bazel writes them.
 result() {
   configured "$1"
-  printf '{"id":{"testResult":{"label":"%s","run":1,"shard":1,"attempt":1}},' "$1"
+  printf '{"id":{"testResult":{"label":"%s","run":1,"shard":1,"attempt":%s}},' "$1" "${4:-1}"
   printf '"testResult":{"status":"%s","testActionOutput":[{"name":"test.xml",' "$2"
   printf '"uri":"file://%s"}]}}\n' "$PWD/$3"
 }
@@ -67,6 +67,9 @@ result //t:a FAILED error.xml | expect "an error" 1 "0 passed, 1 failed" 3
   expect "a machine without published vocabularies is counted" 0 "2 passed, 0 failed, 1 skipped" 0
 { result //t:a PASSED two.xml; result //t:b PASSED page.xml; } |
   expect "a machine without a browser is counted" 0 "2 passed, 0 failed, 1 skipped" 0
+{ result //t:a FAILED one_of_two.xml 1; result //t:a PASSED two.xml 2; } |
+  expect "a later attempt counts" 0 "2 passed, 0 failed" 0
+grep -q "^AGAIN   //t:a: failed at attempt 1$" <(python3 "$tally" events 0) || { echo "FAILED: a first attempt is not named"; touch failed; }
 result //t:b PASSED whim.xml | expect "any other skip fails" 1 "1 passed, 1 failed" 0
 export ALLOWED_SKIPS="//t:b //t:c"
 result //t:b PASSED whim.xml | expect "unless it is allowed" 0 "1 passed, 0 failed, 1 skipped" 0
