@@ -101,6 +101,7 @@ class OneWorker final : public HostedWorker {
     auto staged = MakeKvCoder(worker_);
     if (!staged.ok()) return staged.status();
     staged_coder_ = *std::move(staged);
+    Logger("worker").info("worker {} measures {}", options_.name, worker_.device->Describe());
     rates_ = Measure(worker_, coder());
     measured_seconds_ = NowSeconds() - begin_seconds;
     return absl::OkStatus();
