@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/front_door.h"
-#include "coordinator/tokenizer/split_json.h"
+#include "coordinator/tokenizer/text/split_json.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "coordinator/api/front_door.h"
-#include "coordinator/tokenizer/split_json.h"
+#include "coordinator/tokenizer/text/split_json.h"
 
 namespace tessera::coordinator {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "coordinator/api/prompt_echo.h"
 #include "coordinator/http/http_status.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -12,7 +12,7 @@
 #include "coordinator/api/chat_request.h"
 #include "coordinator/api/infill.h"
 #include "coordinator/api/structured_output.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 namespace {

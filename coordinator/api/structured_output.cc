@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
 #include "coordinator/api/front_door.h"
-#include "coordinator/tokenizer/split_json.h"
+#include "coordinator/tokenizer/text/split_json.h"
 #include "third_party/spdlog/log.h"
 #include "third_party/xgrammar/token_grammar.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "coordinator/grammar/json_grammar.h"
 #include "coordinator/grammar/pattern_grammar.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 namespace {

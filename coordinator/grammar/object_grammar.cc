@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "coordinator/grammar/code_points.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 namespace {

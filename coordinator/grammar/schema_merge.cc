@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/tokenizer/regex.h"
+#include "coordinator/tokenizer/text/regex.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -10,7 +10,7 @@
 #include "coordinator/api/body_reader.h"
 #include "coordinator/api/chat_request.h"
 #include "coordinator/api/structured_output.h"
-#include "coordinator/tokenizer/split_json.h"
+#include "coordinator/tokenizer/text/split_json.h"
 #include "proto/sampling_ranges.h"
 
 namespace tessera::coordinator {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "coordinator/tokenizer/unicode_class.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/unicode_class.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 namespace {

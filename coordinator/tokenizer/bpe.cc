@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

@@ -11,7 +11,7 @@
 #include "coordinator/tokenizer/added_tokens.h"
 #include "coordinator/tokenizer/bpe.h"
 #include "coordinator/tokenizer/normalizer.h"
-#include "coordinator/tokenizer/pre_tokenizer.h"
+#include "coordinator/tokenizer/text/pre_tokenizer.h"
 #include "coordinator/tokenizer/text_encoder.h"
 
 namespace tessera::coordinator {

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "coordinator/tokenizer/byte_alphabet.h"
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/text/byte_alphabet.h"
+#include "coordinator/tokenizer/text/json_fields.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/token_limits.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

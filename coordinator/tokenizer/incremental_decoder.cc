@@ -1,6 +1,6 @@
 #include "coordinator/tokenizer/incremental_decoder.h"
 
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 

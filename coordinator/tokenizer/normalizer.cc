@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "coordinator/tokenizer/json_fields.h"
-#include "coordinator/tokenizer/unicode_class.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/json_fields.h"
+#include "coordinator/tokenizer/text/unicode_class.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

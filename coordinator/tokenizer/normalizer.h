@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/tokenizer/marked_text.h"
-#include "coordinator/tokenizer/regex.h"
-#include "coordinator/tokenizer/unicode_normalization.h"
+#include "coordinator/tokenizer/text/regex.h"
+#include "coordinator/tokenizer/text/unicode_normalization.h"
 
 namespace tessera::coordinator {
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/text/json_fields.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

@@ -14,9 +14,9 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
-#include "coordinator/tokenizer/byte_alphabet.h"
 #include "coordinator/tokenizer/gguf_words.h"
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/text/byte_alphabet.h"
+#include "coordinator/tokenizer/text/json_fields.h"
 #include "coordinator/tokenizer/token_limits.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
 #include "third_party/absl/str_cat.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/strings/ascii.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/token_limits.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

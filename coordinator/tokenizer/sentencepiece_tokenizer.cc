@@ -9,8 +9,8 @@
 #include "coordinator/tokenizer/added_tokens.h"
 #include "coordinator/tokenizer/sentencepiece_model.h"
 #include "coordinator/tokenizer/sentencepiece_proto.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/token_limits.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "coordinator/tokenizer/vocabulary.h"
 #include "third_party/absl/str_cat.h"
 

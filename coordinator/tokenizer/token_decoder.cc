@@ -2,9 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "coordinator/tokenizer/byte_alphabet.h"
-#include "coordinator/tokenizer/json_fields.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/byte_alphabet.h"
+#include "coordinator/tokenizer/text/json_fields.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

@@ -7,9 +7,9 @@
 #include "coordinator/tokenizer/incremental_decoder.h"
 #include "coordinator/tokenizer/rank_tokenizer.h"
 #include "coordinator/tokenizer/sentencepiece_tokenizer.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/tokenizer_config.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "proto/model/gguf_header.h"
 #include "third_party/absl/str_cat.h"
 

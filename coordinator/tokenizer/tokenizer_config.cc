@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/text/json_fields.h"
 #include "coordinator/tokenizer/token_limits.h"
 #include "third_party/absl/str_cat.h"
 

@@ -6,10 +6,10 @@
 
 #include "coordinator/tokenizer/bpe_encoder.h"
 #include "coordinator/tokenizer/bpe_model_json.h"
-#include "coordinator/tokenizer/json_fields.h"
 #include "coordinator/tokenizer/normalizer.h"
 #include "coordinator/tokenizer/post_processor.h"
-#include "coordinator/tokenizer/pre_tokenizer.h"
+#include "coordinator/tokenizer/text/json_fields.h"
+#include "coordinator/tokenizer/text/pre_tokenizer.h"
 #include "coordinator/tokenizer/token_limits.h"
 #include "coordinator/tokenizer/vocabulary.h"
 #include "third_party/absl/str_cat.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/token_limits.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "coordinator/tokenizer/rank_tokenizer.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/tokenizer.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "tests/fuzz/folder_under_test.h"
 
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "coordinator/jinja/chat_template.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/tokenizer.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "tests/fuzz/folder_under_test.h"
 
 namespace {

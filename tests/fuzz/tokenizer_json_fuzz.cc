@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "coordinator/tokenizer/incremental_decoder.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
-#include "coordinator/tokenizer/utf8.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator::jinja {
 

@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer/regex.h"
+#include "coordinator/tokenizer/text/regex.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

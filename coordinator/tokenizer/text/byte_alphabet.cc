@@ -1,9 +1,9 @@
-#include "coordinator/tokenizer/byte_alphabet.h"
+#include "coordinator/tokenizer/text/byte_alphabet.h"
 
 #include <array>
 #include <charconv>
 
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 namespace {

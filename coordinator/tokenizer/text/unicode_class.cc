@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer/unicode_class.h"
+#include "coordinator/tokenizer/text/unicode_class.h"
 
 #include <utf8proc.h>
 

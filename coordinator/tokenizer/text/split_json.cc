@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer/split_json.h"
+#include "coordinator/tokenizer/text/split_json.h"
 
 #include <algorithm>
 #include <cstdint>

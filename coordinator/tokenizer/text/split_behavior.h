@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "coordinator/tokenizer/pre_tokenizer.h"
+#include "coordinator/tokenizer/text/pre_tokenizer.h"
 
 namespace tessera::coordinator {
 

@@ -1,11 +1,11 @@
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/text/json_fields.h"
 
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

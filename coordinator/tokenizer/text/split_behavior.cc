@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer/split_behavior.h"
+#include "coordinator/tokenizer/text/split_behavior.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -3,9 +3,9 @@
 #include <optional>
 #include <utility>
 
-#include "coordinator/tokenizer/json_fields.h"
-#include "coordinator/tokenizer/pre_tokenizer.h"
-#include "coordinator/tokenizer/unicode_class.h"
+#include "coordinator/tokenizer/text/json_fields.h"
+#include "coordinator/tokenizer/text/pre_tokenizer.h"
+#include "coordinator/tokenizer/text/unicode_class.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

@@ -1,8 +1,8 @@
-#include "coordinator/tokenizer/pre_tokenizer.h"
+#include "coordinator/tokenizer/text/pre_tokenizer.h"
 
-#include "coordinator/tokenizer/split_behavior.h"
-#include "coordinator/tokenizer/unicode_class.h"
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/split_behavior.h"
+#include "coordinator/tokenizer/text/unicode_class.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {

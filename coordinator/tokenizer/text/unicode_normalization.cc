@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer/unicode_normalization.h"
+#include "coordinator/tokenizer/text/unicode_normalization.h"
 
 #include <utf8proc.h>
 
@@ -6,7 +6,7 @@
 #include <array>
 #include <vector>
 
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
 namespace {

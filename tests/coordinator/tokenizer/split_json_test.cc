@@ -1,6 +1,6 @@
 // One reading of a body gives two documents.
 
-#include "coordinator/tokenizer/split_json.h"
+#include "coordinator/tokenizer/text/split_json.h"
 
 #include <catch2/catch.hpp>
 #include <string>

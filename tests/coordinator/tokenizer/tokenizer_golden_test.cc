@@ -12,10 +12,10 @@
 
 #include "coordinator/tokenizer/incremental_decoder.h"
 #include "coordinator/tokenizer/sentencepiece_tokenizer.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/tokenizer.h"
 #include "coordinator/tokenizer/tokenizer_config.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
-#include "coordinator/tokenizer/utf8.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer/utf8.h"
+#include "coordinator/tokenizer/text/utf8.h"
 
 #include <cstdint>
 #include <cstring>

@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "coordinator/tokenizer/byte_alphabet.h"
 #include "coordinator/tokenizer/incremental_decoder.h"
 #include "coordinator/tokenizer/sentencepiece_tokenizer.h"
+#include "coordinator/tokenizer/text/byte_alphabet.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/tokenizer_config.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
-#include "coordinator/tokenizer/utf8.h"
 #include "tests/temporary_folder.h"
 
 namespace {

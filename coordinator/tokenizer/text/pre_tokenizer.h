@@ -18,7 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "coordinator/tokenizer/regex.h"
+#include "coordinator/tokenizer/text/regex.h"
 
 namespace tessera::coordinator {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "coordinator/tokenizer/json_fields.h"
+#include "coordinator/tokenizer/text/json_fields.h"
 
 namespace tessera::coordinator {
 

@@ -1,7 +1,7 @@
 // Cutting and replacing at patterns, against the files that tests/golden/tokenizer/make_splits.py
 // wrote.
 
-#include "coordinator/tokenizer/pre_tokenizer.h"
+#include "coordinator/tokenizer/text/pre_tokenizer.h"
 
 #include <catch2/catch.hpp>
 #include <fstream>
