@@ -1,8 +1,5 @@
 #include "coordinator/serving.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/codegen/service_type.h>
 #include <malloc.h>
 #include <prometheus/registry.h>
@@ -16,14 +13,11 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "coordinator/activity_line.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/http_admission.h"
@@ -38,14 +32,13 @@
 #include "coordinator/deployment/measured_rates.h"
 #include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/planning_desk.h"
-#include "coordinator/deployment/progress_watch.h"
 #include "coordinator/deployment/straggler_watch.h"
 #include "coordinator/deployment/worker_metrics.h"
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/request_flow.h"
+#include "coordinator/grpc_door/grpc_port.h"
 #include "coordinator/grpc_door/inference_service.h"
 #include "coordinator/grpc_door/planning_service.h"
-#include "coordinator/grpc_door/server_reflection.h"
 #include "coordinator/high_availability.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/model_host.h"
@@ -54,6 +47,7 @@
 #include "coordinator/port_certificates.h"
 #include "coordinator/ports.h"
 #include "coordinator/process_metrics.h"
+#include "coordinator/replica_watch.h"
 #include "coordinator/served_model.h"
 #include "coordinator/tracing/tracing.h"
 #include "coordinator/web/page_routes.h"
@@ -65,16 +59,11 @@
 #include "third_party/linux/service_manager.h"
 #include "third_party/spdlog/log.h"
 #include "tls/certificates.h"
-#include "tls/grpc_credentials.h"
 
 namespace tessera::coordinator {
 namespace {
 
-constexpr int kMaxMessageBytes = 32 << 20;  // as of an HTTP body
-constexpr double kLastWordsSeconds = 2;     // for readers to take their errors at the end
-constexpr char kInferenceService[] = "tessera.v1.Inference";
-constexpr char kCoordinatorService[] = "tessera.v1.Coordinator";
-constexpr char kPlanningService[] = "tessera.v1.Planning";
+constexpr double kLastWordsSeconds = 2;  // for readers to take their errors at the end
 
 double MonotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -108,7 +97,6 @@ class Coordinator {
     const double begin = MonotonicSeconds();
     options_ = options;
     keys_of_clients_ = KeyRing(options.keys);
-    watch_ = std::make_unique<ProgressWatch>(options.progress_timeout_seconds);
     RaiseOpenFileLimit();
     auto keys = ClusterKeys::Make(options);
     if (!keys.ok()) return keys.status();
@@ -134,8 +122,8 @@ class Coordinator {
     Logger("coordinator")
         .info("HTTP on {}://{}, gRPC on {}; waiting for workers",
               certificates_.http() == nullptr ? "http" : "https",
-              HostAndPort(options.host, http_->port()), HostAndPort(options.host, grpc_port_));
-    return WritePortFile(options.port_file, http_->port(), grpc_port_);
+              HostAndPort(options.host, http_->port()), HostAndPort(options.host, grpc_->port()));
+    return WritePortFile(options.port_file, http_->port(), grpc_->port());
   }
 
   // About ten times a second.
@@ -143,15 +131,14 @@ class Coordinator {
     callback_queue_.Wake();
     for (const auto& host : hosts_) host->flow().Tick();
     if (!resigned_) pool_->ExpireSilent(MonotonicSeconds());
-    grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, Readiness().ok());
+    grpc_->SetServing(Readiness().ok());
     if (++ticks_ % 3 == 0) WatchStragglers();
     if (ha_ != nullptr && ticks_ % 3 == 0) ha_->Keep(deployment_->plans(), pool_->Snapshot());
     if (ticks_ % 10 != 0) return;
     api_->Tick();
     cluster_->SampleRates();
     measured_.Sample(registry_->Collect(), MonotonicSeconds());
-    WatchProgress();
-    WatchPlan();
+    replicas_->Watch(MonotonicSeconds());
     if (ticks_ % 100 == 0) LogActivity();
   }
 
@@ -168,9 +155,10 @@ class Coordinator {
     // Workers have one session each, and it is the next leader's.
     const double seconds = resigned_ ? 0 : options_.shutdown_timeout_seconds;
     Logger("coordinator")
-        .info("stopping: finishing {} requests first, for at most {} s", InFlight(), seconds);
+        .info("stopping: finishing {} requests first, for at most {} s",
+              replicas_->requests_in_flight(), seconds);
     const double deadline = MonotonicSeconds() + seconds;
-    while (InFlight() > 0 && MonotonicSeconds() < deadline) {
+    while (replicas_->requests_in_flight() > 0 && MonotonicSeconds() < deadline) {
       Tick();
       usleep(50'000);
     }
@@ -186,7 +174,7 @@ class Coordinator {
     while (http_->connections() > 0 && MonotonicSeconds() < last_words) usleep(10'000);
     http_->Stop();
     deployment_->Stop();
-    grpc_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    grpc_->Stop();
     Logger("coordinator").info("stopped");
   }
 
@@ -196,27 +184,6 @@ class Coordinator {
     if (ha_ == nullptr) return;
     resigned_ = true;
     ha_->Resign();
-  }
-
-  int64_t InFlight() const {
-    int64_t requests = 0;
-    for (const auto& host : hosts_) requests += host->flow().requests_in_flight();
-    return requests;
-  }
-
-  int ReadyReplicas() const {
-    int ready = 0;
-    for (const auto& host : hosts_) ready += host->flow().ready_replicas();
-    return ready;
-  }
-
-  std::vector<ReplicaActivity> Activity() const {
-    std::vector<ReplicaActivity> all;
-    for (const auto& host : hosts_) {
-      std::vector<ReplicaActivity> own = host->flow().activity();
-      std::move(own.begin(), own.end(), std::back_inserter(all));
-    }
-    return all;
   }
 
   absl::Status OpenDoors() {
@@ -234,51 +201,7 @@ class Coordinator {
 
   absl::Status Readiness() const {
     if (draining_) return absl::UnavailableError("draining: takes no new requests");
-    const int ready = ReadyReplicas();
-    if (ready == 0) {
-      const std::vector<std::string> waiting = WaitingReplicas();
-      return absl::UnavailableError(absl::StrCat(
-          "no replica is ready yet", waiting.empty() ? "" : ": ", absl::StrJoin(waiting, "; ")));
-    }
-    const std::vector<Stall> stalled = watch_->stalled();
-    if (stalled.size() < static_cast<size_t>(ready)) return absl::OkStatus();
-    return absl::UnavailableError(
-        absl::StrCat("every replica is stalled: ", Describe(stalled.front())));
-  }
-
-  std::vector<std::string> StalledReplicas() const {
-    std::vector<std::string> all;
-    for (const Stall& stall : watch_->stalled()) all.push_back(Describe(stall));
-    return all;
-  }
-
-  std::vector<std::string> WaitingReplicas() const {
-    std::set<std::string> ready;
-    for (const ReplicaActivity& activity : Activity()) {
-      if (activity.ready) ready.insert(activity.replica);
-    }
-    return WhatWaits(deployment_->plan().first, deployment_->why_no_plan(), ready,
-                     pool_->Snapshot());
-  }
-
-  // The plan's devices that are not there, said once per change.
-  void WatchPlan() {
-    std::string missing = DescribeMissing(deployment_->plan().first, pool_->Snapshot());
-    if (missing == missing_devices_) return;
-    missing_devices_ = std::move(missing);
-    if (missing_devices_.empty()) {
-      Logger("coordinator").info("all devices of the plan have live workers");
-    } else {
-      Logger("coordinator").warn("{}", missing_devices_);
-    }
-  }
-
-  void WatchProgress() {
-    const ProgressWatch::Changes changes = watch_->Update(
-        JoinProgress(deployment_->plan().first, pool_->Snapshot(), Activity()), MonotonicSeconds());
-    for (const Stall& stall : changes.stalled) Logger("coordinator").error("{}", Describe(stall));
-    for (const std::string& replica : changes.moving)
-      Logger("coordinator").info("replica {} runs steps again", replica);
+    return replicas_->Readiness();
   }
 
   void WatchStragglers() {
@@ -345,6 +268,8 @@ class Coordinator {
     auto started = Deployment::Start(std::move(deployment), *pool_);
     if (!started.ok()) return InPlanFiles(options_, started.status());
     deployment_ = *std::move(started);
+    replicas_ = std::make_unique<ReplicaWatch>(hosts_, *pool_, *deployment_,
+                                               options_.progress_timeout_seconds);
     for (const auto& host : hosts_) host->replanning().Start(*pool_, *deployment_);
     return absl::OkStatus();
   }
@@ -372,38 +297,17 @@ class Coordinator {
     inference.now_unix_seconds = UnixSeconds;
     inference_ = MakeInferenceService(std::move(inference), Doors());
 
-    grpc::EnableDefaultHealthCheckService(true);
-    const bool describes_itself = IsLoopback(options_.host);
-    if (describes_itself) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-    reflection_ =
-        MakeServerReflection({kInferenceService, kCoordinatorService, kPlanningService,
-                              "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"});
-    grpc::ServerBuilder builder;
-    builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-    builder.SetMaxSendMessageSize(kMaxMessageBytes);
-    // Else two coordinators would share a port, and the connections, without a word.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    const std::string address = HostAndPort(options_.host, options_.grpc_port);
-    std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
-    if (CertificateWatch* shown = certificates_.grpc(); shown != nullptr) {
-      auto tls = ServerTls(*shown);
-      if (!tls.ok()) return tls.status();
-      credentials = *std::move(tls);
-    }
-    builder.AddListeningPort(address, credentials, &grpc_port_);
-    builder.RegisterService(cluster_->service());
-    builder.RegisterService(inference_.get());
-    builder.RegisterService(planning_.get());
-    if (describes_itself) builder.RegisterService(reflection_.get());
-    grpc_ = builder.BuildAndStart();
-    if (grpc_ == nullptr || grpc_port_ == 0) {
-      return absl::UnavailableError(absl::StrCat(
-          "cannot listen on ", address, " for gRPC; choose another --host or --grpc-port"));
-    }
-    grpc_->GetHealthCheckService()->SetServingStatus(kInferenceService, false);
-    for (const char* service : {kCoordinatorService, kPlanningService})
-      grpc_->GetHealthCheckService()->SetServingStatus(service, true);
-    return keys_->Publish(grpc_port_);
+    GrpcPortOptions port;
+    port.address = HostAndPort(options_.host, options_.grpc_port);
+    port.certificates = certificates_.grpc();
+    port.describes_itself = IsLoopback(options_.host);
+    port.cluster = cluster_->service();
+    port.inference = inference_.get();
+    port.planning = planning_.get();
+    auto opened = GrpcPort::Open(port);
+    if (!opened.ok()) return opened.status();
+    grpc_ = *std::move(opened);
+    return keys_->Publish(grpc_->port());
   }
 
   void StartPlanning() {
@@ -454,10 +358,10 @@ class Coordinator {
     OpenAiApiOptions api;
     api.keys = keys_of_clients_;
     api.readiness = [this] { return Readiness(); };
-    api.stalled = [this] { return StalledReplicas(); };
+    api.stalled = [this] { return replicas_->Stalled(); };
     api.version = std::string(BuildVersion());
-    api.waiting = [this] { return WaitingReplicas(); };
-    api.load = [this] { return InFlight(); };
+    api.waiting = [this] { return replicas_->Waiting(); };
+    api.load = [this] { return replicas_->requests_in_flight(); };
     api.refused = [this](absl::StatusCode code) { CountRefused(code); };
     api.other_routes = PlanRoutes(
         *desk_, [this] { return cluster_->Describe(); },
@@ -537,24 +441,21 @@ class Coordinator {
   std::unique_ptr<Tracing> tracing_;
   std::vector<std::unique_ptr<ModelHost>> hosts_;  // in the order of the flags
   WorkloadReplanning* replanning_ = nullptr;       // of the only model, where it watches anything
-  std::unique_ptr<ProgressWatch> watch_;
   StragglerWatch stragglers_;
   std::unique_ptr<WorkerPool> pool_;
   std::unique_ptr<Deployment> deployment_;
+  std::unique_ptr<ReplicaWatch> replicas_;
   std::unique_ptr<ClusterService> cluster_;
   MeasuredRates measured_;
   std::unique_ptr<PlanningDesk> desk_;
   std::unique_ptr<grpc::Service> planning_;
   std::unique_ptr<grpc::Service> inference_;
-  std::unique_ptr<grpc::Service> reflection_;
-  std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<GrpcPort> grpc_;
   CallbackQueueWaker callback_queue_;  // so that no user's call waits for gRPC to wake up
   std::unique_ptr<OpenAiApi> api_;
   std::unique_ptr<HttpServer> http_;
-  int grpc_port_ = 0;
   std::atomic<bool> draining_ = false, resigned_ = false;
   int64_t ticks_ = 0;
-  std::string missing_devices_;  // as said last
 };
 
 }  // namespace
