@@ -48,7 +48,7 @@ class Changeover {
   using Look = std::function<View(const std::string& replica)>;
   // What the owner has to do now.
   struct Orders {
-    std::vector<std::string> end;       // replicas whose formations end
+    std::vector<std::string> end;       // replicas whose workers are given up
     const PlanSet* in_force = nullptr;  // is from now on; lives as long as this object
     std::vector<std::string> forget;    // replicas whose history ends with that
     bool over = false;

@@ -19,8 +19,9 @@ namespace {
 // Failures of a replica in a row after which its progress is no reason to wait for it.
 constexpr int kMaxFailuresAwaited = 3;
 
-// Why a member of a formation in `state` is not what it was when the formation began; empty: it is.
-std::string WhyGone(const FormationMember& member, Formation::State state,
+// Why a member of a replica in `state` is not what it was when the replica was live; empty: it
+// is.
+std::string WhyGone(const ReplicaMember& member, LiveReplica::State state,
                     const std::map<std::string, WorkerRecord>& workers) {
   const auto found = workers.find(member.worker);
   if (found == workers.end())
@@ -30,7 +31,7 @@ std::string WhyGone(const FormationMember& member, Formation::State state,
     return absl::StrCat("worker ", member.worker, " has restarted");
   // Its configuration is gone: it registered again, or its heartbeats are of another plan.
   const bool unconfigured =
-      worker.state == v1::WORKER_STATE_REGISTERED && state != Formation::State::kConfiguring;
+      worker.state == v1::WORKER_STATE_REGISTERED && state != LiveReplica::State::kConfiguring;
   if (worker.state != v1::WORKER_STATE_LOST && !unconfigured) return "";
   return absl::StrCat("worker ", member.worker, ": ", worker.detail);
 }
@@ -51,9 +52,9 @@ std::vector<v1::Model> ModelsOf(const DeploymentOptions& options) {
   return models;
 }
 
-bool AnyDrains(const std::vector<FormationMember>& members,
+bool AnyDrains(const std::vector<ReplicaMember>& members,
                const std::map<std::string, WorkerRecord>& workers) {
-  return std::any_of(members.begin(), members.end(), [&](const FormationMember& member) {
+  return std::any_of(members.begin(), members.end(), [&](const ReplicaMember& member) {
     const auto found = workers.find(member.worker);
     return found != workers.end() && found->second.load.draining();
   });
@@ -93,11 +94,11 @@ void Deployment::Stop() {
   if (thread_.joinable()) thread_.join();
   AbandonApply(absl::UnavailableError("the coordinator is shutting down"));
   for (const auto& [name, carried] : carried_) {
-    if (carried.formation != nullptr)
-      carried.formation->End(absl::UnavailableError("the coordinator is shutting down"), "");
+    if (carried.live != nullptr)
+      carried.live->End(absl::UnavailableError("the coordinator is shutting down"), "");
   }
   for (const auto& [name, carried] : carried_) {
-    if (carried.formation != nullptr) carried.formation->WaitQuiet();
+    if (carried.live != nullptr) carried.live->WaitQuiet();
   }
 }
 
@@ -124,10 +125,9 @@ void Deployment::Run() {
 }
 
 void Deployment::Reconcile() {
-  // States first: a formation is READY only after the pool has all its workers so.
+  // States first: a replica is READY only after the pool has all its workers so.
   for (auto& [name, carried] : carried_)
-    carried.state =
-        carried.formation == nullptr ? Formation::State::kOver : carried.formation->state();
+    carried.state = carried.live == nullptr ? LiveReplica::State::kOver : carried.live->state();
   const Workers workers = pool_.Snapshot();
   const double now = options_.now_seconds();
   // The source has heard of a refusal.
@@ -145,9 +145,9 @@ absl::Status Deployment::TakeNext(const Workers& workers, double now) {
   if (change_.has_value()) return absl::OkStatus();
   absl::Status refused;
   for (PlanSource* source : {static_cast<PlanSource*>(&requests_), options_.source.get()}) {
-    std::optional<NextPlan> next = source->Next(
-        {shown_.plans, workers, now,
-         options_.stragglers ? options_.stragglers() : std::vector<Straggler>()});
+    std::optional<NextPlan> next =
+        source->Next({shown_.plans, workers, now,
+                      options_.stragglers ? options_.stragglers() : std::vector<Straggler>()});
     if (!next.has_value()) continue;
     NameReplicas(models_, &next->plans);
     if (absl::Status checked = CheckPlans(next->plans); !checked.ok()) {
@@ -185,9 +185,8 @@ void Deployment::AdvanceChange(const Workers& workers, double now) {
   const Changeover::Orders orders =
       change_->Advance([&](const std::string& replica) { return Look(replica, workers); }, now);
   for (const std::string& replica : orders.end) {
-    const std::shared_ptr<Formation>& formation = carried_[replica].formation;
-    if (formation != nullptr)
-      formation->End(absl::UnavailableError("another plan is being applied"), "");
+    const std::shared_ptr<LiveReplica>& live = carried_[replica].live;
+    if (live != nullptr) live->End(absl::UnavailableError("another plan is being applied"), "");
   }
   for (const std::string& replica : orders.forget) carried_.erase(replica);
   if (orders.in_force != nullptr) PutInForce(*orders.in_force, workers);
@@ -253,7 +252,7 @@ void Deployment::ReconcileReplica(const v1::Replica& replica, size_t model, cons
                                   double now) {
   Carried& carried = carried_[replica.name()];
   carried.retires = change_.has_value() && change_->Retires(replica.name());
-  if (KeepFormation(carried, workers, now) || carried.retires) return;
+  if (KeepLive(carried, workers, now) || carried.retires) return;
   const std::string why = WhyNotNow(replica, carried, workers, now);
   if (why.empty()) {
     Form(replica, model, workers, carried);
@@ -262,40 +261,40 @@ void Deployment::ReconcileReplica(const v1::Replica& replica, size_t model, cons
   }
 }
 
-bool Deployment::KeepFormation(Carried& carried, const Workers& workers, double now) {
-  if (carried.formation == nullptr) return false;
-  Formation& formation = *carried.formation;
-  for (const FormationMember& member : formation.members()) {
+bool Deployment::KeepLive(Carried& carried, const Workers& workers, double now) {
+  if (carried.live == nullptr) return false;
+  LiveReplica& live = *carried.live;
+  for (const ReplicaMember& member : live.members()) {
     const std::string gone = WhyGone(member, carried.state, workers);
     if (gone.empty()) continue;
-    if (!formation.alone() && carried.state != Formation::State::kOver)
-      Logger("coordinator").warn("replica {} is broken: {}", formation.replica(), gone);
-    formation.End(absl::UnavailableError(gone), member.worker);
+    if (!live.alone() && carried.state != LiveReplica::State::kOver)
+      Logger("coordinator").warn("replica {} is broken: {}", live.replica(), gone);
+    live.End(absl::UnavailableError(gone), member.worker);
     break;
   }
-  if (formation.quiet()) {
+  if (live.quiet()) {
     ForgetEnded(carried);
     return false;
   }
-  if (carried.state == Formation::State::kServing) {
+  if (carried.state == LiveReplica::State::kServing) {
     carried.failures = 0;
     carried.said.clear();
   }
-  const bool draining = carried.retires || AnyDrains(formation.members(), workers);
-  const std::string& leader = formation.members()[0].worker;
+  const bool draining = carried.retires || AnyDrains(live.members(), workers);
+  const std::string& leader = live.members()[0].worker;
   if (const auto found = workers.find(leader); found != workers.end())
-    formation.PassHeartbeat(found->second.load, found->second.last_heartbeat_seconds, draining);
+    live.PassHeartbeat(found->second.load, found->second.last_heartbeat_seconds, draining);
   // What drains ends; what it serves goes on over the session that it has.
-  const double lost = formation.session_lost_seconds();
+  const double lost = live.session_lost_seconds();
   const bool backs_off = lost > 0 && now < lost + options_.retry_seconds / 4;
-  if (carried.state == Formation::State::kReady && !draining && !backs_off) formation.OpenSession();
+  if (carried.state == LiveReplica::State::kReady && !draining && !backs_off) live.OpenSession();
   return true;
 }
 
 void Deployment::ForgetEnded(Carried& carried) {
-  carried.ending = carried.formation->ending();
+  carried.ending = carried.live->ending();
   carried.failed.clear();
-  for (const FormationMember& member : carried.formation->members())
+  for (const ReplicaMember& member : carried.live->members())
     carried.failed.push_back(member.request.fence().worker_incarnation());
   carried.not_before_seconds = 0;
   if (carried.ending.not_taken_up) {
@@ -307,16 +306,16 @@ void Deployment::ForgetEnded(Carried& carried) {
   } else if (carried.ending.worker.empty()) {
     carried.not_before_seconds = carried.ending.seconds + options_.retry_seconds / 4;
   }
-  carried.formation = nullptr;
+  carried.live = nullptr;
 }
 
 void Deployment::EndUnplanned(const Workers& workers, double now) {
   for (auto entry = carried_.begin(); entry != carried_.end();) {
     Carried& carried = entry->second;
     const bool planned = Find(entry->first).replica != nullptr;
-    const bool goes = !planned && !KeepFormation(carried, workers, now);
+    const bool goes = !planned && !KeepLive(carried, workers, now);
     if (!goes && !planned)
-      carried.formation->End(absl::UnavailableError("the replica is no longer in the plan"), "");
+      carried.live->End(absl::UnavailableError("the replica is no longer in the plan"), "");
     entry = goes ? carried_.erase(entry) : std::next(entry);
   }
 }
@@ -347,7 +346,7 @@ std::string Deployment::WhyNotNow(const v1::Replica& replica, const Carried& car
                                                         " could not be configured: ", reason)
                                          : reason;
   }
-  // One of several may have died with the formation and not be missed yet.
+  // One of several may have died with the replica and not be missed yet.
   for (const v1::PlannedWorker* member : members) {
     const double heard = workers.at(member->device()).last_heartbeat_seconds;
     if (members.size() > 1 && heard <= carried.ending.seconds)
@@ -376,17 +375,17 @@ void Deployment::ShowWaiting(const v1::Replica& replica, const Workers& workers,
 void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& workers,
                       Carried& carried) {
   const v1::ConfigureRequest& configure = options_.models[model].configure;
-  FormationOptions formation;
-  formation.replica = replica.name();
-  formation.cluster_token = options_.cluster_token;
-  formation.leader_term = options_.leader_term;
-  formation.worker_tls = options_.worker_tls;
-  formation.configure_timeout_seconds = options_.configure_timeout_seconds;
-  formation.now_seconds = options_.now_seconds;
-  formation.changed = [this] { Wake(); };
+  LiveReplicaOptions live;
+  live.replica = replica.name();
+  live.cluster_token = options_.cluster_token;
+  live.leader_term = options_.leader_term;
+  live.worker_tls = options_.worker_tls;
+  live.configure_timeout_seconds = options_.configure_timeout_seconds;
+  live.now_seconds = options_.now_seconds;
+  live.changed = [this] { Wake(); };
   // Whoever waits for it need not wait for ever.
   if (carried.failures < kMaxFailuresAwaited)
-    formation.progressed = [this, model] {
+    live.progressed = [this, model] {
       const double now = options_.now_seconds();
       std::lock_guard lock(mutex_);
       progressed_seconds_[model] = now;
@@ -395,7 +394,7 @@ void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& w
   uint64_t epoch = carried.epoch + 1;
   const bool first = carried.epoch == 0 && !carried.not_taken_up;
   const uint64_t served = first ? ServedEpoch(replica, workers) : 0;
-  formation.takes_up = served > 0;
+  live.takes_up = served > 0;
   for (int stage = 0; stage < replica.stages_size(); ++stage) {
     for (int rank = 0; rank < replica.stages(stage).workers_size(); ++rank) {
       const std::string& name = replica.stages(stage).workers(rank).device();
@@ -409,7 +408,7 @@ void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& w
       *peer.mutable_link_addresses() = registration.link_addresses();
       const v1::WorkerShare& share = replica.stages(stage).workers(rank).share();
       *peer.mutable_kv_share() = KvShareOf(configure.model(), share);
-      FormationMember& member = formation.members.emplace_back();
+      ReplicaMember& member = live.members.emplace_back();
       member.worker = name;
       member.address = registration.address();
       member.request = configure;
@@ -420,16 +419,15 @@ void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& w
   {
     std::lock_guard lock(mutex_);
     epoch = shown_.epoch = std::max(epoch, shown_.epoch);
-    if (formation.takes_up) epoch = served;
+    if (live.takes_up) epoch = served;
   }
-  for (FormationMember& member : formation.members) {
+  for (ReplicaMember& member : live.members) {
     member.request.mutable_fence()->set_plan_epoch(epoch);
     member.request.mutable_peers()->Add(peers.begin(), peers.end());
   }
-  if (formation.progressed) formation.progressed();
+  if (live.progressed) live.progressed();
   carried.epoch = epoch;
-  carried.formation =
-      Formation::Start(std::move(formation), pool_, *options_.models[model].requests);
+  carried.live = LiveReplica::Start(std::move(live), pool_, *options_.models[model].requests);
 }
 
 void Deployment::Apply(std::vector<v1::DeploymentPlan> plans, Applied done) {
@@ -460,8 +458,8 @@ Changeover::View Deployment::Look(const std::string& replica, const Workers& wor
   const auto found = carried_.find(replica);
   if (found != carried_.end()) {
     const Carried& carried = found->second;
-    view.formed = carried.formation != nullptr;
-    view.serving = view.formed && carried.state == Formation::State::kServing;
+    view.formed = carried.live != nullptr;
+    view.serving = view.formed && carried.state == LiveReplica::State::kServing;
     if (carried.failures > 0) {
       view.failure =
           absl::StrCat("worker ", carried.ending.worker,

@@ -1,12 +1,12 @@
-// Carries plans out: every replica whose workers are all there becomes a formation (formation.h),
-// which is configured, published and ended as one; what ended is formed again when all its workers
-// are there.
+// Carries plans out: every replica whose workers are all there becomes a live replica
+// (live_replica.h), which is configured, published and ended as one; what ended is formed again
+// when all its workers are there.
 //
 // Plans come from a source (plan_source.h), and from people (Apply). Each comes in force by a
 // Changeover, the smallest difference from the plans before.
 //
-// A formation keeps its epoch until it ends; so a worker that joins disturbs no other replica. Its
-// epoch is above every epoch that one of its workers reports, also of a coordinator before this
+// A live replica keeps its epoch until it ends; so a worker that joins disturbs no other replica.
+// Its epoch is above every epoch that one of its workers reports, also of a coordinator before this
 // one. A replica all of whose workers still serve one epoch of a coordinator before is first taken
 // up under that epoch: where plan and terms are the same it serves on without being formed again.
 //
@@ -28,7 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/deployment/changeover.h"
-#include "coordinator/deployment/formation.h"
+#include "coordinator/deployment/live_replica.h"
 #include "coordinator/deployment/plan_requests.h"
 #include "coordinator/deployment/plan_set.h"
 #include "coordinator/deployment/plan_source.h"
@@ -42,8 +42,8 @@ namespace tessera::coordinator {
 
 // One model that is served.
 struct DeployedModel {
-  // The part of Configure that all its workers share; its model has the served name. Fence, replica,
-  // role, stage, rank, share and peers are each worker's own.
+  // The part of Configure that all its workers share; its model has the served name. Fence,
+  // replica, role, stage, rank, share and peers are each worker's own.
   v1::ConfigureRequest configure;
   ReplicaLinkListener* requests = nullptr;  // hears of its replicas; outlives the deployment
   // A plan with devices that were chosen is in force from now on (null: one replica per worker).
@@ -59,7 +59,7 @@ struct DeploymentOptions {
   double drain_seconds =
       60;  // of a replica that goes; what it still computes goes on elsewhere then
   std::string cluster_token;
-  std::function<uint64_t()> leader_term;  // as in FormationOptions
+  std::function<uint64_t()> leader_term;  // as in LiveReplicaOptions
   WorkerTls worker_tls;
   double configure_timeout_seconds = 3600;  // reading weights takes what it takes, but not for ever
   double retry_seconds = 2.0;               // before a failed replica is tried again
@@ -108,11 +108,11 @@ class Deployment {
   using Workers = std::map<std::string, WorkerRecord>;  // by name
   // One replica of the plan, or one that the plan had and that has not quite ended.
   struct Carried {
-    std::shared_ptr<Formation> formation;  // null: not formed
-    // The state of `formation`, before the workers were looked at.
-    Formation::State state = Formation::State::kOver;
-    uint64_t epoch = 0;             // of the newest formation
-    Formation::Ending ending;       // of the newest formation that ended
+    std::shared_ptr<LiveReplica> live;  // null: not formed
+    // The state of `live`, before the workers were looked at.
+    LiveReplica::State state = LiveReplica::State::kOver;
+    uint64_t epoch = 0;             // of the newest attempt
+    LiveReplica::Ending ending;     // of the newest attempt that ended
     std::vector<uint64_t> failed;   // incarnations of its members
     double not_before_seconds = 0;  // back-off
     int failures = 0;               // in a row, of Configure
@@ -152,8 +152,8 @@ class Deployment {
   void NoteIdle(const Workers& workers);
   void ReconcileReplica(const v1::Replica& replica, size_t model, const Workers& workers,
                         double now);
-  // Ends the formation where a member is gone, forgets it where it has ended. True: it goes on.
-  bool KeepFormation(Carried& carried, const Workers& workers, double now);
+  // Ends the replica where a member is gone, forgets it where it has ended. True: it goes on.
+  bool KeepLive(Carried& carried, const Workers& workers, double now);
   void EndUnplanned(const Workers& workers, double now);
   void ForgetEnded(Carried& carried);
   // Why the replica cannot be formed now; empty: it can.
@@ -174,8 +174,8 @@ class Deployment {
   bool dirty_ = true;
   bool stopping_ = false;
   Shown shown_;
-  std::optional<Changeover> change_;  // under way; of our thread
-  PlanSource* changes_to_ = nullptr;  // whose plans it puts in force
+  std::optional<Changeover> change_;        // under way; of our thread
+  PlanSource* changes_to_ = nullptr;        // whose plans it puts in force
   std::vector<double> progressed_seconds_;  // by model: when a replica of it made progress
   std::map<std::string, Carried> carried_;  // by replica; of our thread, and of Stop after it
   std::thread thread_;

@@ -22,7 +22,7 @@ std::vector<std::string> MissingDevices(const v1::DeploymentPlan& plan,
 std::string DescribeMissing(const v1::DeploymentPlan& plan,
                             const std::map<std::string, WorkerRecord>& workers);
 
-// Why no new formation can count on `device` now: no such worker, lost, or draining. Empty: it can.
+// Why no replica can count on `device` now: no such worker, lost, or draining. Empty: it can.
 std::string WhyAbsent(const std::string& device,
                       const std::map<std::string, WorkerRecord>& workers);
 

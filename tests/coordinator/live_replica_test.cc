@@ -88,7 +88,7 @@ TEST_CASE("the replica serves only when every member is ready") {
   CHECK(cluster.worker("s0r0").sessions() == 2);
 }
 
-TEST_CASE("one that fails to be configured ends the formation, is named, and all are tried again") {
+TEST_CASE("one that fails to be configured ends its replica, is named, and all are tried again") {
   Staged cluster;
   cluster.Add("s1r0").FailConfigures(absl::ResourceExhaustedError("it lacks 12 bytes"));
   for (const char* name : {"s0r0", "s0r1", "s2r0"}) cluster.Add(name);
@@ -175,7 +175,7 @@ TEST_CASE("streams do not wait for a replica that fails again and again") {
   CHECK(absl::IsUnavailable(reader->status()));
 }
 
-TEST_CASE("a formation whose leader ends the session is formed again with a higher epoch") {
+TEST_CASE("a replica whose leader ends the session is configured again with a higher epoch") {
   Staged cluster;
   cluster.AddAll();
   REQUIRE(cluster.WaitReady());

@@ -1,6 +1,6 @@
 // One replica carried out in one plan epoch. All its workers are configured concurrently; when all
 // are ready, a session to the leader (stage 0, rank 0) is opened, and the replica is published when
-// the leader accepts it. A failure of one member ends the formation for all of them.
+// the leader accepts it. A failure of one member ends it for all of them.
 //
 // Workers that a coordinator before this one has configured alike, under the same epoch, answer at
 // once: so a replica that still runs is taken up as it is.
@@ -31,17 +31,17 @@
 
 namespace tessera::coordinator {
 
-struct FormationMember {
+struct ReplicaMember {
   std::string worker;   // name in the pool
   std::string address;  // of its Worker service
   // Fence included; all members have one plan epoch. Without the vocabulary once it was sent.
   v1::ConfigureRequest request;
 };
 
-struct FormationOptions {
+struct LiveReplicaOptions {
   std::string replica;
   // Stage by stage, rank by rank: the first one leads.
-  std::vector<FormationMember> members;
+  std::vector<ReplicaMember> members;
   std::string cluster_token;
   std::function<uint64_t()> leader_term;  // of this coordinator now; empty: it is the only one
   WorkerTls worker_tls;
@@ -55,8 +55,8 @@ struct FormationOptions {
   std::function<void()> progressed;
 };
 
-class Formation final : private ReplicaLinkListener,
-                        public std::enable_shared_from_this<Formation> {
+class LiveReplica final : private ReplicaLinkListener,
+                          public std::enable_shared_from_this<LiveReplica> {
  public:
   enum class State { kConfiguring, kReady, kOpening, kServing, kOver };
 
@@ -70,11 +70,11 @@ class Formation final : private ReplicaLinkListener,
   };
 
   // Begins to configure all members.
-  static std::shared_ptr<Formation> Start(FormationOptions options, WorkerPool& pool,
-                                          ReplicaLinkListener& flow);
+  static std::shared_ptr<LiveReplica> Start(LiveReplicaOptions options, WorkerPool& pool,
+                                            ReplicaLinkListener& flow);
 
   const std::string& replica() const { return options_.replica; }
-  const std::vector<FormationMember>& members() const { return options_.members; }
+  const std::vector<ReplicaMember>& members() const { return options_.members; }
   uint64_t epoch() const { return members()[0].request.fence().plan_epoch(); }
   bool alone() const { return members().size() == 1; }
 
@@ -104,7 +104,7 @@ class Formation final : private ReplicaLinkListener,
     absl::Status status;
   };
 
-  Formation(FormationOptions options, WorkerPool& pool, ReplicaLinkListener& flow);
+  LiveReplica(LiveReplicaOptions options, WorkerPool& pool, ReplicaLinkListener& flow);
 
   void Begin();
   void OnProgress(size_t member, const v1::ConfigureProgress& progress);
@@ -122,7 +122,7 @@ class Formation final : private ReplicaLinkListener,
     return members()[member].request.fence().worker_incarnation();
   }
 
-  FormationOptions options_;  // constant once Begin has returned
+  LiveReplicaOptions options_;  // constant once Begin has returned
   WorkerPool& pool_;
   ReplicaLinkListener& flow_;
   const std::vector<std::shared_ptr<grpc::Channel>> channels_;  // by member

@@ -1,4 +1,4 @@
-#include "coordinator/deployment/formation.h"
+#include "coordinator/deployment/live_replica.h"
 
 #include <grpcpp/grpcpp.h>
 
@@ -28,10 +28,10 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ClientT
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
-std::vector<std::shared_ptr<grpc::Channel>> ConnectAll(const FormationOptions& options) {
+std::vector<std::shared_ptr<grpc::Channel>> ConnectAll(const LiveReplicaOptions& options) {
   const ClientTls tls = TlsNow(options.worker_tls);
   std::vector<std::shared_ptr<grpc::Channel>> channels;
-  for (const FormationMember& member : options.members)
+  for (const ReplicaMember& member : options.members)
     channels.push_back(Connect(member.address, tls));
   return channels;
 }
@@ -43,14 +43,15 @@ std::string Describe(const v1::ConfigureProgress& progress) {
   return text;
 }
 
-uint64_t TermOf(const FormationOptions& options) {
+uint64_t TermOf(const LiveReplicaOptions& options) {
   return options.leader_term ? options.leader_term() : 0;
 }
 
 // Where the call never came to the worker, what to do about it; gRPC names its library's parts.
 absl::Status WithRemedy(const absl::Status& status, const std::string& address) {
   if (!absl::IsUnavailable(status)) return status;
-  for (const char* unreached : {"failed to connect", "DNS resolution", "C-ares", "Connection refused"}) {
+  for (const char* unreached :
+       {"failed to connect", "DNS resolution", "C-ares", "Connection refused"}) {
     if (status.message().find(unreached) == absl::string_view::npos) continue;
     return absl::UnavailableError(absl::StrCat(
         "the coordinator cannot reach it at ", address, " (", std::string(status.message()),
@@ -66,14 +67,14 @@ bool IsConsequence(const absl::Status& status) {
 
 }  // namespace
 
-std::shared_ptr<Formation> Formation::Start(FormationOptions options, WorkerPool& pool,
-                                            ReplicaLinkListener& flow) {
-  std::shared_ptr<Formation> formation(new Formation(std::move(options), pool, flow));
-  formation->Begin();
-  return formation;
+std::shared_ptr<LiveReplica> LiveReplica::Start(LiveReplicaOptions options, WorkerPool& pool,
+                                                ReplicaLinkListener& flow) {
+  std::shared_ptr<LiveReplica> live(new LiveReplica(std::move(options), pool, flow));
+  live->Begin();
+  return live;
 }
 
-Formation::Formation(FormationOptions options, WorkerPool& pool, ReplicaLinkListener& flow)
+LiveReplica::LiveReplica(LiveReplicaOptions options, WorkerPool& pool, ReplicaLinkListener& flow)
     : options_(std::move(options)),
       pool_(pool),
       flow_(flow),
@@ -82,9 +83,9 @@ Formation::Formation(FormationOptions options, WorkerPool& pool, ReplicaLinkList
       progress_(options_.members.size()),
       ready_(options_.members.size()) {}
 
-void Formation::Begin() {
+void LiveReplica::Begin() {
   for (size_t i = 0; i < members().size(); ++i) {
-    const FormationMember& member = members()[i];
+    const ReplicaMember& member = members()[i];
     pool_.SetReplica(member.worker, options_.replica);
     pool_.SetState(member.worker, incarnation(i), v1::WORKER_STATE_CONFIGURING, "configuring");
     Logger("coordinator")
@@ -95,7 +96,7 @@ void Formation::Begin() {
                                      member.request.rank()),
               epoch());
   }
-  const std::shared_ptr<Formation> self = shared_from_this();
+  const std::shared_ptr<LiveReplica> self = shared_from_this();
   std::lock_guard lock(mutex_);  // no call ends before all have begun
   calls_ = notifications_ = static_cast<int>(members().size());
   for (size_t i = 0; i < members().size(); ++i) {
@@ -105,13 +106,14 @@ void Formation::Begin() {
       self->OnConfigured(i, status, ready);
     };
     v1::ConfigureRequest& request = options_.members[i].request;
-    configuring_[i] = ConfigureCall::Begin(channels_[i], request, options_.cluster_token,
-                                           TermOf(options_), options_.configure_timeout_seconds, std::move(events));
+    configuring_[i] =
+        ConfigureCall::Begin(channels_[i], request, options_.cluster_token, TermOf(options_),
+                             options_.configure_timeout_seconds, std::move(events));
     request.clear_vocabulary();  // megabytes, which only the call needs
   }
 }
 
-void Formation::OnProgress(size_t member, const v1::ConfigureProgress& progress) {
+void LiveReplica::OnProgress(size_t member, const v1::ConfigureProgress& progress) {
   bool moved = false;
   {
     std::lock_guard lock(mutex_);
@@ -125,14 +127,14 @@ void Formation::OnProgress(size_t member, const v1::ConfigureProgress& progress)
   if (moved && options_.progressed) options_.progressed();
 }
 
-void Formation::OnConfigured(size_t member, const absl::Status& status,
-                             const v1::WorkerReady& ready) {
+void LiveReplica::OnConfigured(size_t member, const absl::Status& status,
+                               const v1::WorkerReady& ready) {
   NoteConfigured(member, status, ready);
   CallEnded();
 }
 
-void Formation::NoteConfigured(size_t member, const absl::Status& status,
-                               const v1::WorkerReady& ready) {
+void LiveReplica::NoteConfigured(size_t member, const absl::Status& status,
+                                 const v1::WorkerReady& ready) {
   std::vector<std::shared_ptr<ConfigureCall>> cancelled;
   bool all_ready = false, all_ended = false;
   {
@@ -158,7 +160,7 @@ void Formation::NoteConfigured(size_t member, const absl::Status& status,
 }
 
 // The pool first: whoever sees READY finds all members ready there.
-void Formation::PublishReady() {
+void LiveReplica::PublishReady() {
   for (size_t i = 0; i < members().size(); ++i) {
     Logger("coordinator")
         .info("worker {} is ready: {}, {} KV blocks of {} tokens", members()[i].worker,
@@ -170,7 +172,7 @@ void Formation::PublishReady() {
 }
 
 // Names the member that failed first by itself, once every call has ended.
-void Formation::BlameFailures() {
+void LiveReplica::BlameFailures() {
   std::vector<Failure> failures;
   {
     std::lock_guard lock(mutex_);
@@ -191,8 +193,8 @@ void Formation::BlameFailures() {
   }
   if (options_.takes_up) {
     Logger("coordinator")
-        .info("replica {} cannot be taken up as it is, so it is formed again: {}",
-              options_.replica, std::string(failures[0].status.message()));
+        .info("replica {} cannot be taken up as it is, so it is formed again: {}", options_.replica,
+              std::string(failures[0].status.message()));
     return;
   }
   for (const Failure& failure : failures) {
@@ -204,7 +206,7 @@ void Formation::BlameFailures() {
   }
 }
 
-void Formation::CallEnded() {
+void LiveReplica::CallEnded() {
   {
     std::lock_guard lock(mutex_);
     --calls_;
@@ -215,7 +217,7 @@ void Formation::CallEnded() {
   idle_.notify_all();
 }
 
-void Formation::OpenSession() {
+void LiveReplica::OpenSession() {
   std::lock_guard lock(mutex_);
   if (state_ != State::kReady) return;
   WorkerSessionOptions session;
@@ -233,7 +235,8 @@ void Formation::OpenSession() {
   session_ = WorkerSession::Open(channels_[0], std::move(session), *this);
 }
 
-void Formation::PassHeartbeat(const v1::EngineLoad& load, double heartbeat_seconds, bool draining) {
+void LiveReplica::PassHeartbeat(const v1::EngineLoad& load, double heartbeat_seconds,
+                                bool draining) {
   std::shared_ptr<WorkerSession> session;
   {
     std::lock_guard lock(mutex_);
@@ -249,7 +252,7 @@ void Formation::PassHeartbeat(const v1::EngineLoad& load, double heartbeat_secon
   flow_.OnHeartbeat(session, passed);
 }
 
-void Formation::End(const absl::Status& reason, const std::string& worker) {
+void LiveReplica::End(const absl::Status& reason, const std::string& worker) {
   std::vector<std::shared_ptr<ConfigureCall>> configuring;
   std::shared_ptr<WorkerSession> session;
   {
@@ -268,32 +271,32 @@ void Formation::End(const absl::Status& reason, const std::string& worker) {
   if (session != nullptr) session->Close(reason);
 }
 
-void Formation::WaitQuiet() {
+void LiveReplica::WaitQuiet() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [this] { return notifications_ == 0; });  // cancelled calls end at once
 }
 
-Formation::State Formation::state() const {
+LiveReplica::State LiveReplica::state() const {
   std::lock_guard lock(mutex_);
   return state_;
 }
 
-bool Formation::quiet() const {
+bool LiveReplica::quiet() const {
   std::lock_guard lock(mutex_);
   return state_ == State::kOver && calls_ == 0;
 }
 
-Formation::Ending Formation::ending() const {
+LiveReplica::Ending LiveReplica::ending() const {
   std::lock_guard lock(mutex_);
   return ending_;
 }
 
-double Formation::session_lost_seconds() const {
+double LiveReplica::session_lost_seconds() const {
   std::lock_guard lock(mutex_);
   return session_lost_seconds_;
 }
 
-void Formation::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
+void LiveReplica::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
   {
     std::lock_guard lock(mutex_);
     if (session_.get() == link.get() && state_ == State::kOpening) state_ = State::kServing;
@@ -301,12 +304,12 @@ void Formation::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
   flow_.OnLinkReady(std::move(link));
 }
 
-void Formation::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) {
+void LiveReplica::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) {
   flow_.OnReply(link, reply);
   if (reply.has_load()) pool_.SetLoad(members()[0].worker, reply.load());
 }
 
-void Formation::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
+void LiveReplica::OnLinkLost(const std::shared_ptr<ReplicaLink>& link, const absl::Status& reason) {
   flow_.OnLinkLost(link, reason);
   bool unknown_plan = false, broken = false;
   {
