@@ -22,8 +22,8 @@
 #include "worker/weights/model_share.h"
 #include "worker/weights/plain_rows.h"
 #include "worker/weights/rate_numbers.h"
-#include "worker/weights/turned_heads.h"
-#include "worker/weights/turned_rows.h"
+#include "worker/weights/transposed_heads.h"
+#include "worker/weights/transposed_rows.h"
 #include "worker/weights/weight_formats.h"
 #include "worker/weights/weight_plan.h"
 
@@ -332,8 +332,8 @@ class ModelPlanner {
   }
 
   // From a matrix with rows of each head's key, then of its value, two matrices a head: the first
-  // one turned, as files have it that hold keys and values apart. Both are elements, whatever the
-  // checkpoint has.
+  // one transposed, as files have it that hold keys and values apart. Both are elements, whatever
+  // the checkpoint has.
   absl::Status AddLatentHeads(const ModelTensor& tensor, const v1::LatentAttention& latent,
                               const IndexRange& heads, AttentionWeights* attention) {
     const int64_t plain = latent.plain_dim(), value = latent.value_dim(), rank = latent.rank();
@@ -346,7 +346,8 @@ class ModelPlanner {
     if (!form.ok()) return form.status();
     const auto values_form = ElementsOf(**values_source, rank);
     if (!values_form.ok()) return values_form.status();
-    const auto turned = apart ? *source : TurnHeads(*source, *form, {plain + value, plain}, rank);
+    const auto transposed =
+        apart ? *source : TransposeHeads(*source, *form, {plain + value, plain}, rank);
     const auto values =
         apart ? *values_source
               : InOrder(*source, {.first = plain, .head = value, .stride = plain + value});
@@ -354,7 +355,7 @@ class ModelPlanner {
     attention->head_values.resize(heads.size());
     for (int64_t head = heads.begin; head < heads.end; ++head) {
       const auto index = static_cast<size_t>(head - heads.begin);
-      AddElements({turned, {head * rank, (head + 1) * rank}, {0, plain}}, *form,
+      AddElements({transposed, {head * rank, (head + 1) * rank}, {0, plain}}, *form,
                   &attention->head_queries[index]);
       AddElements({values, {head * value, (head + 1) * value}, {0, rank}}, *values_form,
                   &attention->head_values[index]);
@@ -379,7 +380,7 @@ class ModelPlanner {
   // Its rows are the outputs.
   absl::StatusOr<std::shared_ptr<const RowSource>> Open(const TensorPart& part) const {
     if (part.whole_name && checkpoint_.Has(part.name)) {
-      return part.inputs_first ? OpenTurned(checkpoint_, part.name, part.shape)
+      return part.inputs_first ? OpenTransposed(checkpoint_, part.name, part.shape)
                                : OpenPlain(checkpoint_, part.name, part.shape);
     }
     return OpenMatrix(checkpoint_, model_, part.name, OutputsOf(part), InputsOf(part));

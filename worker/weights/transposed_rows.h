@@ -1,4 +1,4 @@
-// Matrices of plain elements whose inputs are the rows of the file: [.., inputs, outputs].
+// Matrices of plain elements that the file has transposed: [.., inputs, outputs].
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace tessera::worker {
 
 // The tensor `name` of the shape [matrices, inputs, outputs], as rows of inputs: outputs numbered
 // through all matrices. Fails as Checkpoint::Find does.
-absl::StatusOr<std::shared_ptr<const RowSource>> OpenTurned(const Checkpoint& checkpoint,
-                                                            std::string_view name,
-                                                            absl::Span<const int64_t> shape);
+absl::StatusOr<std::shared_ptr<const RowSource>> OpenTransposed(const Checkpoint& checkpoint,
+                                                                std::string_view name,
+                                                                absl::Span<const int64_t> shape);
 
 }  // namespace tessera::worker

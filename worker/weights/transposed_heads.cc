@@ -1,4 +1,4 @@
-#include "worker/weights/turned_heads.h"
+#include "worker/weights/transposed_heads.h"
 
 #include <algorithm>
 #include <cstring>
@@ -9,10 +9,10 @@
 namespace tessera::worker {
 namespace {
 
-class TurnedHeads : public RowSource {
+class TransposedHeads : public RowSource {
  public:
-  TurnedHeads(std::shared_ptr<const RowSource> source, const RowForm& form, const HeadRows& rows,
-              int64_t columns)
+  TransposedHeads(std::shared_ptr<const RowSource> source, const RowForm& form,
+                  const HeadRows& rows, int64_t columns)
       : source_(std::move(source)), form_(form), rows_(rows), columns_(columns) {}
 
   std::string Describe() const override { return source_->Describe(); }
@@ -50,10 +50,10 @@ class TurnedHeads : public RowSource {
 
 }  // namespace
 
-std::shared_ptr<const RowSource> TurnHeads(std::shared_ptr<const RowSource> source,
-                                           const RowForm& form, const HeadRows& rows,
-                                           int64_t columns) {
-  return std::make_shared<TurnedHeads>(std::move(source), form, rows, columns);
+std::shared_ptr<const RowSource> TransposeHeads(std::shared_ptr<const RowSource> source,
+                                                const RowForm& form, const HeadRows& rows,
+                                                int64_t columns) {
+  return std::make_shared<TransposedHeads>(std::move(source), form, rows, columns);
 }
 
 }  // namespace tessera::worker

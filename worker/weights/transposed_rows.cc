@@ -1,4 +1,4 @@
-#include "worker/weights/turned_rows.h"
+#include "worker/weights/transposed_rows.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,9 +8,9 @@
 namespace tessera::worker {
 namespace {
 
-class TurnedRows : public RowSource {
+class TransposedRows : public RowSource {
  public:
-  TurnedRows(const CheckpointTensor& tensor, int64_t inputs, int64_t outputs)
+  TransposedRows(const CheckpointTensor& tensor, int64_t inputs, int64_t outputs)
       : tensor_(tensor), inputs_(inputs), outputs_(outputs), form_{.dtype = DTypeOf(tensor)} {}
 
   std::string Describe() const override { return tensor_.Describe(); }
@@ -59,12 +59,12 @@ class TurnedRows : public RowSource {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const RowSource>> OpenTurned(const Checkpoint& checkpoint,
-                                                            std::string_view name,
-                                                            absl::Span<const int64_t> shape) {
+absl::StatusOr<std::shared_ptr<const RowSource>> OpenTransposed(const Checkpoint& checkpoint,
+                                                                std::string_view name,
+                                                                absl::Span<const int64_t> shape) {
   const auto tensor = checkpoint.Find(name, shape);
   if (!tensor.ok()) return tensor.status();
-  return std::make_shared<TurnedRows>(*tensor, shape[1], shape[2]);
+  return std::make_shared<TransposedRows>(*tensor, shape[1], shape[2]);
 }
 
 }  // namespace tessera::worker
