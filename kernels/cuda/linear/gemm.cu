@@ -8,6 +8,7 @@
 #include "kernels/cuda/linear/gemm_stage.h"
 #include "kernels/cuda/linear/linear_kernels.h"
 #include "kernels/cuda/linear/store_sum.h"
+#include "kernels/cuda/plain/code_types.h"
 #include "kernels/cuda/platform.h"
 #include "kernels/cuda/warp_ops.h"
 
@@ -534,13 +535,7 @@ cudaError_t LaunchOf(const LinearParams& p, DType type, cudaStream_t stream) {
   if (p.weight_dtype == type) return LaunchTile<T, T>(p, stream);
   const bool groups = p.group_size > 0 && p.group_size % kGemmWindow == 0;
   if (!groups) return cudaErrorInvalidValue;
-  if (p.weight_dtype == DType::kI4) {
-    if (p.e2m1) return LaunchTile<T, E2m1>(p, stream);
-    return p.blocks.size > 0 ? LaunchTile<T, OffsetNibbles>(p, stream)
-                             : LaunchTile<T, Nibbles>(p, stream);
-  }
-  if (p.weight_dtype == DType::kF8) return LaunchTile<T, Float8>(p, stream);
-  return p.weight_dtype == DType::kI8 ? LaunchTile<T, int8_t>(p, stream) : cudaErrorInvalidValue;
+  return WithCodeType(p, [&](auto codes) { return LaunchTile<T, decltype(codes)>(p, stream); });
 }
 
 }  // namespace

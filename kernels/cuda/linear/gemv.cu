@@ -5,6 +5,7 @@
 #include "kernels/cuda/linear/half_pairs.h"
 #include "kernels/cuda/linear/linear_kernels.h"
 #include "kernels/cuda/linear/store_sum.h"
+#include "kernels/cuda/plain/code_types.h"
 #include "kernels/cuda/platform.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
@@ -466,29 +467,21 @@ cudaError_t LaunchRows(const LinearParams& p, cudaStream_t stream) {
 }
 
 template <typename T>
-cudaError_t LaunchNibbles(const LinearParams& p, cudaStream_t stream) {
-  if (p.e2m1) return LaunchRows<T, E2m1>(p, stream);
-  return p.blocks.size > 0 ? LaunchRows<T, OffsetNibbles>(p, stream)
-                           : LaunchRows<T, Nibbles>(p, stream);
+cudaError_t LaunchCodes(const LinearParams& p, cudaStream_t stream) {
+  return WithCodeType(p, [&](auto codes) { return LaunchRows<T, decltype(codes)>(p, stream); });
 }
 
 // Inputs of 16 bits meet weights of the same type, or codes.
 template <typename T>
 cudaError_t LaunchHalf(const LinearParams& p, DType type, cudaStream_t stream) {
-  if (p.weight_dtype == type) return LaunchRows<T, T>(p, stream);
-  if (p.weight_dtype == DType::kI4) return LaunchNibbles<T>(p, stream);
-  if (p.weight_dtype == DType::kF8) return LaunchRows<T, Float8>(p, stream);
-  return p.weight_dtype == DType::kI8 ? LaunchRows<T, int8_t>(p, stream) : cudaErrorInvalidValue;
+  return p.weight_dtype == type ? LaunchRows<T, T>(p, stream) : LaunchCodes<T>(p, stream);
 }
 
 cudaError_t LaunchFloat(const LinearParams& p, cudaStream_t stream) {
   switch (p.weight_dtype) {
     case DType::kBF16: return LaunchRows<float, BFloat16>(p, stream);
     case DType::kF16: return LaunchRows<float, Float16>(p, stream);
-    case DType::kF8: return LaunchRows<float, Float8>(p, stream);
-    case DType::kI8: return LaunchRows<float, int8_t>(p, stream);
-    case DType::kI4: return LaunchNibbles<float>(p, stream);
-    default: return cudaErrorInvalidValue;
+    default: return LaunchCodes<float>(p, stream);
   }
 }
 

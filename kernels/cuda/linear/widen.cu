@@ -2,6 +2,7 @@
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/linear/linear_kernels.h"
+#include "kernels/cuda/plain/code_types.h"
 #include "kernels/cuda/plain/fours.h"
 #include "kernels/cuda/platform.h"
 
@@ -30,15 +31,9 @@ __global__ void WidenKernel(WidenParams p) {
 template <typename T>
 cudaError_t LaunchAs(const WidenParams& p, cudaStream_t stream) {
   const LaunchShape shape = SpreadShape(p.columns, p.out_stride / 2);
-  switch (p.weight_dtype) {
-    case DType::kI8: return LaunchEarly(WidenKernel<T, int8_t>, shape, stream, p);
-    case DType::kF8: return LaunchEarly(WidenKernel<T, Float8>, shape, stream, p);
-    case DType::kI4:
-      if (p.e2m1) return LaunchEarly(WidenKernel<T, E2m1>, shape, stream, p);
-      return p.blocks.size > 0 ? LaunchEarly(WidenKernel<T, OffsetNibbles>, shape, stream, p)
-                               : LaunchEarly(WidenKernel<T, Nibbles>, shape, stream, p);
-    default: return cudaErrorInvalidValue;
-  }
+  return WithCodeType(p, [&](auto type) {
+    return LaunchEarly(WidenKernel<T, decltype(type)>, shape, stream, p);
+  });
 }
 
 }  // namespace

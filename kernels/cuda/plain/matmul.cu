@@ -1,5 +1,6 @@
 #include "kernels/cuda/codes.h"
 #include "kernels/cuda/launch/plain_shapes.h"
+#include "kernels/cuda/plain/code_types.h"
 #include "kernels/cuda/plain/float_types.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "kernels/cuda/platform.h"
@@ -48,18 +49,12 @@ __global__ void MatmulKernel(MatmulParams p) {
 template <typename T>
 cudaError_t LaunchMatmulOf(const MatmulParams& p, cudaStream_t stream) {
   const LaunchShape shape = MatmulShape(p.rows, p.columns);
-  switch (p.weight_dtype) {
-    case DType::kF32: return Launch(MatmulKernel<T, float>, shape, stream, p);
-    case DType::kBF16: return Launch(MatmulKernel<T, BFloat16>, shape, stream, p);
-    case DType::kF16: return Launch(MatmulKernel<T, Float16>, shape, stream, p);
-    case DType::kF8: return Launch(MatmulKernel<T, Float8>, shape, stream, p);
-    case DType::kI8: return Launch(MatmulKernel<T, int8_t>, shape, stream, p);
-    case DType::kI4:
-      if (p.e2m1) return Launch(MatmulKernel<T, E2m1>, shape, stream, p);
-      return p.blocks.size > 0 ? Launch(MatmulKernel<T, OffsetNibbles>, shape, stream, p)
-                               : Launch(MatmulKernel<T, Nibbles>, shape, stream, p);
-    default: return cudaErrorInvalidValue;
-  }
+  const auto launch = [&](auto type) {
+    return Launch(MatmulKernel<T, decltype(type)>, shape, stream, p);
+  };
+  const bool floats = p.weight_dtype == DType::kF32 || p.weight_dtype == DType::kBF16 ||
+                      p.weight_dtype == DType::kF16;
+  return floats ? WithFloatType(p.weight_dtype, launch) : WithCodeType(p, launch);
 }
 
 }  // namespace
