@@ -69,30 +69,12 @@ std::vector<SlotRun> SlotRuns(std::span<const int32_t> table, int64_t block_toke
 
 inline constexpr int kKvPlanes = 2;
 
-// The last two have codes and scales (kernels/kv_rows.h).
-enum class KvType { kFloat32, kBFloat16, kFloat16, kInt8, kFloat8 };
-constexpr kernels::DType ToDType(KvType type) {
-  switch (type) {
-    case KvType::kFloat32: return kernels::DType::kF32;
-    case KvType::kBFloat16: return kernels::DType::kBF16;
-    case KvType::kFloat16: return kernels::DType::kF16;
-    case KvType::kInt8: return kernels::DType::kI8;
-    case KvType::kFloat8: return kernels::DType::kF8;
-  }
-  return kernels::DType::kF32;
-}
-// Bytes of an element, or a code.
-constexpr int64_t SizeOf(KvType type) { return kernels::SizeInBytes(ToDType(type)); }
-// Bytes of a token's key, or value, of one head.
-constexpr int64_t RowBytes(KvType type, int64_t head_dim) {
-  return kernels::KvRowBytes(ToDType(type), head_dim);
-}
-
 // One rank's pool. Layers with a window may have blocks of their own, of another number.
 struct KvPool {
   std::byte* memory = nullptr;
   KvShare share;
-  KvType type = KvType::kFloat32;
+  // kF32, kBF16 or kF16; or kI8 or kF8, whose rows have scales (kernels/kv_rows.h).
+  kernels::DType type = kernels::DType::kF32;
   int64_t blocks = 0;
   int64_t block_tokens = 0;
   int64_t head_dim = 0;
@@ -111,7 +93,7 @@ struct KvPool {
   // The row of a layer's keys (plane 0) or values (plane 1) of one head, at one slot. Layer and
   // head are in `share`.
   std::byte* At(int32_t layer, int plane, int32_t kv_head, int64_t slot) const;
-  int64_t row_bytes() const { return RowBytes(type, head_dim); }
+  int64_t row_bytes() const { return kernels::KvRowBytes(type, head_dim); }
 
  private:
   // In all planes of the layers before it.

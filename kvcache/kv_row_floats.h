@@ -15,10 +15,10 @@
 namespace tessera::kvcache {
 
 // The type of elements; codes have none.
-template <KvType type>
+template <kernels::DType type>
 using KvFloat = std::conditional_t<
-    type == KvType::kFloat32, float,
-    std::conditional_t<type == KvType::kBFloat16, kernels::BFloat16, kernels::Float16>>;
+    type == kernels::DType::kF32, float,
+    std::conditional_t<type == kernels::DType::kBF16, kernels::BFloat16, kernels::Float16>>;
 
 // Rounded to the nearest; beyond float16 its largest number, as attention could make nothing of an
 // infinity. NaN stays NaN.
@@ -31,13 +31,12 @@ T RoundKv(float value) {
   return kernels::FromFloat<T>(value);
 }
 
-// `row`: RowBytes(type, head_dim), which may begin anywhere.
-template <KvType type>
+// `row`: kernels::KvRowBytes(type, head_dim), which may begin anywhere.
+template <kernels::DType type>
 void LoadRow(const std::byte* row, int64_t head_dim, float* values) {
-  constexpr kernels::DType kType = ToDType(type);
   for (int64_t d = 0; d < head_dim; ++d) {
-    if constexpr (kernels::HasKvScales(kType)) {
-      values[d] = kernels::KvRowValue(row, d, head_dim, kType);
+    if constexpr (kernels::HasKvScales(type)) {
+      values[d] = kernels::KvRowValue(row, d, head_dim, type);
     } else {
       KvFloat<type> element;
       std::memcpy(&element, row + d * int64_t{sizeof element}, sizeof element);
@@ -47,11 +46,10 @@ void LoadRow(const std::byte* row, int64_t head_dim, float* values) {
 }
 
 // Rounds by RoundKv.
-template <KvType type>
+template <kernels::DType type>
 void StoreRow(const float* values, int64_t head_dim, std::byte* row) {
-  constexpr kernels::DType kType = ToDType(type);
-  if constexpr (kernels::HasKvScales(kType)) {
-    kernels::WriteKvRow(values, head_dim, kType, row);
+  if constexpr (kernels::HasKvScales(type)) {
+    kernels::WriteKvRow(values, head_dim, type, row);
   } else {
     for (int64_t d = 0; d < head_dim; ++d) {
       const auto element = RoundKv<KvFloat<type>>(values[d]);
@@ -60,15 +58,17 @@ void StoreRow(const float* values, int64_t head_dim, std::byte* row) {
   }
 }
 
-// Calls fn with the type as a constant.
+// Calls fn with the type of a pool as a constant.
 template <typename Fn>
-void WithKvType(KvType type, const Fn& fn) {
+void WithKvType(kernels::DType type, const Fn& fn) {
+  using kernels::DType;
   switch (type) {
-    case KvType::kFloat32: return fn(std::integral_constant<KvType, KvType::kFloat32>());
-    case KvType::kBFloat16: return fn(std::integral_constant<KvType, KvType::kBFloat16>());
-    case KvType::kFloat16: return fn(std::integral_constant<KvType, KvType::kFloat16>());
-    case KvType::kInt8: return fn(std::integral_constant<KvType, KvType::kInt8>());
-    case KvType::kFloat8: return fn(std::integral_constant<KvType, KvType::kFloat8>());
+    case DType::kF32: return fn(std::integral_constant<DType, DType::kF32>());
+    case DType::kBF16: return fn(std::integral_constant<DType, DType::kBF16>());
+    case DType::kF16: return fn(std::integral_constant<DType, DType::kF16>());
+    case DType::kI8: return fn(std::integral_constant<DType, DType::kI8>());
+    case DType::kF8: return fn(std::integral_constant<DType, DType::kF8>());
+    default: return;
   }
 }
 

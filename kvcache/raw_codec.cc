@@ -23,20 +23,21 @@ void ForEachRun(const KvPool& pool, const IndexRange& layers, const IndexRange& 
 
 // Rows of one type to rows of the other. The types are constants of the caller, so that no element
 // asks for them again.
-template <KvType from, KvType to>
+template <kernels::DType from, kernels::DType to>
 void Convert(const std::byte* in, std::byte* out, int64_t tokens, int64_t head_dim) {
   std::vector<float> row(static_cast<size_t>(head_dim));
   for (int64_t i = 0; i < tokens; ++i) {
-    LoadRow<from>(in + i * RowBytes(from, head_dim), head_dim, row.data());
-    StoreRow<to>(row.data(), head_dim, out + i * RowBytes(to, head_dim));
+    LoadRow<from>(in + i * kernels::KvRowBytes(from, head_dim), head_dim, row.data());
+    StoreRow<to>(row.data(), head_dim, out + i * kernels::KvRowBytes(to, head_dim));
   }
 }
 
 }  // namespace
 
 int64_t RawBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
-                 int64_t head_dim, KvType type, int planes) {
-  return planes * int64_t{layers.size()} * kv_heads.size() * tokens * RowBytes(type, head_dim);
+                 int64_t head_dim, kernels::DType type, int planes) {
+  return planes * int64_t{layers.size()} * kv_heads.size() * tokens *
+         kernels::KvRowBytes(type, head_dim);
 }
 
 void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,
@@ -48,11 +49,11 @@ void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& k
   });
 }
 
-void DecodeRaw(std::span<const std::byte> in, KvType type, const IndexRange& layers,
+void DecodeRaw(std::span<const std::byte> in, kernels::DType type, const IndexRange& layers,
                const IndexRange& kv_heads, std::span<const SlotRun> slots, const KvPool& pool) {
   const std::byte* from = in.data();
   ForEachRun(pool, layers, kv_heads, slots, [&](std::byte* memory, int64_t tokens) {
-    const int64_t bytes = tokens * RowBytes(type, pool.head_dim);
+    const int64_t bytes = tokens * kernels::KvRowBytes(type, pool.head_dim);
     if (type == pool.type) {
       std::memcpy(memory, from, static_cast<size_t>(bytes));
     } else {

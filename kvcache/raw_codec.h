@@ -19,7 +19,7 @@ namespace tessera::kvcache {
 
 // What `tokens` tokens of a rectangle take; `planes` as KvPool has it.
 int64_t RawBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
-                 int64_t head_dim, KvType type, int planes = kKvPlanes);
+                 int64_t head_dim, kernels::DType type, int planes = kKvPlanes);
 
 // Writes the rectangle's elements at `slots` of the pool to `out`, which has room for RawBytes.
 void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,
@@ -27,7 +27,7 @@ void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& k
 
 // The reverse: `in` holds elements of `type`; writes the rectangle at `slots` of the pool, nothing
 // else.
-void DecodeRaw(std::span<const std::byte> in, KvType type, const IndexRange& layers,
+void DecodeRaw(std::span<const std::byte> in, kernels::DType type, const IndexRange& layers,
                const IndexRange& kv_heads, std::span<const SlotRun> slots, const KvPool& pool);
 
 }  // namespace tessera::kvcache

@@ -51,7 +51,7 @@ void Copy(const float* from, float* to, int64_t count) {
 KvPool StatePool(const StateShape& shape, const KvShare& share, int64_t places) {
   KvPool pool;
   pool.share = share;
-  pool.type = KvType::kFloat32;
+  pool.type = kernels::DType::kF32;
   pool.blocks = places;
   pool.block_tokens = (shape.Elements() + 2 * kSlice - 1) / (2 * kSlice);
   pool.head_dim = kSlice;

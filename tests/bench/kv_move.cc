@@ -60,7 +60,7 @@ double Median(std::vector<double> values) {
 
 struct Pool {
   Pool() {
-    view = {nullptr, {{0, kLayers}, {0, kHeads}}, kvcache::KvType::kBFloat16, kBlocks, kBlockTokens,
+    view = {nullptr, {{0, kLayers}, {0, kHeads}}, kernels::DType::kBF16, kBlocks, kBlockTokens,
             kHeadDim};
     memory.assign(static_cast<size_t>(view.bytes()), std::byte{1});
     view.memory = memory.data();

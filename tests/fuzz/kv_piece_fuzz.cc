@@ -20,7 +20,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   namespace v1 = tessera::v1;
   if (size == 0) return 0;
   tessera::worker::KvPlaceOfPart place;
-  place.pool = {nullptr, {{2, 5}, {0, 4}}, tessera::kvcache::KvType::kBFloat16, 6, 16, 2};
+  place.pool = {nullptr, {{2, 5}, {0, 4}}, tessera::kernels::DType::kBF16, 6, 16, 2};
   place.part = {{3, 5}, {1, 3}};
   place.codec = static_cast<v1::KvCodec>(data[0] % 4);
   place.table = {5, 0, 3, 1, 4, 2};

@@ -63,7 +63,8 @@ std::vector<Rank> MakeRanks(const Shape& shape, const std::vector<KvShare>& shar
                             Numbers* numbers) {
   constexpr int64_t kBlockTokens[] = {1, 4, 16, 64};
   const int64_t block_tokens = kBlockTokens[numbers->From(0, 3)];
-  const KvType type = numbers->From(0, 1) == 0 ? KvType::kFloat32 : KvType::kBFloat16;
+  const kernels::DType type =
+      numbers->From(0, 1) == 0 ? kernels::DType::kF32 : kernels::DType::kBF16;
   const int64_t used = (shape.tokens + block_tokens - 1) / block_tokens;
   std::vector<int32_t> blocks(static_cast<size_t>(used + numbers->From(0, 3)));
   std::iota(blocks.begin(), blocks.end(), 0);
@@ -85,12 +86,12 @@ float Value(int32_t layer, int plane, int32_t head, int64_t token, int64_t dim) 
   return static_cast<float>((layer * 31 + plane * 17 + head * 7 + token * 3 + dim) % 251 + 1);
 }
 
-void Put(std::byte* at, KvType type, float value) {
+void Put(std::byte* at, kernels::DType type, float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof bits);
   const auto high = static_cast<uint16_t>(bits >> 16);
-  if (type == KvType::kFloat32) std::memcpy(at, &bits, sizeof bits);
-  if (type == KvType::kBFloat16) std::memcpy(at, &high, sizeof high);
+  if (type == kernels::DType::kF32) std::memcpy(at, &bits, sizeof bits);
+  if (type == kernels::DType::kBF16) std::memcpy(at, &high, sizeof high);
 }
 
 // Calls visit(place, value) for every element of tokens [first, end).
@@ -104,7 +105,7 @@ void ForEachElement(const Rank& rank, int64_t first, int64_t end, const Visit& v
           const int64_t slot =
               rank.table[token / pool.block_tokens] * pool.block_tokens + token % pool.block_tokens;
           for (int64_t dim = 0; dim < pool.head_dim; ++dim) {
-            visit(pool.At(layer, plane, head, slot) + dim * SizeOf(pool.type),
+            visit(pool.At(layer, plane, head, slot) + dim * kernels::SizeInBytes(pool.type),
                   Value(layer, plane, head, token, dim));
           }
         }
@@ -147,7 +148,7 @@ TEST_CASE("KV of random layouts arrives once, whole, and alone") {
                   SlotRuns(sender.table, source.block_tokens, first, end), wire.data());
         DecodeRaw(wire, source.type, route.layers, route.kv_heads,
                   SlotRuns(receiver.table, receiver.pool.block_tokens, first, end), receiver.pool);
-        elements += static_cast<int64_t>(wire.size()) / SizeOf(source.type);
+        elements += static_cast<int64_t>(wire.size()) / kernels::SizeInBytes(source.type);
       }
     }
     int64_t wanted = 0;
@@ -164,42 +165,46 @@ TEST_CASE("KV of random layouts arrives once, whole, and alone") {
 }
 
 // Rows of `type` in a pool of one layer and head, whose slots follow each other.
-std::vector<std::byte> RowsOf(KvType type, const std::vector<float>& values, int64_t head_dim) {
+std::vector<std::byte> RowsOf(kernels::DType type, const std::vector<float>& values,
+                              int64_t head_dim) {
   const auto rows = static_cast<int64_t>(values.size()) / head_dim;
-  std::vector<std::byte> bytes(static_cast<size_t>(rows * RowBytes(type, head_dim)));
+  std::vector<std::byte> bytes(static_cast<size_t>(rows * kernels::KvRowBytes(type, head_dim)));
   WithKvType(type, [&](auto constant) {
     for (int64_t i = 0; i < rows; ++i)
       StoreRow<decltype(constant)::value>(values.data() + i * head_dim, head_dim,
-                                          bytes.data() + i * RowBytes(type, head_dim));
+                                          bytes.data() + i * kernels::KvRowBytes(type, head_dim));
   });
   return bytes;
 }
 
-std::vector<float> FloatsOf(KvType type, const std::vector<std::byte>& bytes, int64_t head_dim) {
-  std::vector<float> values(bytes.size() / RowBytes(type, head_dim) * head_dim);
+std::vector<float> FloatsOf(kernels::DType type, const std::vector<std::byte>& bytes,
+                            int64_t head_dim) {
+  std::vector<float> values(bytes.size() / kernels::KvRowBytes(type, head_dim) * head_dim);
   WithKvType(type, [&](auto constant) {
     for (size_t i = 0; i < values.size() / head_dim; ++i)
-      LoadRow<decltype(constant)::value>(bytes.data() + i * RowBytes(type, head_dim), head_dim,
-                                         values.data() + i * head_dim);
+      LoadRow<decltype(constant)::value>(bytes.data() + i * kernels::KvRowBytes(type, head_dim),
+                                         head_dim, values.data() + i * head_dim);
   });
   return values;
 }
 
 TEST_CASE("keys and values in 8 bits go as they are, and become what pools of other types keep") {
   const int64_t head_dim = GENERATE(6, 64);
-  constexpr KvType kTypes[] = {KvType::kFloat32, KvType::kBFloat16, KvType::kFloat16, KvType::kInt8,
-                               KvType::kFloat8};
+  constexpr kernels::DType kTypes[] = {kernels::DType::kF32, kernels::DType::kBF16,
+                                       kernels::DType::kF16, kernels::DType::kI8,
+                                       kernels::DType::kF8};
   std::mt19937 random(3);
   std::normal_distribution<float> normal(0, 2);
   std::vector<float> values(static_cast<size_t>(2 * 5 * head_dim));  // keys, values of 5 tokens
   for (float& value : values) value = normal(random);
-  for (const KvType from : kTypes) {
-    for (const KvType to : kTypes) {
+  for (const kernels::DType from : kTypes) {
+    for (const kernels::DType to : kTypes) {
       CAPTURE(head_dim, static_cast<int>(from), static_cast<int>(to));
       std::vector<std::byte> sent = RowsOf(from, values, head_dim);
       const KvPool source = {sent.data(), {{0, 1}, {0, 1}}, from, 1, 5, head_dim};
       REQUIRE(source.bytes() == static_cast<int64_t>(sent.size()));
-      std::vector<std::byte> kept(static_cast<size_t>(2 * 7 * RowBytes(to, head_dim)), kUntouched);
+      std::vector<std::byte> kept(static_cast<size_t>(2 * 7 * kernels::KvRowBytes(to, head_dim)),
+                                  kUntouched);
       const KvPool target = {kept.data(), {{0, 1}, {0, 1}}, to, 7, 1, head_dim};
       std::vector<std::byte> wire(static_cast<size_t>(RawBytes({0, 1}, {0, 1}, 5, head_dim, from)));
       const SlotRun all = {0, 5}, behind = {1, 5};
@@ -209,7 +214,7 @@ TEST_CASE("keys and values in 8 bits go as they are, and become what pools of ot
       // What a pool of the receiver's type has of what the sender's rows are.
       const std::vector<std::byte> expected =
           from == to ? sent : RowsOf(to, FloatsOf(from, sent, head_dim), head_dim);
-      const int64_t row = RowBytes(to, head_dim);
+      const int64_t row = kernels::KvRowBytes(to, head_dim);
       for (const int64_t plane : {0, 1}) {
         const auto begin = kept.begin() + (plane * 7 + 1) * row;
         CHECK(std::equal(begin, begin + 5 * row, expected.begin() + plane * 5 * row));
@@ -254,11 +259,11 @@ TEST_CASE("float32 to bfloat16 rounds to the nearest, ties to even") {
   const float values[] = {1.0f, 1.00390625f, 1.01171875f, -3.14159f, 3.4e38f, INFINITY, NAN};
   const uint16_t expected[] = {0x3f80, 0x3f80, 0x3f82, 0xc049, 0x7f80, 0x7f80, 0x7fc0};
   std::vector<std::byte> memory(2 * 7 * 2);
-  const KvPool pool = {memory.data(), {{0, 1}, {0, 1}}, KvType::kBFloat16, 1, 1, 7};
+  const KvPool pool = {memory.data(), {{0, 1}, {0, 1}}, kernels::DType::kBF16, 1, 1, 7};
   std::vector<std::byte> wire(2 * 7 * 4);
   std::memcpy(wire.data(), values, sizeof values);
   const SlotRun slot = {0, 1};
-  DecodeRaw(wire, KvType::kFloat32, {0, 1}, {0, 1}, {&slot, 1}, pool);
+  DecodeRaw(wire, kernels::DType::kF32, {0, 1}, {0, 1}, {&slot, 1}, pool);
   for (int i = 0; i < 7; ++i) {
     uint16_t bits;
     std::memcpy(&bits, memory.data() + 2 * i, 2);

@@ -14,6 +14,7 @@
 #include "worker/engine/draft_setup.h"
 #include "worker/engine/kv_pool.h"
 #include "worker/engine/kv_port_pools.h"
+#include "worker/engine/kv_messages.h"
 #include "worker/engine/ready_report.h"
 #include "worker/engine/state_cache_size.h"
 #include "worker/engine/warm_up.h"
@@ -459,8 +460,8 @@ class Setup {
     LimitSeats(kv.seats);
     SetSnapshots(kv.snapshots);
     if (absl::Status opened = OpenKvPort(place.self); !opened.ok()) return opened;
-    auto stage = MakeStage(request_.stage() == 0, place.self == place.sampler,
-                           (*formation)->stage_links());
+    auto stage =
+        MakeStage(request_.stage() == 0, place.self == place.sampler, (*formation)->stage_links());
     if (!stage.ok()) return stage.status();
     if (place.self == place.leader) {
       auto executor =
@@ -482,26 +483,12 @@ class Setup {
     return absl::OkStatus();
   }
 
-  static kvcache::IndexRange ToIndexRange(const v1::Range& range) {
-    return {static_cast<int32_t>(range.begin()), static_cast<int32_t>(range.end())};
-  }
-
-  kvcache::KvType PoolType() const {
-    switch (model_options_.kv_dtype) {
-      case DType::kF16: return kvcache::KvType::kFloat16;
-      case DType::kBF16: return kvcache::KvType::kBFloat16;
-      case DType::kI8: return kvcache::KvType::kInt8;
-      case DType::kF8: return kvcache::KvType::kFloat8;
-      default: return kvcache::KvType::kFloat32;
-    }
-  }
-
   kvcache::KvPool PoolOf(const LoadedShare& share) const {
     const v1::Model& model = request_.model();
     const v1::KvShare held = KvShareOf(model, request_.share());
     kvcache::KvPool pool = {share.kv_memory.data(),
                             {ToIndexRange(held.layers()), ToIndexRange(held.kv_heads())},
-                            PoolType(),
+                            model_options_.kv_dtype,
                             share.kv_blocks.common,
                             options_.limits.block_tokens,
                             KvHeadDim(model),
@@ -561,10 +548,8 @@ class Setup {
     DescribeKvShares();
     if (kv_port_ != nullptr) {
       KvPort::Replica replica;
-      for (const v1::KvShare& share : configured_.ready.kv_shares()) {
-        replica.shares.push_back({ToIndexRange(share.layers()), ToIndexRange(share.kv_heads()),
-                                  ToIndexRange(share.key_groups())});
-      }
+      for (const v1::KvShare& share : configured_.ready.kv_shares())
+        replica.shares.push_back(ToKvShare(share));
       replica.notes = notes;
       parts.mover = kv_port_->Lead(std::move(replica));
     }

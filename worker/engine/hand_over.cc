@@ -6,18 +6,12 @@
 
 #include "scheduler/lanes.h"
 #include "third_party/absl/str_cat.h"
+#include "worker/engine/kv_messages.h"
 
 namespace tessera::worker {
 namespace {
 
 constexpr double kUsualLeaseSeconds = 60;
-
-kvcache::KvShare ToKvShare(const v1::KvShare& share) {
-  const auto range = [](const v1::Range& r) {
-    return kvcache::IndexRange{static_cast<int32_t>(r.begin()), static_cast<int32_t>(r.end())};
-  };
-  return {range(share.layers()), range(share.kv_heads()), range(share.key_groups())};
-}
 
 v1::Reserved RefusalOf(const v1::Reserve& reserve, const absl::Status& status) {
   v1::Reserved answer;

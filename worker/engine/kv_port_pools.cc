@@ -5,6 +5,7 @@
 
 #include "proto/layers/kv_shares.h"
 #include "proto/layers/layers.h"
+#include "worker/engine/kv_messages.h"
 
 namespace tessera::worker {
 namespace {
@@ -27,10 +28,6 @@ kvcache::StateShape ShapeOf(const v1::GatedDelta& delta) {
           .value_heads = delta.value_heads() / delta.key_heads()};
 }
 
-kvcache::IndexRange RangeOf(const v1::Range& range) {
-  return {static_cast<int32_t>(range.begin()), static_cast<int32_t>(range.end())};
-}
-
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<StateExchange>> MakeExchange(const v1::Model& model,
@@ -44,9 +41,10 @@ absl::StatusOr<std::shared_ptr<StateExchange>> MakeExchange(const v1::Model& mod
   const kvcache::StateShape shape = ShapeOf(KindOf(model, layers[0]).delta());
   return StateExchange::Create(
       shape,
-      kvcache::StatePool(
-          shape, {KvPortPools::Count(layers, RangeOf(held.layers())), RangeOf(held.key_groups())},
-          places),
+      kvcache::StatePool(shape,
+                         {KvPortPools::Count(layers, ToIndexRange(held.layers())),
+                          ToIndexRange(held.key_groups())},
+                         places),
       loaded, device);
 }
 

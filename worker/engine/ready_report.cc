@@ -6,22 +6,10 @@
 #include "proto/data_types.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/engine/kv_messages.h"
 
 namespace tessera::worker {
 namespace {
-
-using kernels::DType;
-
-v1::DataType ToProto(DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return v1::DATA_TYPE_FLOAT32;
-    case DType::kF16: return v1::DATA_TYPE_FLOAT16;
-    case DType::kBF16: return v1::DATA_TYPE_BFLOAT16;
-    case DType::kI8: return v1::DATA_TYPE_INT8;
-    case DType::kF8: return v1::DATA_TYPE_FP8;
-    default: return v1::DATA_TYPE_UNSPECIFIED;
-  }
-}
 
 // "0.32": hundredths are what a reader of the log compares.
 std::string Rounded(double seconds) {

@@ -7,16 +7,10 @@
 #include <cstdint>
 #include <span>
 
-#include "absl/status/statusor.h"
 #include "kvcache/kv_layout.h"
 #include "proto/worker.pb.h"
 
 namespace tessera::worker {
-
-kvcache::IndexRange ToIndexRange(const v1::Range& range);
-v1::DataType ToProto(kvcache::KvType type);
-// Other types than those of pools: InvalidArgument.
-absl::StatusOr<kvcache::KvType> ToKvType(v1::DataType dtype);
 
 // Pieces in `codec` begin so many tokens, or a multiple, behind the first one sent.
 int64_t TokensPerGroup(v1::KvCodec codec);
@@ -24,12 +18,12 @@ int64_t TokensPerGroup(v1::KvCodec codec);
 // What `tokens` tokens of a rectangle of `pool` take, whose elements are of `type` where they
 // travel raw.
 int64_t KvPieceBytes(v1::KvCodec codec, const kvcache::KvShare& part, int64_t tokens,
-                     const kvcache::KvPool& pool, kvcache::KvType type);
+                     const kvcache::KvPool& pool, kernels::DType type);
 // `out` has room for KvPieceBytes.
 void EncodeKv(v1::KvCodec codec, const kvcache::KvPool& pool, const kvcache::KvShare& part,
               std::span<const kvcache::SlotRun> slots, std::byte* out);
 // `in` has KvPieceBytes; elements that travelled raw are of `type`.
-void DecodeKv(v1::KvCodec codec, std::span<const std::byte> in, kvcache::KvType type,
+void DecodeKv(v1::KvCodec codec, std::span<const std::byte> in, kernels::DType type,
               const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
               const kvcache::KvPool& pool);
 

@@ -30,7 +30,7 @@ absl::StatusOr<double> Seconds(int runs, const What& what) {
 
 absl::StatusOr<double> ProbeKvCodecRate(kernels::Device& device, KvCoder& coder,
                                         const kernels::ProbeOptions& options) {
-  kvcache::KvPool pool = {nullptr, kShare, kvcache::KvType::kBFloat16, 1, kBlockTokens, kHeadDim};
+  kvcache::KvPool pool = {nullptr, kShare, kernels::DType::kBF16, 1, kBlockTokens, kHeadDim};
   pool.blocks = std::clamp<int64_t>(options.buffer_bytes / pool.bytes(), 1, kMaxBlocks);
   // Bytes that are floats of every size but no NaN: 0x3c3c is 0.0115.
   std::vector<std::byte> memory(static_cast<size_t>(pool.bytes()), std::byte{0x3c});
@@ -45,8 +45,8 @@ absl::StatusOr<double> ProbeKvCodecRate(kernels::Device& device, KvCoder& coder,
   pool.memory = buffer->data();
   const int64_t tokens = pool.blocks * kBlockTokens;
   const std::vector<kvcache::SlotRun> slots = {{0, tokens}};
-  std::vector<std::byte> wire(static_cast<size_t>(
-      KvPieceBytes(v1::KV_CODEC_INT8, pool.share, tokens, pool, pool.type)));
+  std::vector<std::byte> wire(
+      static_cast<size_t>(KvPieceBytes(v1::KV_CODEC_INT8, pool.share, tokens, pool, pool.type)));
   const auto write = Seconds(
       options.runs, [&] { return coder.Encode(v1::KV_CODEC_INT8, pool, pool.share, slots, wire); });
   if (!write.ok()) return write.status();

@@ -12,7 +12,7 @@ class Host final : public KvCoder {
     EncodeKv(codec, pool, part, slots, out.data());
     return absl::OkStatus();
   }
-  absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in, kvcache::KvType type,
+  absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in, kernels::DType type,
                       const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                       const kvcache::KvPool& pool) override {
     DecodeKv(codec, in, type, part, slots, pool);
@@ -24,9 +24,8 @@ class Host final : public KvCoder {
                               std::span<std::byte> out) override {
     return Encode(codec, pool, part, slots, out);
   }
-  absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
-                              kvcache::KvType type, const kvcache::KvShare& part,
-                              std::span<const kvcache::SlotRun> slots,
+  absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in, kernels::DType type,
+                              const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                               const kvcache::KvPool& pool) override {
     return Decode(codec, in, type, part, slots, pool);
   }

@@ -23,9 +23,8 @@ class KvCoder {
                               const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                               std::span<std::byte> out) = 0;
   // `in` has KvPieceBytes; elements that travelled raw are of `type`. OK: all of it is written.
-  virtual absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in,
-                              kvcache::KvType type, const kvcache::KvShare& part,
-                              std::span<const kvcache::SlotRun> slots,
+  virtual absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in, kernels::DType type,
+                              const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                               const kvcache::KvPool& pool) = 0;
   // The same with bytes in the memory of the pool's device.
   virtual absl::Status EncodeOnDevice(v1::KvCodec codec, const kvcache::KvPool& pool,
@@ -33,7 +32,7 @@ class KvCoder {
                                       std::span<const kvcache::SlotRun> slots,
                                       std::span<std::byte> out) = 0;
   virtual absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
-                                      kvcache::KvType type, const kvcache::KvShare& part,
+                                      kernels::DType type, const kvcache::KvShare& part,
                                       std::span<const kvcache::SlotRun> slots,
                                       const kvcache::KvPool& pool) = 0;
   // Whether KV passes, but for the two calls before, through host memory that is neither the pool's

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "third_party/absl/str_cat.h"
+#include "worker/engine/kv_messages.h"
 #include "worker/transfer/kv_codec.h"
 #include "worker/transfer/kv_frame.h"
 #include "worker/transfer/kv_link_follower.h"
@@ -45,11 +46,6 @@ absl::Status KvLinkPort::CheckPart(const v1::KvShare& part) const {
              heads, share.kv_heads.begin, " to ", share.kv_heads.end, "; this worker holds layers ",
              held.layers.begin, " to ", held.layers.end, heads, held.kv_heads.begin, " to ",
              held.kv_heads.end));
-}
-
-kvcache::KvShare ToKvShare(const v1::KvShare& share) {
-  return {ToIndexRange(share.layers()), ToIndexRange(share.kv_heads()),
-          ToIndexRange(share.key_groups())};
 }
 
 KvPortOpener OpenKvLinkPorts(KvLinkOptions options) {

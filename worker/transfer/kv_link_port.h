@@ -121,6 +121,4 @@ class KvLinkPort final : public KvPort,
 // Opens ports for whatever the worker is configured for.
 KvPortOpener OpenKvLinkPorts(KvLinkOptions options);
 
-kvcache::KvShare ToKvShare(const v1::KvShare& share);
-
 }  // namespace tessera::worker

@@ -12,6 +12,7 @@
 #include "proto/protocol.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/engine/kv_messages.h"
 #include "worker/transfer/device_offer.h"
 #include "worker/transfer/device_transport.h"
 #include "worker/transfer/kv_codec.h"

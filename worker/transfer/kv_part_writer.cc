@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "third_party/absl/str_cat.h"
+#include "worker/engine/kv_messages.h"
 #include "worker/transfer/kv_codec.h"
 
 namespace tessera::worker {
@@ -63,8 +64,10 @@ absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const 
                HeadsOf(piece).end(), ", tokens ", piece.first_token(), " to ", piece.end_token(),
                " lies outside what is expected"));
   }
-  const auto type = ToKvType(piece.dtype());
-  if (!type.ok()) return type.status();
+  const auto type = ToDType(piece.dtype());
+  if (!type.has_value()) {
+    return absl::InvalidArgumentError(StrCat("KV of type ", v1::DataType_Name(piece.dtype())));
+  }
   if (std::max(piece.codec(), v1::KV_CODEC_RAW) != std::max(place_.codec, v1::KV_CODEC_RAW)) {
     return absl::InvalidArgumentError(StrCat("a KV piece in ", v1::KvCodec_Name(piece.codec()),
                                              "; expected is ", v1::KvCodec_Name(place_.codec)));
@@ -103,7 +106,7 @@ absl::Status KvPartWriter::Write(const Piece& piece) {
       place_.pool.block_tokens, header.first_token(), header.end_token());
   const std::span<const std::byte> bytes = {
       reinterpret_cast<const std::byte*>(piece.elements.data()), piece.elements.size()};
-  const kvcache::KvType type = *ToKvType(header.dtype());
+  const kernels::DType type = *ToDType(header.dtype());
   absl::Status written =
       piece.on_device ? coder_->DecodeOnDevice(place_.codec, bytes, type, part, slots, place_.pool)
                       : coder_->Decode(place_.codec, bytes, type, part, slots, place_.pool);

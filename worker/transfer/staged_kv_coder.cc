@@ -22,19 +22,16 @@ KvCoding CodingOf(v1::KvCodec codec) {
   return codec == v1::KV_CODEC_INT4 ? KvCoding::kInt4 : KvCoding::kRaw;
 }
 
-using kvcache::ToDType;
-
 // Whether kernels turn the pool's rows into these bytes, and the reverse. Of codes with scales they
 // move whole rows; the host turns these into anything else.
-bool OnDevice(const kvcache::KvPool& pool, v1::KvCodec codec, kvcache::KvType type) {
-  const bool codes =
-      kernels::HasKvScales(ToDType(pool.type)) || kernels::HasKvScales(ToDType(type));
+bool OnDevice(const kvcache::KvPool& pool, v1::KvCodec codec, kernels::DType type) {
+  const bool codes = kernels::HasKvScales(pool.type) || kernels::HasKvScales(type);
   return !codes || (CodingOf(codec) == KvCoding::kRaw && type == pool.type);
 }
 
 // Elements of the pool's type in a row that kernels take.
 int64_t RowElements(const kvcache::KvPool& pool) {
-  return kernels::KvRowElements(ToDType(pool.type), pool.head_dim);
+  return kernels::KvRowElements(pool.type, pool.head_dim);
 }
 
 // Memory of the host for the rows of a part's tokens: raw bytes of the wire, and a pool as well.
@@ -91,7 +88,7 @@ StagedKvCoder::Work StagedKvCoder::Encoding(v1::KvCodec codec, const kvcache::Kv
   return work;
 }
 
-StagedKvCoder::Work StagedKvCoder::Decoding(v1::KvCodec codec, kvcache::KvType wire_type,
+StagedKvCoder::Work StagedKvCoder::Decoding(v1::KvCodec codec, kernels::DType wire_type,
                                             const kvcache::KvShare& part,
                                             std::span<const kvcache::SlotRun> slots,
                                             const kvcache::KvPool& pool) {
@@ -118,7 +115,7 @@ absl::Status StagedKvCoder::Encode(v1::KvCodec codec, const kvcache::KvPool& poo
 }
 
 absl::Status StagedKvCoder::Decode(v1::KvCodec codec, std::span<const std::byte> in,
-                                   kvcache::KvType type, const kvcache::KvShare& part,
+                                   kernels::DType type, const kvcache::KvShare& part,
                                    std::span<const kvcache::SlotRun> slots,
                                    const kvcache::KvPool& pool) {
   if (!OnDevice(pool, codec, type)) {
@@ -146,7 +143,7 @@ absl::Status StagedKvCoder::EncodeOnDevice(v1::KvCodec codec, const kvcache::KvP
 }
 
 absl::Status StagedKvCoder::DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
-                                           kvcache::KvType type, const kvcache::KvShare& part,
+                                           kernels::DType type, const kvcache::KvShare& part,
                                            std::span<const kvcache::SlotRun> slots,
                                            const kvcache::KvPool& pool) {
   if (!OnDevice(pool, codec, type)) {
@@ -184,7 +181,8 @@ absl::Status StagedKvCoder::Run(const Work& work) {
 int64_t StagedKvCoder::BytesOf(const Work& work, const Pass& pass) {
   const auto bytes = [&](bool values_first, int64_t planes) {
     return kernels::KvPlanesBytes(values_first, planes, pass.heads, pass.tokens,
-                                  RowElements(work.pool), work.coding, SizeOf(work.wire_type));
+                                  RowElements(work.pool), work.coding,
+                                  kernels::SizeInBytes(work.wire_type));
   };
   if (work.pool.planes == 1) return pass.planes * bytes(false, 1);
   return bytes(pass.first_plane % 2 == 1, pass.planes);
@@ -230,7 +228,7 @@ absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at,
       pool.At(work.part.layers.begin + static_cast<int32_t>(pass.first_plane / pool.planes),
               static_cast<int>(pass.first_plane % pool.planes),
               work.part.kv_heads.begin + static_cast<int32_t>(pass.first_head), 0);
-  TensorView cache(first, ToDType(pool.type), {pass.planes, pass.heads, slots, RowElements(pool)});
+  TensorView cache(first, pool.type, {pass.planes, pass.heads, slots, RowElements(pool)});
   cache.row_stride = pool.share.kv_heads.size() * slots * RowElements(pool);
   const kernels::KvCodeArgs args = {
       .cache = cache,
@@ -240,7 +238,7 @@ absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at,
           work.on_device == nullptr ? lane.device.data() + kSlotBytes : work.on_device + at,
           DType::kI8, {bytes}),
       .coding = work.coding,
-      .wire_dtype = ToDType(work.wire_type)};
+      .wire_dtype = work.wire_type};
   std::memcpy(lane.host.data(), work.slots.data() + pass.first_token,
               static_cast<size_t>(pass.tokens) * sizeof(int32_t));
   kernels::Stream& stream = *lane.stream;

@@ -39,15 +39,14 @@ class StagedKvCoder final : public KvCoder {
 
   absl::Status Encode(v1::KvCodec codec, const kvcache::KvPool& pool, const kvcache::KvShare& part,
                       std::span<const kvcache::SlotRun> slots, std::span<std::byte> out) override;
-  absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in, kvcache::KvType type,
+  absl::Status Decode(v1::KvCodec codec, std::span<const std::byte> in, kernels::DType type,
                       const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                       const kvcache::KvPool& pool) override;
   absl::Status EncodeOnDevice(v1::KvCodec codec, const kvcache::KvPool& pool,
                               const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                               std::span<std::byte> out) override;
-  absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in,
-                              kvcache::KvType type, const kvcache::KvShare& part,
-                              std::span<const kvcache::SlotRun> slots,
+  absl::Status DecodeOnDevice(v1::KvCodec codec, std::span<const std::byte> in, kernels::DType type,
+                              const kvcache::KvShare& part, std::span<const kvcache::SlotRun> slots,
                               const kvcache::KvPool& pool) override;
   bool stages() const override { return true; }
 
@@ -63,7 +62,7 @@ class StagedKvCoder final : public KvCoder {
     const kvcache::KvPool& pool;
     const kvcache::KvShare& part;
     kernels::KvCoding coding;
-    kvcache::KvType wire_type;
+    kernels::DType wire_type;
     std::vector<int32_t> slots;  // by token
     bool encodes = false;
     // The bytes: one of the host's, or the device's.
@@ -74,7 +73,7 @@ class StagedKvCoder final : public KvCoder {
   // Without the place of the bytes.
   static Work Encoding(v1::KvCodec codec, const kvcache::KvPool& pool, const kvcache::KvShare& part,
                        std::span<const kvcache::SlotRun> slots);
-  static Work Decoding(v1::KvCodec codec, kvcache::KvType wire_type, const kvcache::KvShare& part,
+  static Work Decoding(v1::KvCodec codec, kernels::DType wire_type, const kvcache::KvShare& part,
                        std::span<const kvcache::SlotRun> slots, const kvcache::KvPool& pool);
   // A rectangle of it; planes, heads and tokens are counted from the work's first ones.
   struct Pass {

@@ -23,16 +23,14 @@ namespace {
 
 using kvcache::IndexRange;
 using kvcache::KvPool;
-using kvcache::KvType;
-using kvcache::ToDType;
 using Bytes = std::vector<uint8_t>;
 
-void Store(float value, KvType type, uint8_t* to) {
+void Store(float value, kernels::DType type, uint8_t* to) {
   const BFloat16 brain = FromFloat<BFloat16>(value);
   const Float16 half = FromFloat<Float16>(value);
-  if (type == KvType::kFloat32) std::memcpy(to, &value, sizeof value);
-  if (type == KvType::kBFloat16) std::memcpy(to, &brain, sizeof brain);
-  if (type == KvType::kFloat16) std::memcpy(to, &half, sizeof half);
+  if (type == kernels::DType::kF32) std::memcpy(to, &value, sizeof value);
+  if (type == kernels::DType::kBF16) std::memcpy(to, &brain, sizeof brain);
+  if (type == kernels::DType::kF16) std::memcpy(to, &half, sizeof half);
 }
 
 // A rectangle of a pool, and tokens of a sequence in it.
@@ -60,13 +58,13 @@ class Case {
   int From(int low, int high) {  // both included
     return low + static_cast<int>(random_() % static_cast<uint32_t>(high - low + 1));
   }
-  KvType Type() { return static_cast<KvType>(From(0, 2)); }
+  kernels::DType Type() { return static_cast<kernels::DType>(From(0, 2)); }
 
   // Of every size, with zeros of both signs, in some pools nothing else, and, in few groups, what
   // is not finite.
   Bytes RandomPool() {
     Bytes bytes(static_cast<size_t>(pool.bytes()));
-    const int64_t size = SizeOf(pool.type);
+    const int64_t size = kernels::SizeInBytes(pool.type);
     const bool wild = From(0, 2) == 0, zeros = From(0, 5) == 0;
     for (int64_t i = 0; i < pool.bytes() / size; ++i) {
       const float scale = std::ldexp(1.0f, From(-16, 4));
@@ -104,8 +102,8 @@ class Case {
             .head_stride = head_stride,
             .values_first = skipped == 1,
             .coding = coding,
-            .dtype = ToDType(pool.type),
-            .wire_dtype = ToDType(wire_type)};
+            .dtype = pool.type,
+            .wire_dtype = wire_type};
   }
 
   KvPool pool;
@@ -113,7 +111,7 @@ class Case {
   int64_t first = 0, end = 0;
   std::vector<kvcache::SlotRun> runs;
   std::vector<int32_t> slots;
-  KvType wire_type;  // of raw elements that come
+  kernels::DType wire_type;  // of raw elements that come
 
  private:
   IndexRange Within(const IndexRange& whole) {
@@ -173,7 +171,7 @@ TEST_CASE("EncodeKv writes the bytes of the CPU's codecs, and nothing else") {
     const Bytes memory = one.RandomPool();
     const int64_t skipped = one.From(0, 1);  // of keys, where values come first
     const Bytes wire = EncodeOnCpu(one, memory, coding);
-    const int64_t begin = skipped * PlaneBytes(one, coding, SizeOf(one.pool.type));
+    const int64_t begin = skipped * PlaneBytes(one, coding, kernels::SizeInBytes(one.pool.type));
     const auto size = static_cast<int64_t>(wire.size()) - begin;
     const Bytes written = RunEverySchedule<uint8_t>([&](TestDevice& device) {
       uint8_t* const cache = device.Upload(memory);

@@ -22,7 +22,6 @@ namespace tessera::worker {
 namespace {
 
 using Catch::Contains;
-using kvcache::KvType;
 
 constexpr double kPatienceSeconds = 30;
 const std::vector<int32_t> kFromTable = {5, 0, 7, 2}, kToTable = {1, 6, 3, 4};
@@ -31,7 +30,7 @@ const std::vector<int32_t> kFromTable = {5, 0, 7, 2}, kToTable = {1, 6, 3, 4};
 struct Gpu {
   Gpu(const kernels::cuda::NcclTable* nccl, const std::string& uuid,
       const std::string& version = "2.28.9", const DevicePairOptions& options = {})
-      : pool({nullptr, {{0, 2}, {0, 2}}, KvType::kBFloat16, 8, 16, 16},
+      : pool({nullptr, {{0, 2}, {0, 2}}, kernels::DType::kBF16, 8, 16, 16},
              {.nccl = nccl, .nccl_version = version, .uuid = uuid}),
         pairs({.maker = pool.device->group_maker(),
                .join_seconds = options.join_seconds,
@@ -98,9 +97,9 @@ TEST_CASE_METHOD(Fixture, "KV goes from GPU to GPU in any codec, through one pai
   const auto counters = mover.outbox().counters();
   REQUIRE(counters.size() == 1);
   CHECK(counters[0].transport() == "nccl");
-  CHECK(
-      static_cast<int64_t>(counters[0].bytes_sent()) >
-      KvPieceBytes(v1::KV_CODEC_RAW, from.pool.pool.share, 57, from.pool.pool, KvType::kBFloat16));
+  CHECK(static_cast<int64_t>(counters[0].bytes_sent()) >
+        KvPieceBytes(v1::KV_CODEC_RAW, from.pool.pool.share, 57, from.pool.pool,
+                     kernels::DType::kBF16));
   CHECK(counters[0].failures() == 0);
 }
 

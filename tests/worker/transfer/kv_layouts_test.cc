@@ -62,7 +62,7 @@ class Ear final : public KvMoverListener {
 };
 
 struct Worker {
-  Worker(const kvcache::KvShare& share, kvcache::KvType type, uint64_t incarnation)
+  Worker(const kvcache::KvShare& share, kernels::DType type, uint64_t incarnation)
       : outbox({.cluster_token = "", .incarnation = incarnation}) {
     auto started = KvInbox::Start({{"127.0.0.1:0"}, "", incarnation});
     REQUIRE(started.ok());
@@ -85,7 +85,7 @@ struct Worker {
 // The workers of a replica; notes are calls.
 class Replica final : public KvNotes {
  public:
-  Replica(const std::vector<kvcache::KvShare>& shares, kvcache::KvType type, uint64_t incarnation) {
+  Replica(const std::vector<kvcache::KvShare>& shares, kernels::DType type, uint64_t incarnation) {
     for (size_t i = 0; i < shares.size(); ++i) {
       Worker& worker =
           *workers.emplace_back(std::make_unique<Worker>(shares[i], type, incarnation + i));
@@ -151,9 +151,9 @@ class Case {
     std::shuffle(all.begin(), all.end(), random_);
     return all;
   }
-  kvcache::KvType Type() {
-    constexpr kvcache::KvType kTypes[] = {kvcache::KvType::kFloat32, kvcache::KvType::kBFloat16,
-                                          kvcache::KvType::kInt8, kvcache::KvType::kFloat8};
+  kernels::DType Type() {
+    constexpr kernels::DType kTypes[] = {kernels::DType::kF32, kernels::DType::kBF16,
+                                         kernels::DType::kI8, kernels::DType::kF8};
     return kTypes[From(0, 3)];
   }
 
@@ -172,9 +172,9 @@ float ValueOf(int32_t layer, int plane, int32_t head, int64_t token, int64_t ele
 }
 
 // How far an element of 0 to 250 is off that a pool of this type keeps.
-double ErrorOf(kvcache::KvType type) {
-  if (type == kvcache::KvType::kInt8) return 1.1;
-  return type == kvcache::KvType::kFloat8 ? 9.0 : 0.0;
+double ErrorOf(kernels::DType type) {
+  if (type == kernels::DType::kI8) return 1.1;
+  return type == kernels::DType::kF8 ? 9.0 : 0.0;
 }
 
 // Calls visit(row, token, values): with each row's place, the token that it belongs to (-1: none)
@@ -292,7 +292,7 @@ TEST_CASE("KV moves between replicas of any layouts, in chunks, layer by layer")
 }
 
 TEST_CASE("layouts that do not cover each other are refused with what is missing") {
-  Replica to({{{0, 5}, {0, 4}}}, kvcache::KvType::kFloat32, 200);
+  Replica to({{{0, 5}, {0, 4}}}, kernels::DType::kF32, 200);
   to.mover->Expect({kKey, {0, 1}, 0, 8, v1::KV_CODEC_RAW}, {{{0, 3}, {0, 4}}}, 30);
   to.ear.WaitFor([&] { return to.ear.expected.has_value(); });
   REQUIRE_FALSE(to.ear.expected->ok());
@@ -301,8 +301,8 @@ TEST_CASE("layouts that do not cover each other are refused with what is missing
 }
 
 TEST_CASE("one sender of several that drops its prompt ends the room, which can be opened again") {
-  Replica from({{{0, 2}, {0, 4}}, {{2, 5}, {0, 4}}}, kvcache::KvType::kFloat32, 100);
-  Replica to({{{0, 5}, {0, 1}}, {{0, 5}, {1, 4}}}, kvcache::KvType::kFloat32, 200);
+  Replica from({{{0, 2}, {0, 4}}, {{2, 5}, {0, 4}}}, kernels::DType::kF32, 100);
+  Replica to({{{0, 5}, {0, 1}}, {{0, 5}, {1, 4}}}, kernels::DType::kF32, 200);
   const std::vector<kvcache::KvShare> senders = {from.workers[0]->pool.share,
                                                  from.workers[1]->pool.share};
   for (const bool drops : {true, false}) {

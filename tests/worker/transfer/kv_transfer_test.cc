@@ -30,7 +30,7 @@ constexpr int64_t kBlocks = 8, kBlockTokens = 4, kHeadDim = 3;
 
 struct Pool {
   explicit Pool(std::byte fill) {
-    view = {nullptr, {{0, 2}, {0, 3}}, kvcache::KvType::kFloat32, kBlocks, kBlockTokens, kHeadDim};
+    view = {nullptr, {{0, 2}, {0, 3}}, kernels::DType::kF32, kBlocks, kBlockTokens, kHeadDim};
     memory.assign(static_cast<size_t>(view.bytes()), fill);
     view.memory = memory.data();
   }

@@ -23,7 +23,6 @@ using kernels::cuda::emulated::cudaErrorLaunchOutOfResources;
 using kernels::cuda::emulated::Inject;
 using kvcache::KvPool;
 using kvcache::KvShare;
-using kvcache::KvType;
 using kvcache::SlotRun;
 
 constexpr v1::KvCodec kCodecs[] = {v1::KV_CODEC_RAW, v1::KV_CODEC_INT8, v1::KV_CODEC_INT4};
@@ -61,8 +60,9 @@ void CheckBothWays(GpuPool& gpu, const KvShare& part, const std::vector<SlotRun>
 }
 
 TEST_CASE("KV of a GPU's pool has the bytes of the host's codecs, both ways") {
-  const KvType type = GENERATE(KvType::kFloat32, KvType::kBFloat16, KvType::kFloat16, KvType::kInt8,
-                               KvType::kFloat8);
+  const kernels::DType type =
+      GENERATE(kernels::DType::kF32, kernels::DType::kBF16, kernels::DType::kF16,
+               kernels::DType::kI8, kernels::DType::kF8);
   GpuPool gpu({nullptr, {{2, 4}, {1, 4}}, type, 10, 16, 24});
   CheckBothWays(gpu, {{2, 4}, {1, 4}}, {{35, 13}, {0, 40}, {100, 30}});
   CheckBothWays(gpu, {{3, 4}, {2, 3}}, {{7, 1}});
@@ -72,9 +72,10 @@ TEST_CASE("KV of a GPU's pool has the bytes of the host's codecs, both ways") {
 }
 
 TEST_CASE("KV of another type comes into a GPU's pool as the host's codec has it") {
-  const auto [kept, sent] = GENERATE(table<KvType, KvType>({{KvType::kInt8, KvType::kBFloat16},
-                                                            {KvType::kFloat16, KvType::kInt8},
-                                                            {KvType::kFloat8, KvType::kInt8}}));
+  const auto [kept, sent] =
+      GENERATE(table<kernels::DType, kernels::DType>({{kernels::DType::kI8, kernels::DType::kBF16},
+                                                      {kernels::DType::kF16, kernels::DType::kI8},
+                                                      {kernels::DType::kF8, kernels::DType::kI8}}));
   GpuPool gpu({nullptr, {{0, 2}, {0, 3}}, kept, 10, 16, 24});
   const KvShare part = {{0, 2}, {1, 3}};
   const std::vector<SlotRun> slots = {{35, 13}, {0, 40}};
@@ -98,14 +99,14 @@ TEST_CASE("what is longer than the staging goes through it part by part") {
   for (const auto& [heads, blocks, head_dim] :
        {std::tuple{3, 64, 64}, {1, 540, 64}, {1, 1040, 1}}) {
     CAPTURE(heads, blocks, head_dim);
-    GpuPool gpu({nullptr, {{0, 2}, {0, heads}}, KvType::kFloat32, blocks, 16, head_dim});
+    GpuPool gpu({nullptr, {{0, 2}, {0, heads}}, kernels::DType::kF32, blocks, 16, head_dim});
     const int64_t tokens = int64_t{blocks} * 16 - 9;
     CheckBothWays(gpu, {{0, 2}, {0, heads}}, {{9, tokens - 70}, {2, 6}});
   }
 }
 
 TEST_CASE("several at once each get their own") {
-  GpuPool gpu({nullptr, {{0, 1}, {0, 2}}, KvType::kFloat32, 16, 16, 16});
+  GpuPool gpu({nullptr, {{0, 1}, {0, 2}}, kernels::DType::kF32, 16, 16, 16});
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   for (int i = 0; i < 2 * StagedKvCoder::kLanes; ++i) {
@@ -128,7 +129,7 @@ TEST_CASE("several at once each get their own") {
 }
 
 TEST_CASE("a launch that fails fails its piece, and a lost device all that follow") {
-  GpuPool gpu({nullptr, {{0, 1}, {0, 1}}, KvType::kFloat32, 4, 16, 8});
+  GpuPool gpu({nullptr, {{0, 1}, {0, 1}}, kernels::DType::kF32, 4, 16, 8});
   const std::vector<SlotRun> slots = {{0, 32}};
   std::vector<std::byte> wire(static_cast<size_t>(
       KvPieceBytes(v1::KV_CODEC_INT8, gpu.pool.share, 32, gpu.pool, gpu.pool.type)));
@@ -149,7 +150,7 @@ TEST_CASE("a launch that fails fails its piece, and a lost device all that follo
 
 TEST_CASE("KV goes from a GPU's pool to a CPU's, and back, over links") {
   const v1::KvCodec codec = GENERATE(v1::KV_CODEC_RAW, v1::KV_CODEC_INT8);
-  GpuPool gpu({nullptr, {{0, 2}, {0, 2}}, KvType::kBFloat16, 8, 16, 16});
+  GpuPool gpu({nullptr, {{0, 2}, {0, 2}}, kernels::DType::kBF16, 8, 16, 16});
   KvPool shape = gpu.pool;
   shape.block_tokens = 4;
   shape.blocks = 40;
@@ -179,7 +180,7 @@ TEST_CASE("KV goes from a GPU's pool to a CPU's, and back, over links") {
 }
 
 TEST_CASE("a launch that fails fails the parcel with its reason, on either side") {
-  GpuPool gpu({nullptr, {{0, 2}, {0, 2}}, KvType::kBFloat16, 8, 16, 16});
+  GpuPool gpu({nullptr, {{0, 2}, {0, 2}}, kernels::DType::kBF16, 8, 16, 16});
   std::vector<std::byte> host(gpu.values.size(), std::byte{0x11});
   const KvPool cpu = GpuPool::Over(gpu.pool, host);
   const std::vector<int32_t> table = {5, 0, 7, 2};
