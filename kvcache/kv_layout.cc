@@ -8,15 +8,15 @@
 namespace tessera::kvcache {
 namespace {
 
-bool Holds(const IndexRange& range, int32_t index) {
+bool Holds(const IndexRange& range, int64_t index) {
   return range.begin <= index && index < range.end;
 }
 
 // Where a range has to be cut so that each piece is inside or outside of every other one.
-std::vector<int32_t> Cuts(const IndexRange& range, const std::vector<IndexRange>& others) {
-  std::vector<int32_t> cuts = {range.begin, range.end};
+std::vector<int64_t> Cuts(const IndexRange& range, const std::vector<IndexRange>& others) {
+  std::vector<int64_t> cuts = {range.begin, range.end};
   for (const IndexRange& other : others) {
-    for (const int32_t cut : {other.begin, other.end}) {
+    for (const int64_t cut : {other.begin, other.end}) {
       if (range.begin < cut && cut < range.end) cuts.push_back(cut);
     }
   }
@@ -33,7 +33,7 @@ class Dealer {
   absl::Status Deal(int32_t receiver, const KvShare& wanted) {
     std::vector<IndexRange> layers;
     for (const KvShare& sender : senders_) layers.push_back(sender.layers);
-    const std::vector<int32_t> cuts = Cuts(wanted.layers, layers);
+    const std::vector<int64_t> cuts = Cuts(wanted.layers, layers);
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const absl::Status dealt = DealLayers(receiver, {cuts[i], cuts[i + 1]}, wanted.kv_heads);
       if (!dealt.ok()) return dealt;
@@ -51,7 +51,7 @@ class Dealer {
       if (Holds(sender.layers, layers.begin)) held.push_back(sender.kv_heads);
     }
     const size_t first = routes_.size();
-    const std::vector<int32_t> cuts = Cuts(heads, held);
+    const std::vector<int64_t> cuts = Cuts(heads, held);
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const IndexRange piece = {cuts[i], cuts[i + 1]};
       const int32_t sender = LeastBusy(layers.begin, piece.begin);
@@ -60,7 +60,7 @@ class Dealer {
             StrCat("receiver ", receiver, " holds kv head ", piece.begin, " of layer ",
                    layers.begin, ", and none of the ", senders_.size(), " senders does"));
       }
-      sent_[sender] += int64_t{piece.size()} * layers.size();
+      sent_[sender] += piece.size() * layers.size();
       if (routes_.size() > first && routes_.back().sender == sender) {
         routes_.back().kv_heads.end = piece.end;
       } else {
@@ -70,7 +70,7 @@ class Dealer {
     return absl::OkStatus();
   }
 
-  int32_t LeastBusy(int32_t layer, int32_t head) const {
+  int32_t LeastBusy(int64_t layer, int64_t head) const {
     int32_t best = -1;
     for (size_t i = 0; i < senders_.size(); ++i) {
       if (!Holds(senders_[i].layers, layer) || !Holds(senders_[i].kv_heads, head)) continue;

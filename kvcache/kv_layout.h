@@ -18,17 +18,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/dtype.h"
+#include "kernels/index_range.h"
 #include "kernels/kv_rows.h"
 
 namespace tessera::kvcache {
-
-struct IndexRange {
-  int32_t begin = 0;
-  int32_t end = 0;
-
-  int32_t size() const { return end - begin; }
-  bool operator==(const IndexRange&) const = default;
-};
 
 // What one rank holds.
 struct KvShare {

@@ -36,8 +36,7 @@ void Convert(const std::byte* in, std::byte* out, int64_t tokens, int64_t head_d
 
 int64_t RawBytes(const IndexRange& layers, const IndexRange& kv_heads, int64_t tokens,
                  int64_t head_dim, kernels::DType type, int planes) {
-  return planes * int64_t{layers.size()} * kv_heads.size() * tokens *
-         kernels::KvRowBytes(type, head_dim);
+  return planes * layers.size() * kv_heads.size() * tokens * kernels::KvRowBytes(type, head_dim);
 }
 
 void EncodeRaw(const KvPool& pool, const IndexRange& layers, const IndexRange& kv_heads,

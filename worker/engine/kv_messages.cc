@@ -17,9 +17,7 @@ constexpr SameType kTypes[] = {{DType::kF32, v1::DATA_TYPE_FLOAT32},
 
 }  // namespace
 
-kvcache::IndexRange ToIndexRange(const v1::Range& range) {
-  return {static_cast<int32_t>(range.begin()), static_cast<int32_t>(range.end())};
-}
+IndexRange ToIndexRange(const v1::Range& range) { return {range.begin(), range.end()}; }
 
 kvcache::KvShare ToKvShare(const v1::KvShare& share) {
   return {ToIndexRange(share.layers()), ToIndexRange(share.kv_heads()),

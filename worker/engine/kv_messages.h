@@ -10,7 +10,7 @@
 
 namespace tessera::worker {
 
-kvcache::IndexRange ToIndexRange(const v1::Range& range);
+IndexRange ToIndexRange(const v1::Range& range);
 kvcache::KvShare ToKvShare(const v1::KvShare& share);
 
 // UNSPECIFIED, or nullopt, where the other side has no such type.

@@ -81,8 +81,7 @@ struct KvPortPools {
 
   bool has_states() const { return !state_layers.empty(); }
   // The layers of the model that one of the pools counts, as it counts them.
-  static kvcache::IndexRange Count(const std::vector<int32_t>& layers,
-                                   const kvcache::IndexRange& of_model) {
+  static IndexRange Count(const std::vector<int32_t>& layers, const IndexRange& of_model) {
     const auto count = [&](int32_t layer) {
       return static_cast<int32_t>(std::lower_bound(layers.begin(), layers.end(), layer) -
                                   layers.begin());

@@ -20,7 +20,7 @@ absl::Status ToStatus(const v1::KvOutcome& outcome) {
   return absl::Status(static_cast<absl::StatusCode>(outcome.error_code()), outcome.error());
 }
 
-void ToProto(const kvcache::IndexRange& range, v1::Range* out) {
+void ToProto(const IndexRange& range, v1::Range* out) {
   out->set_begin(range.begin);
   out->set_end(range.end);
 }
@@ -97,9 +97,9 @@ absl::StatusOr<std::vector<kvcache::KvRoute>> KvLinkMover::Routes(
   const auto holders = [&](const std::vector<kvcache::KvShare>& shares, std::vector<int>* who) {
     std::vector<kvcache::KvShare> held;
     for (size_t i = 0; i < shares.size(); ++i) {
-      const kvcache::IndexRange layers =
+      const IndexRange layers =
           KvPortPools::Count(states ? pools.state_layers : pools.kv_layers, shares[i].layers);
-      const kvcache::IndexRange& heads = states ? shares[i].key_groups : shares[i].kv_heads;
+      const IndexRange& heads = states ? shares[i].key_groups : shares[i].kv_heads;
       if (layers.size() == 0 || heads.size() == 0) continue;
       held.push_back({layers, heads});
       who->push_back(static_cast<int>(i));

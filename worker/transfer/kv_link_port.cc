@@ -19,7 +19,7 @@ double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-bool IsInside(const kvcache::IndexRange& part, const kvcache::IndexRange& whole) {
+bool IsInside(const IndexRange& part, const IndexRange& whole) {
   return whole.begin <= part.begin && part.begin < part.end && part.end <= whole.end;
 }
 

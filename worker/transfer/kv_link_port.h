@@ -74,7 +74,7 @@ class KvLinkPort final : public KvPort,
  private:
   struct ParcelOfLayers {
     KvOutbox::ParcelId id = 0;
-    kvcache::IndexRange layers;
+    IndexRange layers;
     bool states = false;
   };
   struct Room {

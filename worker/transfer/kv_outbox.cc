@@ -94,7 +94,7 @@ KvOutbox::~KvOutbox() {
 KvOutbox::ParcelId KvOutbox::Open(KvParcel order) {
   auto parcel = std::make_shared<Parcel>();
   parcel->order = std::move(order);
-  const kvcache::IndexRange layers = ToIndexRange(parcel->order.route.part().layers());
+  const IndexRange layers = ToIndexRange(parcel->order.route.part().layers());
   for (int32_t layer = layers.begin; layer < layers.end; ++layer)
     parcel->missing_tokens += parcel->order.end - parcel->order.FirstOf(layer);
   std::lock_guard lock(mutex_);

@@ -13,7 +13,7 @@ namespace tessera::worker {
 KvPartWriter::KvPartWriter(KvPlaceOfPart place, KvCoder* coder)
     : place_(std::move(place)), coder_(coder) {
   const kvcache::KvShare& part = place_.part;
-  missing_ = int64_t{part.layers.size()} * part.kv_heads.size();
+  missing_ = part.layers.size() * part.kv_heads.size();
   for (int32_t layer = part.layers.begin; layer < part.layers.end; ++layer)
     next_.insert(next_.end(), static_cast<size_t>(part.kv_heads.size()), place_.FirstOf(layer));
 }
@@ -49,7 +49,7 @@ absl::StatusOr<KvPartWriter::Piece> KvPartWriter::Read(const KvFramedPiece& fram
 
 absl::Status KvPartWriter::Check(const v1::KvPiece& piece, int64_t bytes) const {
   const kvcache::KvShare& share = place_.part;
-  const auto inside = [](const v1::Range& part, const kvcache::IndexRange& whole) {
+  const auto inside = [](const v1::Range& part, const IndexRange& whole) {
     return part.begin() >= whole.begin && part.begin() < part.end() && part.end() <= whole.end;
   };
   const bool one_kind =

@@ -168,7 +168,7 @@ absl::Status StagedKvCoder::Copy(std::byte* to, const std::byte* from, size_t by
 }
 
 absl::Status StagedKvCoder::Run(const Work& work) {
-  const Pass all = {.planes = work.pool.planes * int64_t{work.part.layers.size()},
+  const Pass all = {.planes = work.pool.planes * work.part.layers.size(),
                     .heads = work.part.kv_heads.size(),
                     .tokens = static_cast<int64_t>(work.slots.size())};
   if (BytesOf(work, all) == 0) return absl::OkStatus();

@@ -17,9 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "kernels/index_range.h"
 #include "kernels/tensor.h"
 #include "proto/model/formats/stored_matrix.h"
-#include "worker/weights/index_range.h"
 #include "worker/weights/safetensors.h"
 
 namespace tessera::worker {

@@ -15,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/dtype.h"
+#include "kernels/index_range.h"
 #include "kernels/offset_blocks.h"
-#include "worker/weights/index_range.h"
 #include "worker/weights/safetensors.h"
 
 namespace tessera::worker {

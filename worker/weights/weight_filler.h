@@ -15,9 +15,9 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "kernels/device.h"
+#include "kernels/index_range.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
-#include "worker/weights/index_range.h"
 #include "worker/weights/row_source.h"
 
 namespace tessera::worker {

@@ -21,7 +21,6 @@
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
-using kvcache::IndexRange;
 using kvcache::KvPool;
 using Bytes = std::vector<uint8_t>;
 
