@@ -3,12 +3,12 @@
 #include <functional>
 #include <string>
 
-#include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/note_text.h"
 #include "scheduler/search/layout/assemble.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -29,14 +29,7 @@ sites:
 LayoutStage Stage(int pool, int width, int layers) { return {pool, width, layers}; }
 
 PlannerInput Input(const std::string& cluster) {
-  PlannerInput input;
-  REQUIRE(ReadDocument(cluster, "cluster.yaml", &input.cluster).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Qwen2.5-14B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(1000);
-  lengths->set_output_tokens(200);
-  return input;
+  return tests::WrittenInput(cluster, "Qwen2.5-14B");
 }
 
 // r0 prefills on a, r1 decodes over b and c, two stages; so there are hops and KV on the links.

@@ -4,9 +4,9 @@
 #include <limits>
 #include <string>
 
-#include "scheduler/input/catalogue.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -14,17 +14,8 @@ namespace {
 using Catch::Contains;
 
 v1::DeploymentPlan GoodPlan() {
-  PlannerInput input;
-  v1::Machine& machine = *input.cluster.add_machines();
-  machine.set_name("a");
-  v1::DeviceGroup& devices = *machine.add_devices();
-  devices.set_kind("A100-40");
-  devices.set_count(2);
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Qwen2.5-14B");
-  v1::LengthSample& lengths = *input.workload.add_classes()->add_lengths();
-  lengths.set_prompt_tokens(1000);
-  lengths.set_output_tokens(200);
+  const PlannerInput input = tests::WrittenInput(
+      "machines: [{name: a, devices: [{kind: A100-40, count: 2}]}]", "Qwen2.5-14B");
   const auto plan = MakePlan(input, {});
   REQUIRE(plan.status().message() == "");
   REQUIRE(CheckPlan(*plan).message() == "");
@@ -43,20 +34,14 @@ struct Fault {
 };
 
 TEST_CASE("queues before full links need have no end, before links that are half empty they do") {
-  PlannerInput input;
-  for (const char* name : {"a", "b"}) {
-    v1::Machine& machine = *input.cluster.add_machines();
-    machine.set_name(name);
-    machine.add_devices()->set_kind("H100-SXM");
-  }
-  v1::Link& site = *input.cluster.mutable_tiers()->mutable_site();
-  site.set_bandwidth_bytes_per_second(5e9 / 8);
-  site.set_latency_seconds(5e-5);
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-2-13B");
-  v1::LengthSample& lengths = *input.workload.add_classes()->add_lengths();
-  lengths.set_prompt_tokens(2000);
-  lengths.set_output_tokens(30);
+  const PlannerInput input = tests::WrittenInput(
+      R"(
+machines:
+- {name: a, devices: [{kind: H100-SXM}]}
+- {name: b, devices: [{kind: H100-SXM}]}
+tiers: {site: {bandwidth: 5 Gbit/s, latency: 50 us}}
+)",
+      "Llama-2-13B", "classes: [{lengths: [{prompt_tokens: 2000, output_tokens: 30}]}]");
   PlannerOptions options;
   options.search = "hexgen2";
   options.simulate = false;

@@ -5,32 +5,25 @@
 #include <string>
 
 #include "proto/document.h"
-#include "scheduler/input/catalogue.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/plan_diff.h"
 #include "scheduler/planner/report/plan_table.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
 
 // The published case: 4 A6000, 2 A5000, 2 A4000.
 PlannerInput Workstations() {
-  PlannerInput input;
-  REQUIRE(ReadDocument(R"(
+  return tests::WrittenInput(R"(
 machines:
 - {name: a, devices: [{kind: A6000, count: 4}], inside: {bandwidth: 25 GB/s, latency: 10 us}}
 - {name: b, devices: [{kind: A5000, count: 2}], inside: {bandwidth: 25 GB/s, latency: 10 us}}
 - {name: c, devices: [{kind: A4000, count: 2}], inside: {bandwidth: 25 GB/s, latency: 10 us}}
 tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}
 )",
-                       "cluster.yaml", &input.cluster)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-2-70B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(3968);
-  lengths->set_output_tokens(128);
-  return input;
+                             "Llama-2-70B",
+                             "classes: [{lengths: [{prompt_tokens: 3968, output_tokens: 128}]}]");
 }
 
 absl::StatusOr<v1::DeploymentPlan> Judge(const std::string& layout, int64_t step_tokens = 2048) {

@@ -22,21 +22,14 @@ namespace tessera::scheduler {
 namespace {
 
 PlannerInput Input() {
-  PlannerInput input;
-  REQUIRE(ReadDocument(R"(
+  return tests::WrittenInput(R"(
 machines:
 - {name: a, devices: [{kind: A100-40}]}
 - {name: b, devices: [{kind: L4, count: 1}]}
 tiers: {site: {bandwidth: 1 Gbit/s, latency: 50 us}}
 )",
-                       "cluster.yaml", &input.cluster)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Qwen2.5-14B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(500);
-  lengths->set_output_tokens(100);
-  return input;
+                             "Qwen2.5-14B",
+                             "classes: [{lengths: [{prompt_tokens: 500, output_tokens: 100}]}]");
 }
 
 std::string LineWith(const std::vector<std::string>& lines, const std::string& what) {

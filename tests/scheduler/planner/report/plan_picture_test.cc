@@ -14,9 +14,12 @@
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/link_bundles.h"
 #include "scheduler/planner/written_layout.h"
+#include "tests/scheduler/planner/written_input.h"
 
 namespace tessera::scheduler {
 namespace {
+
+constexpr char kWorkload[] = "classes: [{lengths: [{prompt_tokens: 500, output_tokens: 100}]}]";
 
 int Times(const std::string& text, const std::string& what) {
   int times = 0;
@@ -214,7 +217,6 @@ replicas:
 }
 
 TEST_CASE("one site of 40 machines and 80 replicas fits a screen, and neighbours differ") {
-  PlannerInput input;
   std::string cluster = "machines:\n", replicas = "replicas:\n";
   for (int m = 0; m < 40; ++m) {
     const std::string name = "m" + std::to_string(m);
@@ -223,12 +225,7 @@ TEST_CASE("one site of 40 machines and 80 replicas fits a screen, and neighbours
       replicas += "- {stages: [{devices: [" + name + devices + "], layers: 32}]}\n";
   }
   cluster += "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}}\n";
-  REQUIRE(ReadDocument(cluster, "cluster.yaml", &input.cluster).message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-3-8B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(500);
-  lengths->set_output_tokens(100);
+  const PlannerInput input = tests::WrittenInput(cluster, "Llama-3-8B", kWorkload);
   v1::WrittenLayout layout;
   REQUIRE(ReadDocument(replicas, "layout.yaml", &layout).message() == "");
   PlannerOptions options;
@@ -245,21 +242,14 @@ TEST_CASE("one site of 40 machines and 80 replicas fits a screen, and neighbours
 }
 
 TEST_CASE("a picture shows every machine, device, stage and loaded link, and is well formed") {
-  PlannerInput input;
-  REQUIRE(ReadDocument(R"(
+  const PlannerInput input = tests::WrittenInput(R"(
 machines:
 - {name: "a<1>", site: x, devices: [{kind: A100-40, count: 4}]}
 - {name: b, site: x, devices: [{kind: A100-40, count: 4}]}
 - {name: c, site: y, devices: [{kind: L4, count: 3}]}
 tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}, region: {bandwidth: 1 Gbit/s, latency: 5 ms}}
 )",
-                       "cluster.yaml", &input.cluster)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Qwen2.5-14B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(500);
-  lengths->set_output_tokens(100);
+                                                 "Qwen2.5-14B", kWorkload);
   v1::WrittenLayout layout;
   REQUIRE(ReadDocument(R"(
 replicas:
@@ -303,7 +293,6 @@ replicas:
 }
 
 TEST_CASE("of 12 machines in three sites the links between two sites are one line") {
-  PlannerInput input;
   std::string machines = "machines:\n", replicas = "replicas:\n";
   for (int m = 0; m < 4; ++m) {
     for (const char* site : {"x", "y", "z"}) {
@@ -316,15 +305,10 @@ TEST_CASE("of 12 machines in three sites the links between two sites are one lin
                 n + "/0..1], layers: 40}]}\n- {stages: [{devices: [y" + n +
                 "/2..3], layers: 40}, {devices: [z" + n + "/0..1], layers: 40}]}\n";
   }
-  REQUIRE(ReadDocument(machines + "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}, region: "
-                                  "{bandwidth: 1 Gbit/s, latency: 5 ms}}\n",
-                       "cluster.yaml", &input.cluster)
-              .message() == "");
-  input.catalogue = *BuiltInDevices();
-  input.model = *BuiltInModel("Llama-2-70B");
-  auto* lengths = input.workload.add_classes()->add_lengths();
-  lengths->set_prompt_tokens(500);
-  lengths->set_output_tokens(100);
+  machines +=
+      "tiers: {site: {bandwidth: 25 Gbit/s, latency: 50 us}, region: {bandwidth: 1 Gbit/s, "
+      "latency: 5 ms}}\n";
+  const PlannerInput input = tests::WrittenInput(machines, "Llama-2-70B", kWorkload);
   v1::WrittenLayout layout;
   REQUIRE(ReadDocument(replicas, "layout.yaml", &layout).message() == "");
   PlannerOptions options;
