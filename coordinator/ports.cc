@@ -3,15 +3,11 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "proto/http_peer.h"
 #include "proto/written_file.h"
 #include "third_party/linux/host_name.h"
 
 namespace tessera::coordinator {
-
-std::string HostAndPort(const std::string& host, int port) {
-  const bool ipv6 = host.find(':') != std::string::npos;
-  return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
-}
 
 std::string ReachableAt(const std::string& host, int port) {
   const bool anywhere = host == "0.0.0.0" || host == "::";

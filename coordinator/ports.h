@@ -7,9 +7,6 @@
 
 namespace tessera::coordinator {
 
-// "[::1]:8001": an IPv6 address has brackets before a port.
-std::string HostAndPort(const std::string& host, int port);
-
 // As others reach a port that listens on `host`: by the machine's name where it listens on all.
 std::string ReachableAt(const std::string& host, int port);
 

@@ -52,6 +52,7 @@
 #include "coordinator/tracing/tracing.h"
 #include "coordinator/web/page_routes.h"
 #include "proto/build_version.h"
+#include "proto/http_peer.h"
 #include "proto/protocol.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "third_party/grpc/callback_queue.h"

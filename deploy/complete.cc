@@ -11,9 +11,11 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/http_peer.h"
 #include "tls/asio_context.h"
 #include "tls/encryptable_stream.h"
 
@@ -25,34 +27,22 @@ namespace beast = boost::beast;
 namespace http = beast::http;
 
 struct Url {
-  std::string host, port;  // an IPv6 address without its brackets
-  std::string authority;   // as it was written
+  HttpPeer peer;
   bool encrypted = false;
 };
 
-absl::StatusOr<Url> ParseUrl(std::string url) {
+absl::StatusOr<Url> ParseUrl(std::string_view url) {
   constexpr std::string_view kPlain = "http://", kEncrypted = "https://";
   const bool encrypted = url.starts_with(kEncrypted);
-  if (!encrypted && !url.starts_with(kPlain))
-    return absl::InvalidArgumentError(
-        absl::StrCat("--url \"", url, "\": http://HOST:PORT or https://HOST:PORT is expected"));
-  url.erase(0, encrypted ? kEncrypted.size() : kPlain.size());
-  url = url.substr(0, url.find('/'));
-  Url parsed = {url, encrypted ? "443" : "80", url, encrypted};
   std::string_view rest = url;
-  if (url.starts_with("[")) {
-    const size_t end = url.find(']');
-    if (end == std::string::npos)
-      return absl::InvalidArgumentError(
-          absl::StrCat("--url names \"", url, "\": \"]\" is missing"));
-    parsed.host = url.substr(1, end - 1);
-    rest.remove_prefix(end + 1);
-  } else {
-    parsed.host = url.substr(0, url.rfind(':'));
-    rest.remove_prefix(parsed.host.size());
+  if (encrypted || url.starts_with(kPlain)) {
+    rest.remove_prefix(encrypted ? kEncrypted.size() : kPlain.size());
+    const auto peer = ParseHttpPeer(rest.substr(0, rest.find('/')), encrypted ? "443" : "80");
+    if (peer.ok()) return Url{*peer, encrypted};
   }
-  if (rest.starts_with(":")) parsed.port = rest.substr(1);
-  return parsed;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--url \"", std::string(url),
+                   "\": http://HOST:PORT or https://HOST:PORT is expected ([] around IPv6)"));
 }
 
 std::string Body(const CompleteOptions& options) {
@@ -211,7 +201,7 @@ class Exchange {
   absl::Status SendRequest() {
     beast::error_code error;
     asio::ip::tcp::resolver resolver(context_);
-    const auto found = resolver.resolve(url_.host, url_.port, error);
+    const auto found = resolver.resolve(url_.peer.host, url_.peer.port, error);
     if (!error) Step([&](auto done) { stream_.tcp().async_connect(found, done); }, error);
     if (error)
       return absl::UnavailableError(
@@ -219,7 +209,7 @@ class Exchange {
     if (absl::Status s = Encrypt(); !s.ok()) return s;
     http::request<http::string_body> request(
         http::verb::post, options_.chat ? "/v1/chat/completions" : "/v1/completions", 11);
-    request.set(http::field::host, url_.authority);
+    request.set(http::field::host, url_.peer.authority);
     request.set(http::field::content_type, "application/json");
     request.set(http::field::connection, "close");
     if (!options_.api_key.empty())
@@ -234,7 +224,7 @@ class Exchange {
   absl::Status Encrypt() {
     if (!stream_.encrypted()) return absl::OkStatus();
     const std::string& name =
-        options_.tls.server_name.empty() ? url_.host : options_.tls.server_name;
+        options_.tls.server_name.empty() ? url_.peer.host : options_.tls.server_name;
     if (!ExpectName(stream_, name))
       return absl::InvalidArgumentError(absl::StrCat("no certificate can be for \"", name, "\""));
     beast::error_code error;
