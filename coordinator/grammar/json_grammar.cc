@@ -107,10 +107,10 @@ void JsonGrammar::DefineValues() {
   const std::string comma = absl::StrCat(space_, " \",\" ", space_, " ");
   object_ = text_.Add(
       absl::StrCat("\"{\" ", space_, " (", member, " (", comma, member, ")* ", space_, ")? \"}\""));
-  array_ = text_.Add(
+  const std::string array = text_.Add(
       absl::StrCat("\"[\" ", space_, " (", value_, " (", comma, value_, ")* ", space_, ")? \"]\""));
   const std::string number = text_.Add(*NumberBody({}));
-  text_.Define(value_, absl::StrCat(object_, " | ", array_, " | ", string_, " | ", number,
+  text_.Define(value_, absl::StrCat(object_, " | ", array, " | ", string_, " | ", number,
                                     " | \"true\" | \"false\" | \"null\""));
 }
 
@@ -122,11 +122,6 @@ std::string JsonGrammar::Value() {
 std::string JsonGrammar::Object() {
   DefineValues();
   return object_;
-}
-
-std::string JsonGrammar::Array() {
-  DefineValues();
-  return array_;
 }
 
 }  // namespace tessera::coordinator

@@ -31,7 +31,6 @@ class JsonGrammar {
   std::string StringOf(int64_t min, int64_t max);
   std::string Value();   // any
   std::string Object();  // any
-  std::string Array();   // any
 
  private:
   void DefineValues();
@@ -50,7 +49,7 @@ class JsonGrammar {
   const std::string& Block();
 
   GrammarText& text_;
-  std::string space_, escape_, characters_, rest_, string_, value_, object_, array_, block_;
+  std::string space_, escape_, characters_, rest_, string_, value_, object_, block_;
   // Rules of Units, by its arguments.
   std::map<std::tuple<int64_t, int64_t, std::string, std::string>, std::string> units_;
 };

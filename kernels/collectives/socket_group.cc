@@ -257,8 +257,6 @@ int TournamentPartner(int rank, int size, int round) {
   return partner < size ? partner : -1;
 }
 
-int64_t SocketGroupBytes() { return kScratchValues * int64_t{sizeof(float)}; }
-
 absl::StatusOr<std::unique_ptr<Group>> CreateSocketGroup(int rank,
                                                          std::vector<std::shared_ptr<Link>> links,
                                                          const GroupOptions& options) {

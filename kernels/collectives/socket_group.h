@@ -22,9 +22,6 @@ absl::StatusOr<std::unique_ptr<Group>> CreateSocketGroup(int rank,
                                                          std::vector<std::shared_ptr<Link>> links,
                                                          const GroupOptions& options);
 
-// Bytes that a rank of such a group allocates, whatever its calls are.
-int64_t SocketGroupBytes();
-
 // The rank that `rank` of `size` meets in a round of a tournament in which every two meet once;
 // -1: nobody. Rounds are counted from 0 to TournamentRounds(size) - 1.
 int TournamentPartner(int rank, int size, int round);

@@ -43,8 +43,6 @@ class PreTokenizer {
 
   // null and absent mean none. InvalidArgument names what is not supported.
   static absl::StatusOr<PreTokenizer> FromJson(const nlohmann::json& spec);
-  // GPT-2's, for folders that hold only vocab.json and merges.txt.
-  static absl::StatusOr<PreTokenizer> Gpt2(bool add_prefix_space);
 
   // Whether the model works on bytes and not on characters.
   bool byte_level() const { return byte_level_; }

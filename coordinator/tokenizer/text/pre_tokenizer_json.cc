@@ -44,10 +44,6 @@ absl::StatusOr<PreTokenizer> PreTokenizer::FromJson(const nlohmann::json& spec) 
   return pre_tokenizer;
 }
 
-absl::StatusOr<PreTokenizer> PreTokenizer::Gpt2(bool add_prefix_space) {
-  return FromJson({{"type", "ByteLevel"}, {"add_prefix_space", add_prefix_space}});
-}
-
 absl::Status PreTokenizer::Append(const nlohmann::json& spec, int depth) {
   auto type = RequiredString(spec, kWhere, "type");
   if (!type.ok()) return type.status();
