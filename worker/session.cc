@@ -29,7 +29,7 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
   }
 
   explicit Session(const SessionMethod& method)
-      : method_(method), call_(std::make_unique<Call>()) {}
+      : method_(method), kept_(method.kept), call_(std::make_unique<Call>()) {}
 
   // Called by the thread that serves; may end this object.
   void On(Step step, bool ok) {
@@ -51,6 +51,7 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
     std::lock_guard lock(mutex_);
     if (closed_) return;
     --credit_;
+    kept_->NoteReply(this, reply);
     outbox_.push_back(std::move(reply));
     WriteNextLocked();
   }
@@ -61,6 +62,7 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
     closed_ = true;
     reason_ = reason;
     outbox_.clear();
+    kept_->NoteEnd(this);
     if (!writing_) FinishLocked();
   }
 
@@ -105,9 +107,13 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
     }
     switch (incoming_.message_case()) {
       case v1::SessionRequest::kSubmit:
+        kept_->NoteSubmit(this, incoming_.submit());
         engine_->Submit(self_, std::move(*incoming_.mutable_submit()));
         break;
-      case v1::SessionRequest::kCancel: engine_->Cancel(self_, incoming_.cancel()); break;
+      case v1::SessionRequest::kCancel:
+        kept_->NoteCancel(this, incoming_.cancel());
+        engine_->Cancel(self_, incoming_.cancel());
+        break;
       case v1::SessionRequest::kReserve:
         engine_->Reserve(self_, std::move(*incoming_.mutable_reserve()));
         break;
@@ -198,6 +204,7 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
 
   // Used by the thread that serves.
   const SessionMethod& method_;
+  const std::shared_ptr<KeptAnswers> kept_;
   std::shared_ptr<Engine> engine_;  // null: not accepted
   std::shared_ptr<Session> self_;
   v1::SessionRequest incoming_;

@@ -3,7 +3,7 @@
 // Flow control: a reply needs a credit, which the coordinator grants, and a place in the outbox of
 // kMaxOutbox messages; without either MayDeliver is false and the engine pauses. A message with a
 // stale fence ends the stream with FAILED_PRECONDITION. The end of the stream, however it comes,
-// ends its sequences.
+// ends its sequences. What they had emitted is kept for another session (worker/kept_answers.h).
 //
 // Thread rule: one thread serves all streams of a server, from a completion queue of its own
 // (gRPC's callback queue sleeps for 100 ms of each 1.1 s without an event, so a request would
@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/engine/engine.h"
+#include "worker/kept_answers.h"
 
 namespace tessera::worker {
 
@@ -35,6 +36,7 @@ struct SessionMethod {
   std::function<void(grpc::ServerContext* context, SessionStream* stream, void* tag)> request;
   // The engine that an accepted stream attaches to, or what refuses the stream.
   std::function<absl::StatusOr<std::shared_ptr<Engine>>(const grpc::ServerContext&)> engine;
+  std::shared_ptr<KeptAnswers> kept;
   // The first stream was asked for: from now on server and queue may be shut down. May be empty.
   std::function<void()> begun;
 };

@@ -114,7 +114,9 @@ class WorkerService::ConfigureCall final : public grpc::ServerWriteReactor<v1::C
 };
 
 WorkerService::WorkerService(WorkerServiceOptions options)
-    : options_(std::move(options)), began_seconds_(options_.setup.clock()) {}
+    : options_(std::move(options)),
+      began_seconds_(options_.setup.clock()),
+      kept_(std::make_shared<KeptAnswers>(options_.setup.clock)) {}
 
 WorkerService::~WorkerService() { Shutdown(0); }
 
@@ -317,6 +319,7 @@ void WorkerService::ServeSessionsFrom(grpc::ServerCompletionQueue& queue,
                                       std::function<void()> begun) {
   SessionMethod method;
   method.begun = std::move(begun);
+  method.kept = kept_;
   method.request = [this, &queue](grpc::ServerContext* context, SessionStream* stream, void* tag) {
     RequestSession(context, stream, &queue, &queue, tag);
   };
@@ -464,6 +467,17 @@ grpc::ServerUnaryReactor* WorkerService::ProbeLink(grpc::CallbackServerContext* 
   probing_ = true;
   probe_thread_ = *std::move(thread);
   return reactor;
+}
+
+grpc::ServerUnaryReactor* WorkerService::FindKept(grpc::CallbackServerContext* context,
+                                                  const v1::FindKeptRequest* request,
+                                                  v1::KeptAnswer* reply) {
+  absl::Status status = CheckToken(*context, options_.cluster_token);
+  if (status.ok()) status = term_.Check(*context);
+  if (!status.ok()) return Answer(context, status);
+  absl::StatusOr<v1::KeptAnswer> kept = kept_->Find(*request);
+  if (kept.ok()) *reply = *std::move(kept);
+  return Answer(context, kept.status());
 }
 
 // The leader goes on with what it has; this worker's heartbeats say that it drains, so nothing new

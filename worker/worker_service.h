@@ -27,6 +27,7 @@
 #include "proto/worker.grpc.pb.h"
 #include "worker/engine/engine_setup.h"
 #include "worker/fences.h"
+#include "worker/kept_answers.h"
 
 namespace tessera::worker {
 
@@ -42,9 +43,10 @@ struct WorkerServiceOptions {
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 
-using WorkerMethods = v1::Worker::WithAsyncMethod_Session<v1::Worker::WithCallbackMethod_Configure<
-    v1::Worker::WithCallbackMethod_Drain<v1::Worker::WithCallbackMethod_Profile<
-        v1::Worker::WithCallbackMethod_ProbeLink<v1::Worker::Service>>>>>;
+using WorkerMethods = v1::Worker::WithAsyncMethod_Session<
+    v1::Worker::WithCallbackMethod_Configure<v1::Worker::WithCallbackMethod_Drain<
+        v1::Worker::WithCallbackMethod_Profile<v1::Worker::WithCallbackMethod_ProbeLink<
+            v1::Worker::WithCallbackMethod_FindKept<v1::Worker::Service>>>>>>;
 
 class WorkerService final : public WorkerMethods {
  public:
@@ -61,6 +63,10 @@ class WorkerService final : public WorkerMethods {
   grpc::ServerUnaryReactor* ProbeLink(grpc::CallbackServerContext* context,
                                       const v1::ProbeLinkRequest* request,
                                       v1::ProbeLinkReply* reply) override;
+  // What is kept outlives the plan that it was computed under.
+  grpc::ServerUnaryReactor* FindKept(grpc::CallbackServerContext* context,
+                                     const v1::FindKeptRequest* request,
+                                     v1::KeptAnswer* reply) override;
 
   // Serves Session until `queue` is shut down and empty, as ServeSessions in worker/session.h says;
   // not before `begun` was called.
@@ -96,6 +102,7 @@ class WorkerService final : public WorkerMethods {
   const double began_seconds_;                // of the set-up's clock
   std::atomic<int64_t> busy_nanoseconds_{0};  // of all steps since
   HighestTerm term_;
+  const std::shared_ptr<KeptAnswers> kept_;
 
   mutable std::mutex mutex_;
   std::shared_ptr<Engine> engine_;      // of a leader; null: unconfigured, configuring or a member

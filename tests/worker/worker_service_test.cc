@@ -508,6 +508,49 @@ TEST_CASE("Profile measures an idle worker, and refuses one that serves") {
   CHECK_FALSE(worker.stub->Profile(&stale_context, request, &rates).ok());
 }
 
+TEST_CASE("an answer is found by id and owner for a minute after its session broke") {
+  Worker worker(kToken);
+  REQUIRE(worker.Configure(Worker::Request(), nullptr, kToken).ok());
+  v1::Submit submit = MakeSubmit(1, Prompt(5, 1), 100);
+  submit.set_request_id("cmpl-1");
+  submit.set_owner("me");
+  v1::KeptAnswer kept;
+  const auto find = [&](const std::string& owner, const std::string& token = kToken) {
+    grpc::ClientContext context;
+    if (!token.empty()) context.AddMetadata(std::string(kClusterTokenKey), token);
+    v1::FindKeptRequest request;
+    request.set_request_id("cmpl-1");
+    request.set_owner(owner);
+    return worker.stub->FindKept(&context, request, &kept).error_code();
+  };
+  {
+    grpc::ClientContext context;
+    context.AddMetadata(std::string(kClusterTokenKey), kToken);
+    const auto stream = worker.stub->Session(&context);
+    v1::SessionRequest request;
+    *request.mutable_fence() = Worker::Fence();
+    request.mutable_credit()->set_messages(4);  // a token each
+    REQUIRE(stream->Write(request));
+    *request.mutable_submit() = submit;
+    REQUIRE(stream->Write(request));
+    v1::SessionReply reply;
+    for (int i = 0; i < 4; ++i) REQUIRE(stream->Read(&reply));
+    context.TryCancel();
+  }
+  REQUIRE(Eventually([&] { return worker.service->load().running() == 0; }));
+  // Under another plan too.
+  REQUIRE(worker.Configure(Worker::Request(2), nullptr, kToken).ok());
+  REQUIRE(find("me") == grpc::StatusCode::OK);
+  CHECK(kept.submit().prompt_token_ids_size() == 5);
+  CHECK(std::vector<int32_t>(kept.output_token_ids().begin(), kept.output_token_ids().end()) ==
+        Greedy(Prompt(5, 1), 4));
+  CHECK(find("you") == grpc::StatusCode::NOT_FOUND);
+  CHECK(find("") == grpc::StatusCode::NOT_FOUND);
+  CHECK(find("me", "") == grpc::StatusCode::UNAUTHENTICATED);
+  worker.clock_seconds = worker.clock_seconds + 61;
+  CHECK(find("me") == grpc::StatusCode::NOT_FOUND);
+}
+
 TEST_CASE("health says SERVING from the end of Configure to the shutdown") {
   Worker worker;
   const std::string name = "tessera.v1.Worker";
