@@ -29,6 +29,9 @@ absl::Status CheckLengths(const v1::Submit& submit, const EngineOptions& options
   const int64_t prompt = submit.prompt_token_ids_size();
   if (prompt == 0) return Invalid("prompt_token_ids is empty; a prompt has at least one token");
   const int64_t known = prompt + submit.output_token_ids_size();
+  // An earlier attempt's answer that has grown as long as there is room for: it ends.
+  if (submit.output_token_ids_size() > 0 && known == LongestSequence(options))
+    return absl::OkStatus();
   const int64_t wanted = known + (submit.max_tokens() > submit.output_token_ids_size() ? 1 : 0);
   if (wanted > options.max_model_len_tokens) {
     return Invalid(StrCat("the prompt has ", known, " tokens, and with the first generated one ",

@@ -63,8 +63,10 @@ void EngineCore::Submit(v1::Submit submit, double now_seconds, Events* events) {
   const std::shared_ptr<Submission> submission =
       table_.Open(std::move(submit), options_, now_seconds, memory_.pools());
   const v1::Submit& request = submission->request;
-  const bool computes =
-      request.max_tokens() > request.output_token_ids_size() || request.prompt_logprobs() >= 0;
+  const int64_t known = submission->prompt_tokens + request.output_token_ids_size();
+  const bool grows =
+      request.max_tokens() > request.output_token_ids_size() && known < LongestSequence(options_);
+  const bool computes = grows || request.prompt_logprobs() >= 0;
   if (!computes) {  // nothing was asked that needs the model
     for (Sequence* sequence : table_.Of(*submission)) {
       AddEvent(sequence, now_seconds, events)->set_finish(v1::FINISH_REASON_LENGTH);

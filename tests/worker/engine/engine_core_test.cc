@@ -313,6 +313,13 @@ TEST_CASE("the context's end and the pool's end finish with LENGTH") {
   small.RunAll();
   CHECK(small.Of(1).tokens == small.Greedy(Prompt(15, 1), 6));
   CHECK(small.Of(1).finish == v1::FINISH_REASON_LENGTH);
+  for (Harness* full : {&h, &small}) {
+    v1::Submit again = MakeSubmit(2, Prompt(15, 1), 100);
+    for (const int32_t token : full->Of(1).tokens) again.add_output_token_ids(token);
+    full->Submit(again);
+    CHECK(full->Of(2).tokens.empty());
+    CHECK(full->Of(2).finish == v1::FINISH_REASON_LENGTH);
+  }
 }
 
 TEST_CASE("what can never run is refused, with both numbers") {
