@@ -45,6 +45,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Make(const CoordinatorOpti
   flow.recovering = std::move(host.recovering);
   flow.changing_plan = std::move(host.changing_plan);
   flow.now_seconds = host.now_seconds;
+  flow.eos_token_ids = {made->configure_.eos_token_ids().begin(),
+                        made->configure_.eos_token_ids().end()};
   flow.first_submission_id = uint64_t{std::random_device()()} << 30;
   made->flow_ =
       std::make_shared<RequestFlow>(std::move(flow), served.tokenizer, made->metrics_.get());
@@ -57,7 +59,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Make(const CoordinatorOpti
   fair.expected_seconds = [raw](double prompt_tokens, double answer_tokens) {
     return raw->flow_->ExpectedSeconds(prompt_tokens, answer_tokens);
   };
-  made->fair_ = FairService::Make(std::move(fair), *made->flow_);
+  made->resumption_ = std::make_unique<Resumption>(made->flow_);
+  made->fair_ = FairService::Make(std::move(fair), *made->resumption_);
   auto replanning = WorkloadReplanning::Make(options, made->configure_, *made->fair_);
   if (!replanning.ok()) return replanning.status();
   made->replanning_ = *std::move(replanning);

@@ -1,6 +1,7 @@
 // One served model in the coordinator: what its requests pass between the doors and its replicas.
 //
-//   door -> tracing -> count of the workload -> fair service -> request flow -> replicas
+//   door -> tracing -> count of the workload -> fair service -> resumption -> request flow ->
+//   replicas
 //
 // Thread rule: made and destroyed by main's thread; everything else is thread-safe.
 #pragma once
@@ -20,6 +21,7 @@
 #include "coordinator/fairness/fair_service.h"
 #include "coordinator/flow/request_flow.h"
 #include "coordinator/flow/request_metrics.h"
+#include "coordinator/flow/resumption.h"
 #include "coordinator/served_model.h"
 #include "coordinator/tracing/tracing.h"
 #include "coordinator/workload_replanning.h"
@@ -67,7 +69,8 @@ class ModelHost {
   std::string speculation_;
   std::unique_ptr<RequestMetrics> metrics_;
   std::shared_ptr<RequestFlow> flow_;
-  std::unique_ptr<FairService> fair_;               // before it
+  std::unique_ptr<Resumption> resumption_;          // before it
+  std::unique_ptr<FairService> fair_;               // before that
   std::unique_ptr<WorkloadReplanning> replanning_;  // before `fair_`
   GenerationService* entry_ = nullptr;              // before that
 };

@@ -29,6 +29,8 @@ class AnswerWriter {
   virtual std::string Chunk(int prompt, const ChoiceEvent& event) = 0;
   virtual std::string ClosingChunks() = 0;
   virtual std::string ErrorChunk(const absl::Status& status) const = 0;
+  // The id in a stream's events; empty: they have none.
+  virtual std::string stream_id() const { return ""; }
   // For a stream that was silent for long.
   virtual std::string Ping() const { return ": waiting\n\n"; }
 };

@@ -61,10 +61,7 @@ std::string MessagesError(const absl::Status& status) {
 }
 
 MessagesReply::MessagesReply(const ServedModel& model, const OpenAiCall& call)
-    : model_(model),
-      call_(call),
-      id_(absl::StrCat("msg_", DrawId())),
-      message_(call.answer_format) {
+    : model_(model), call_(call), id_(call.DrawAnswerId("msg_")), message_(call.answer_format) {
   usage_.prompt_tokens = static_cast<int64_t>(call.prompts[0].prompt_token_ids.size());
 }
 

@@ -32,6 +32,7 @@ class MessagesReply final : public AnswerWriter {
   std::string Chunk(int prompt, const ChoiceEvent& event) override;
   std::string ClosingChunks() override;
   std::string ErrorChunk(const absl::Status& status) const override;
+  std::string stream_id() const override { return id_; }
   std::string Ping() const override;
 
  private:

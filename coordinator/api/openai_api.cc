@@ -383,6 +383,7 @@ class Api final : public OpenAiApi {
       prompt.user = user;
       deadline->ApplyTo(prompt);
     }
+    call->resume_id = header.resume;
     if (asked.door->limits)
       call->limits = [limits = asked.door->limits, client] { return limits(client); };
     const bool stream = call->stream;

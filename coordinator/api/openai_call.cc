@@ -12,6 +12,7 @@
 #include "coordinator/api/ranking.h"
 #include "coordinator/api/responses_reply.h"
 #include "coordinator/fairness/retry_after.h"
+#include "coordinator/flow/kept_answer.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -51,6 +52,9 @@ class Call final : public RunningCall, public std::enable_shared_from_this<Call>
       request.group = group;
       request.leads_group = i == 0;
       request.prompt_text.clear();  // the reply has it
+      request.resumes = !call_.resume_id.empty();
+      if ((call_.stream || request.resumes) && CheckResumable(request).ok())
+        request.answer_id = reply_->stream_id();
       absl::StatusOr<std::unique_ptr<GenerationHandle>> handle = service.Start(
           std::move(request), std::make_shared<Sink>(shared_from_this(), static_cast<int>(i)));
       if (!handle.ok()) {

@@ -236,7 +236,7 @@ OpenAiReply::OpenAiReply(const ServedModel& model, const OpenAiCall& call,
                          int64_t created_unix_seconds)
     : model_(model),
       call_(call),
-      id_(absl::StrCat(call.chat ? "chatcmpl-" : "cmpl-", DrawId())),
+      id_(call.DrawAnswerId(call.chat ? "chatcmpl-" : "cmpl-")),
       created_unix_seconds_(created_unix_seconds),
       choices_(call.prompts.size() * call.choices_per_prompt),
       prompt_logprobs_(call.prompts.size()) {}

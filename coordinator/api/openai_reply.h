@@ -43,7 +43,7 @@ class OpenAiReply final : public AnswerWriter {
   // Usage and timings where asked for, then [DONE].
   std::string ClosingChunks() override;
   std::string ErrorChunk(const absl::Status& status) const override;
-  const std::string& id() const { return id_; }
+  std::string stream_id() const override { return id_; }
 
  private:
   struct Choice {

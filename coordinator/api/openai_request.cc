@@ -61,6 +61,7 @@ SamplingOptions ReadSampling(BodyReader& reader, const ServedModel& model) {
   ReadLogitBias(reader, model.tokenizer->vocabulary_size(), s);
   const auto seed = reader.Integer("seed");
   s.seed = seed.has_value() ? static_cast<uint64_t>(*seed) : DrawSeed();
+  s.seed_given = seed.has_value();
   return s;
 }
 
@@ -250,6 +251,10 @@ absl::Status AddSuffix(const ServedModel& model, const std::string& suffix,
 
 }  // namespace
 
+std::string OpenAiCall::DrawAnswerId(std::string_view prefix) const {
+  return resume_id.empty() ? std::string(prefix) + DrawId() : resume_id;
+}
+
 absl::StatusOr<OpenAiCall> ReadCompletionCall(const nlohmann::json& body, const Ordered& ordered,
                                               const ServedModel& model) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
@@ -303,8 +308,10 @@ absl::StatusOr<OpenAiCall> ReadFimCall(const nlohmann::json& body, const Ordered
   absl::StatusOr<GenerationRequest> read = ReadShared(reader, model, call);
   if (!read.ok()) return read.status();
   GenerationRequest request = *std::move(read);
-  if (const auto seed = reader.Integer("random_seed"))
+  if (const auto seed = reader.Integer("random_seed")) {
     request.sampling.seed = static_cast<uint64_t>(*seed);
+    request.sampling.seed_given = true;
+  }
   const std::optional<int64_t> max_tokens = reader.Integer("max_tokens");
   const std::optional<int64_t> truncate_to = reader.Integer("truncate_prompt_tokens");
   const PromptOptions how = {reader.Bool("add_special_tokens").value_or(true),

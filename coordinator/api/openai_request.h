@@ -55,8 +55,12 @@ struct OpenAiCall {
   int32_t top_logprobs = -1;  // as shown: -1 none
   std::vector<GenerationRequest> prompts;
   std::vector<std::string> ignored_fields;  // names that no field of the endpoint has
+  std::string resume_id;  // of the answer that goes on (x-tessera-resume); empty: a new one
   // Headers that say what is left of the client's limits, when it is called; may be empty.
   std::function<std::vector<std::pair<std::string, std::string>>()> limits;
+
+  // The id of the answer: resume_id, or one that is drawn.
+  std::string DrawAnswerId(std::string_view prefix) const;
 };
 
 // `ordered` and `conversation`: of the same body, as ReadChatBody reads them.

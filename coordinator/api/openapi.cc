@@ -151,8 +151,8 @@ Json ErrorSchema() {
       {"type", "object"}, {"properties", {{"error", error}}}, {"required", Json::array({"error"})}};
 }
 
-// Headers of a call that generates (fairness/asked_deadline.h).
-Json DeadlineParameters() {
+// Headers of a call that generates (fairness/asked_deadline.h, flow/resumption.h).
+Json GeneratingParameters() {
   const auto header = [](const char* name, const char* description, Json schema) {
     return Json{{"name", name},
                 {"in", "header"},
@@ -166,14 +166,18 @@ Json DeadlineParameters() {
               {{"type", "string"}, {"pattern", "^[0-9]{1,3}(\\.[0-9]{1,3})?s?$"}}),
        header("x-workflow-id", "Calls with one id share a deadline.",
               {{"type", "string"}, {"pattern", "^[A-Za-z0-9._:-]{1,128}$"}}),
-       header("x-workflow-stages-left",
-              "Calls that follow each other, this one included.",
-              {{"type", "integer"}, {"minimum", 1}, {"maximum", 1000}})});
+       header("x-workflow-stages-left", "Calls that follow each other, this one included.",
+              {{"type", "integer"}, {"minimum", 1}, {"maximum", 1000}}),
+       header(
+           "x-tessera-resume",
+           "The id of a stream that broke within the last minute: with the same body and key its "
+           "answer comes again from the first token, and goes on.",
+           {{"type", "string"}, {"pattern", "^[A-Za-z0-9_-]{1,128}$"}})});
 }
 
 Json Operation(const ApiPath& path) {
   Json operation = {{"summary", std::string(path.summary)}};
-  if (path.streams) operation["parameters"] = DeadlineParameters();
+  if (path.streams) operation["parameters"] = GeneratingParameters();
   if (path.path.ends_with("{model}")) {
     operation["parameters"] = Json::array({{{"name", "model"},
                                             {"in", "path"},

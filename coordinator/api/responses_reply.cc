@@ -44,7 +44,7 @@ ResponsesReply::ResponsesReply(const ServedModel& model, const OpenAiCall& call,
                                int64_t created_unix_seconds)
     : model_(model),
       call_(call),
-      id_(absl::StrCat("resp_", DrawId())),
+      id_(call.DrawAnswerId("resp_")),
       created_unix_seconds_(created_unix_seconds),
       message_(call.answer_format) {}
 

@@ -33,6 +33,7 @@ class ResponsesReply final : public AnswerWriter {
   std::string Chunk(int prompt, const ChoiceEvent& event) override;
   std::string ClosingChunks() override;
   std::string ErrorChunk(const absl::Status& status) const override;
+  std::string stream_id() const override { return id_; }
 
  private:
   using Json = nlohmann::ordered_json;

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -42,13 +43,7 @@ class GrpcSession final : public WorkerSession, public std::enable_shared_from_t
       : options_(std::move(options)),
         listener_(listener),
         call_(std::make_unique<Call>(std::move(channel))) {
-    if (!options_.cluster_token.empty()) {
-      call_->context.AddMetadata(std::string(kClusterTokenKey), options_.cluster_token);
-    }
-    if (options_.leader_term > 0) {
-      call_->context.AddMetadata(std::string(kLeaderTermKey),
-                                 std::to_string(options_.leader_term));
-    }
+    AddMetadata(call_->context);
   }
 
   void Begin() {
@@ -88,6 +83,28 @@ class GrpcSession final : public WorkerSession, public std::enable_shared_from_t
     return true;
   }
 
+  bool FindKept(const v1::FindKeptRequest& request, double timeout_seconds,
+                KeptFound found) override {
+    struct Asked {
+      grpc::ClientContext context;
+      v1::FindKeptRequest request;
+      v1::KeptAnswer kept;
+    };
+    auto asked = std::make_shared<Asked>();
+    asked->request = request;
+    AddMetadata(asked->context);
+    asked->context.set_deadline(std::chrono::system_clock::now() +
+                                std::chrono::microseconds(std::lround(1e6 * timeout_seconds)));
+    std::lock_guard lock(mutex_);
+    if (closed_) return false;
+    call_->stub->async()->FindKept(&asked->context, &asked->request, &asked->kept,
+                                   [asked, found = std::move(found)](const grpc::Status& status) {
+                                     if (status.ok()) return found(std::move(asked->kept));
+                                     found(FromGrpc(status));
+                                   });
+    return true;
+  }
+
   void Close(const absl::Status& reason) override {
     std::lock_guard lock(mutex_);
     if (closed_) return;
@@ -109,6 +126,13 @@ class GrpcSession final : public WorkerSession, public std::enable_shared_from_t
     v1::SessionRequest outgoing;
     grpc::Status status;
   };
+
+  void AddMetadata(grpc::ClientContext& context) const {
+    if (!options_.cluster_token.empty())
+      context.AddMetadata(std::string(kClusterTokenKey), options_.cluster_token);
+    if (options_.leader_term > 0)
+      context.AddMetadata(std::string(kLeaderTermKey), std::to_string(options_.leader_term));
+  }
 
   // The thread: takes what the queue reports until the stream is over. A stream once begun always
   // ends with kFinished, and not before what was begun on it has been reported.

@@ -29,6 +29,7 @@ struct SamplingOptions {
   float frequency_penalty = 0.0f;
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit
   uint64_t seed = 0;  // always set: drawn by the front door where the client gives none
+  bool seed_given = false;  // by the client
 };
 
 // How a model marks its thinking; no opening mark: it does not.
@@ -48,6 +49,13 @@ struct ThinkingBudget {
 
 struct GenerationRequest {
   std::string request_id;
+  // The `id` of a stream's events, under which its tokens are kept (kept_answer.h); empty: they are
+  // not.
+  std::string answer_id;
+  // What is kept under answer_id goes on. `emitted_token_ids`, its tokens: the resumption finds
+  // them, and the request flow sends them to the client first.
+  bool resumes = false;
+  std::vector<int32_t> emitted_token_ids;
   std::string traceparent;  // the client's trace (tracing/trace_context.h), as it came; may be empty
   std::vector<int32_t> prompt_token_ids;
   // So many of them, at the end, open the answer, behind the conversation's last message; 0: not

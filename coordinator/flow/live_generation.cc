@@ -39,10 +39,39 @@ LiveGeneration::LiveGeneration(GenerationRequest request, std::shared_ptr<Genera
       sink_(std::move(sink)) {
   choices_.reserve(request_.choice_count);
   for (int32_t i = 0; i < request_.choice_count; ++i) {
-    choices_.push_back(Choice{ChoiceText(*tokenizer_, TextOptions(request_)), {}, false, 0, -1});
+    choices_.push_back({.text = ChoiceText(*tokenizer_, TextOptions(request_))});
   }
   open_choices_ = request_.choice_count;
   usage_.prompt_tokens = static_cast<int64_t>(request_.prompt_token_ids.size());
+}
+
+void LiveGeneration::Resume(const std::vector<int32_t>& stop_ids, double now_seconds) {
+  std::lock_guard lock(mutex_);
+  const std::vector<int32_t>& tokens = request_.emitted_token_ids;
+  if (tokens.empty()) return;
+  Choice& choice = choices_.front();
+  ChoiceEvent out;  // one for all, so that they are one piece of the stream
+  for (size_t i = 0; i < tokens.size() && !choice.finished; ++i) {
+    v1::TokenEvent event;
+    event.set_has_token(true);
+    event.set_token_id(tokens[i]);
+    if (std::find(stop_ids.begin(), stop_ids.end(), tokens[i]) != stop_ids.end()) {
+      event.set_finish(v1::FINISH_REASON_STOP);
+      event.set_stop_token_id(tokens[i]);
+    } else if (static_cast<int64_t>(i) + 1 >= request_.max_tokens) {
+      event.set_finish(v1::FINISH_REASON_LENGTH);
+    }
+    EventOutcome outcome;
+    ApplyToken(event, now_seconds, out, outcome);
+    ApplyFinish(event, out, outcome);
+  }
+  deliveries_.push_back(
+      [out = std::move(out)](GenerationSink& sink) mutable { sink.OnChoice(std::move(out)); });
+  choice.resumed_tokens = choice.output_token_ids.size();
+  usage_.timings.decode_tokens = 0;
+  if (choice.finished) return EndLocked(absl::OkStatus());
+  any_token_ = false;
+  choice.last_token_seconds = -1;
 }
 
 EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::string& replica,
@@ -78,7 +107,8 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
     }
     // What a later replica has in its cache may have come from the first.
     if (!any_token_)
-      usage_.cached_tokens = std::max<int64_t>(usage_.cached_tokens, event.cached_tokens());
+      usage_.cached_tokens =
+          std::clamp<int64_t>(event.cached_tokens(), usage_.cached_tokens, usage_.prompt_tokens);
     if (event.prompt_logprobs_size() > 0 && !prompt_logprobs_sent_) {
       prompt_logprobs_sent_ = true;
       std::vector<PositionChances> positions;
@@ -100,7 +130,8 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
     if (event.has_token()) ApplyToken(event, now_seconds, out, outcome);
     ApplyFinish(event, out, outcome);
     if (outcome.choice_finished) {
-      outcome.choice_tokens = static_cast<int64_t>(choice.output_token_ids.size());
+      outcome.choice_tokens =
+          static_cast<int64_t>(choice.output_token_ids.size() - choice.resumed_tokens);
       outcome.choice_decode_seconds = choice.last_token_seconds - choice.first_token_seconds;
     }
     if (!out.text.empty() || !out.token_ids.empty() || out.finish != Finish::kNone) {
@@ -126,10 +157,12 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   }
   any_token_ = true;
   last_token_seconds_ = now_seconds;
-  if (!choice.output_token_ids.empty()) ++usage_.timings.decode_tokens;
-  if (choice.output_token_ids.empty()) choice.first_token_seconds = now_seconds;
-  if (choice.last_token_seconds >= 0)
+  if (choice.last_token_seconds >= 0) {
+    ++usage_.timings.decode_tokens;
     outcome.since_last_token_seconds = now_seconds - choice.last_token_seconds;
+  } else {
+    choice.first_token_seconds = now_seconds;
+  }
   choice.last_token_seconds = now_seconds;
   choice.output_token_ids.push_back(event.token_id());
 

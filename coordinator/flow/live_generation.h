@@ -48,6 +48,12 @@ class LiveGeneration {
   const GenerationRequest& request() const { return request_; }
   double arrival_seconds() const { return arrival_seconds_; }
 
+  // Before any event: takes the request's emitted_token_ids as its answer's beginning. Where one of
+  // `stop_ids`, a stop string or max_tokens ends them, it has ended. They count as tokens of the
+  // answer, and in no rate. DeliverResumed passes them on, before what comes next.
+  void Resume(const std::vector<int32_t>& stop_ids, double now_seconds);
+  void DeliverResumed() { Deliver(); }
+
   EventOutcome Apply(const v1::TokenEvent& event, const std::string& replica, double now_seconds);
   // Its prompt's KV has moved to another replica.
   void NoteKvTransfer(const v1::KvTransfer& transfer);
@@ -65,10 +71,11 @@ class LiveGeneration {
  private:
   struct Choice {
     ChoiceText text;
-    std::vector<int32_t> output_token_ids;
+    std::vector<int32_t> output_token_ids = {};
+    size_t resumed_tokens = 0;  // of output_token_ids: an earlier stream's
     bool finished = false;
     double first_token_seconds = 0;
-    double last_token_seconds = -1;
+    double last_token_seconds = -1;  // below 0: none has come
   };
 
   void ApplyToken(const v1::TokenEvent& event, double now_seconds, ChoiceEvent& out,

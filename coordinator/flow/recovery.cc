@@ -1,4 +1,5 @@
-// What a request goes through when a replica is lost, drains, or refuses it.
+// What a request goes through when a replica is lost, drains, or refuses it, and when its stream
+// breaks.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -202,6 +203,38 @@ void RequestFlow::AwaitReplica(Part part, bool some_ready) {
   part.not_before_seconds = some_ready ? now + options_.refused_retry_seconds : 0;
   part.state = Part::State::kWaiting;
   Add(next_submission_id_++, std::move(part));
+}
+
+std::vector<int32_t> RequestFlow::StopIds(const GenerationRequest& request) const {
+  std::vector<int32_t> ids = request.stop_token_ids;
+  if (!request.ignore_eos || !request.grammar.empty())
+    ids.insert(ids.end(), options_.eos_token_ids.begin(), options_.eos_token_ids.end());
+  return ids;
+}
+
+bool RequestFlow::EndAnswer(const std::string& client, const std::string& answer_id,
+                            const absl::Status& reason) {
+  std::shared_ptr<LiveGeneration> running;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, part] : parts_) {
+      const GenerationRequest& request = part.generation->request();
+      if (request.answer_id == answer_id && request.client == client) running = part.generation;
+    }
+  }
+  return running != nullptr && FailGeneration(running, reason);
+}
+
+std::vector<std::shared_ptr<ReplicaLink>> RequestFlow::links() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<ReplicaLink>> links;
+  for (const auto& [name, replica] : replicas_) links.push_back(replica.link);
+  return links;
+}
+
+double RequestFlow::SecondsSinceReady() const {
+  std::lock_guard lock(mutex_);
+  return options_.now_seconds() - ready_seconds_;
 }
 
 double RequestFlow::BeginSecondsLeft(const Part& part) const {

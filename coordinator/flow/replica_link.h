@@ -5,10 +5,12 @@
 // time, and never from inside Send.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "proto/worker.pb.h"
 
 namespace tessera::coordinator {
@@ -24,6 +26,11 @@ class ReplicaLink {
   // Queues one message; the link fills in the fence. False: the link is lost, the message was
   // dropped.
   virtual bool Send(v1::SessionRequest request) = 0;
+  // Asks its leader for an answer that it keeps. `found` is called once, on another thread, within
+  // `timeout_seconds` or little more. False: the link is lost, `found` is not called.
+  using KeptFound = std::function<void(absl::StatusOr<v1::KeptAnswer>)>;
+  virtual bool FindKept(const v1::FindKeptRequest& request, double timeout_seconds,
+                        KeptFound found) = 0;
 };
 
 class ReplicaLinkListener {

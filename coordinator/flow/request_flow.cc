@@ -65,15 +65,26 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::Start(
 absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
     GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
   if (absl::Status s = CheckRequest(request); !s.ok()) return s;
-  auto generation = std::make_shared<LiveGeneration>(std::move(request), std::move(sink),
-                                                     tokenizer_, options_.now_seconds());
+  const double now = options_.now_seconds();
+  auto generation =
+      std::make_shared<LiveGeneration>(std::move(request), std::move(sink), tokenizer_, now);
+  generation->Resume(StopIds(generation->request()), now);
+  if (!generation->ended()) {
+    if (absl::Status admitted = Admit(generation); !admitted.ok()) return admitted;
+  }
+  if (!generation->request().emitted_token_ids.empty()) generation->DeliverResumed();
+  return std::make_unique<FlowHandle>(shared_from_this(), generation);
+}
+
+absl::Status RequestFlow::Admit(const std::shared_ptr<LiveGeneration>& generation) {
+  const bool resumed = !generation->request().emitted_token_ids.empty();
   std::lock_guard lock(mutex_);
   if (draining_) return absl::UnavailableError("the server is draining: it takes no new requests");
   if (in_flight_ >= options_.max_requests) {
     return absl::ResourceExhaustedError(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }
-  const Servers servers = Route(generation->request(), {}, Left::kAll);
+  const Servers servers = Route(generation->request(), {}, resumed ? Left::kOutput : Left::kAll);
   const bool changing = options_.changing_plan && options_.changing_plan();
   const bool forms_again = has_served_ && options_.recovering && options_.recovering();
   const bool waits = servers.prefill == nullptr && (changing || forms_again);
@@ -82,17 +93,22 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
   ++in_flight_;
   Part part;
   part.generation = generation;
+  part.retry.taken = resumed;
   if (waits) {
     part.choices = generation->OpenChoices();
     part.reason = absl::UnavailableError(changing ? "another plan is being applied"
                                                   : "the replicas are being formed again");
-    part.not_begun = true;
+    part.not_begun = !resumed;
     part.bounded = !changing;
     AwaitReplica(std::move(part), false);
+  } else if (resumed) {
+    part.choices = generation->OpenChoices();
+    pairs_.NoteRouted(servers.pair);
+    Resume(*servers.prefill, std::move(part));
   } else {
     Begin(servers, std::move(part));
   }
-  return std::make_unique<FlowHandle>(shared_from_this(), generation);
+  return absl::OkStatus();
 }
 
 RequestFlow::Servers RequestFlow::Route(const GenerationRequest& request,
@@ -262,6 +278,7 @@ void RequestFlow::OnLinkReady(std::shared_ptr<ReplicaLink> link) {
     replica.activity.replica = link->replica();
     waiting = TakeWaiting();
     has_served_ = true;
+    ready_seconds_ = options_.now_seconds();
     pairs_.RestartCounts();
   }
   v1::SessionRequest credit;

@@ -33,6 +33,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -68,6 +69,7 @@ struct RequestFlowOptions {
   std::function<bool()> changing_plan;
   double refused_retry_seconds = 0.25;  // before those are asked again that had no room
   double slow_probe_seconds = 30;       // an idle slow replica gets a request so often
+  std::vector<int32_t> eos_token_ids;   // of the model: where kept tokens have ended
   // Workers may still know submissions of a coordinator before this one.
   uint64_t first_submission_id = 1;
   std::function<double()> now_seconds;  // monotonic
@@ -116,6 +118,14 @@ class RequestFlow : public GenerationService,
   void Drain();
   // Ends everything that is left.
   void AbortAll(const absl::Status& reason);
+
+  // Ends the client's request whose answer has that id, because of `reason`. False: none runs.
+  bool EndAnswer(const std::string& client, const std::string& answer_id,
+                 const absl::Status& reason);
+  // The link of each replica that is there.
+  std::vector<std::shared_ptr<ReplicaLink>> links() const;
+  // Since the newest of them became ready; infinity: none did.
+  double SecondsSinceReady() const;
 
   int64_t requests_in_flight() const;
   int ready_replicas() const;
@@ -199,6 +209,10 @@ class RequestFlow : public GenerationService,
   absl::Status CheckRequest(const GenerationRequest& request) const;
   absl::StatusOr<std::unique_ptr<GenerationHandle>> TryStart(GenerationRequest request,
                                                              std::shared_ptr<GenerationSink> sink);
+  // Begins a generation, or has it wait for a replica.
+  absl::Status Admit(const std::shared_ptr<LiveGeneration>& generation);
+  // Tokens that end an answer to the request.
+  std::vector<int32_t> StopIds(const GenerationRequest& request) const;
   // Who serves a request: both the same where one replica does. Null: none is ready.
   struct Servers {
     Replica* prefill = nullptr;
@@ -296,6 +310,7 @@ class RequestFlow : public GenerationService,
   int64_t in_flight_ = 0;
   bool draining_ = false;
   bool has_served_ = false;  // some replica was ready, once
+  double ready_seconds_ = -std::numeric_limits<double>::infinity();  // when the newest became so
 };
 
 }  // namespace tessera::coordinator

@@ -1,11 +1,25 @@
 #include "coordinator/flow/submit_message.h"
 
+#include <openssl/sha.h>
+
+#include <array>
+
 namespace tessera::coordinator {
+
+std::string OwnerOf(const std::string& client) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  SHA256(reinterpret_cast<const unsigned char*>(client.data()), client.size(), digest.data());
+  return {digest.begin(), digest.end()};
+}
 
 v1::SessionRequest ToSubmit(const GenerationRequest& request) {
   v1::SessionRequest message;
   v1::Submit& submit = *message.mutable_submit();
   submit.set_request_id(request.request_id);
+  if (!request.answer_id.empty()) {
+    submit.set_request_id(request.answer_id);
+    submit.set_owner(OwnerOf(request.client));
+  }
   submit.mutable_prompt_token_ids()->Add(request.prompt_token_ids.begin(),
                                          request.prompt_token_ids.end());
   const auto prompt_tokens = static_cast<int32_t>(request.prompt_token_ids.size());

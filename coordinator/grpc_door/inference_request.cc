@@ -89,6 +89,7 @@ absl::StatusOr<GenerationRequest> ReadOptions(const v1::GenerationOptions& o,
   Take(o.has_frequency_penalty(), o.frequency_penalty(), s.frequency_penalty);
   Take(o.has_repetition_penalty(), o.repetition_penalty(), s.repetition_penalty);
   s.seed = o.has_seed() ? o.seed() : DrawSeed();
+  s.seed_given = o.has_seed();
   for (const auto& [id, bias] : o.logit_bias()) {
     if (id < 0 || id >= model.tokenizer->vocabulary_size() || !(bias >= -100 && bias <= 100)) {
       return FieldError("logit_bias",

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/fairness/asked_deadline.h"
+#include "coordinator/flow/kept_answer.h"
 #include "coordinator/grpc_door/inference_reply.h"
 #include "coordinator/grpc_door/inference_request.h"
 #include "proto/inference.grpc.pb.h"
@@ -20,6 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kStalled{1};
+constexpr char kResume[] = "x-tessera-resume";
 
 // A writer for each choice of the answer.
 std::vector<ChoiceWriter> WritersOf(const ServedModel& model, const InferenceCall& call) {
@@ -118,10 +120,11 @@ class SharedReactor : public Reactor,
 
 class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
  public:
-  UnaryCall(const ServedModel& model, int64_t created, const char* id_prefix,
+  static constexpr bool kStreams = false;
+  UnaryCall(const ServedModel& model, int64_t created, const std::string& id,
             v1::CompletionReply& reply)
       : model_(model), reply_(reply) {
-    reply_.set_id(absl::StrCat(id_prefix, DrawId()));
+    reply_.set_id(id);
     reply_.set_model(model.name);
     reply_.set_created_unix_seconds(created);
     reply_.set_system_fingerprint(model.system_fingerprint->Get());
@@ -182,11 +185,12 @@ class UnaryCall final : public SharedReactor<grpc::ServerUnaryReactor> {
 
 class StreamCall final : public SharedReactor<grpc::ServerWriteReactor<v1::CompletionChunk>> {
  public:
-  StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, const char* id_prefix,
+  static constexpr bool kStreams = true;
+  StreamCall(grpc::CallbackServerContext& context, const ServedModel& model, std::string id,
              int64_t max_pending_bytes)
       : context_(context),
         model_(model),
-        id_(absl::StrCat(id_prefix, DrawId())),
+        id_(std::move(id)),
         max_pending_bytes_(max_pending_bytes) {}
 
   void OnPromptLogprobs(std::vector<PositionChances>) override {}  // refused where asked for
@@ -312,8 +316,9 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                      v1::CompletionReply* reply) override {
     const Picked picked = Pick(*context, request->model());
     const ServedModel& model = *picked.door->model;
-    auto call = std::make_shared<UnaryCall>(model, options_.now_unix_seconds(), "cmpl-", *reply);
-    return Begin(context, call, *request, picked,
+    const std::string id = AnswerId(*context, "cmpl-");
+    auto call = std::make_shared<UnaryCall>(model, options_.now_unix_seconds(), id, *reply);
+    return Begin(context, call, *request, picked, id,
                  [request, &model] { return ReadCompletion(*request, model); });
   }
   grpc::ServerUnaryReactor* Chat(grpc::CallbackServerContext* context,
@@ -322,25 +327,27 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     const Picked picked = Pick(*context, request->model());
     const ServedModel& model = *picked.door->model;
     const int64_t now = options_.now_unix_seconds();
-    auto call = std::make_shared<UnaryCall>(model, now, "chatcmpl-", *reply);
-    return Begin(context, call, *request, picked,
+    const std::string id = AnswerId(*context, "chatcmpl-");
+    auto call = std::make_shared<UnaryCall>(model, now, id, *reply);
+    return Begin(context, call, *request, picked, id,
                  [request, &model, now] { return ReadChat(*request, model, now); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamComplete(
       grpc::CallbackServerContext* context, const v1::CompletionRequest* request) override {
     const Picked picked = Pick(*context, request->model());
     const ServedModel& model = *picked.door->model;
-    auto call = std::make_shared<StreamCall>(*context, model, "cmpl-", options_.max_pending_bytes);
-    return Begin(context, call, *request, picked,
+    const std::string id = AnswerId(*context, "cmpl-");
+    auto call = std::make_shared<StreamCall>(*context, model, id, options_.max_pending_bytes);
+    return Begin(context, call, *request, picked, id,
                  [request, &model] { return ForStream(ReadCompletion(*request, model)); });
   }
   grpc::ServerWriteReactor<v1::CompletionChunk>* StreamChat(
       grpc::CallbackServerContext* context, const v1::ChatRequest* request) override {
     const Picked picked = Pick(*context, request->model());
     const ServedModel& model = *picked.door->model;
-    auto call =
-        std::make_shared<StreamCall>(*context, model, "chatcmpl-", options_.max_pending_bytes);
-    return Begin(context, call, *request, picked, [this, request, &model] {
+    const std::string id = AnswerId(*context, "chatcmpl-");
+    auto call = std::make_shared<StreamCall>(*context, model, id, options_.max_pending_bytes);
+    return Begin(context, call, *request, picked, id, [this, request, &model] {
       return ForStream(ReadChat(*request, model, options_.now_unix_seconds()));
     });
   }
@@ -409,10 +416,16 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     return door.ok() ? Picked{*door, absl::OkStatus()} : Picked{&models_.first(), door.status()};
   }
 
+  // The client's, which resumes an answer, or one that is drawn.
+  static std::string AnswerId(const grpc::CallbackServerContext& context, const char* prefix) {
+    const std::string resumed = Metadata(context, kResume);
+    return resumed.empty() ? absl::StrCat(prefix, DrawId()) : resumed;
+  }
+
   // `read` may run on another thread; what it borrows from gRPC stays until the call is finished.
   template <typename Call, typename Request, typename Read>
   Call* Begin(grpc::CallbackServerContext* context, const std::shared_ptr<Call>& call,
-              const Request& request, const Picked& picked, Read read) {
+              const Request& request, const Picked& picked, const std::string& id, Read read) {
     call->Hold();
     const absl::StatusOr<std::string> client = ClientOf(*context);
     absl::Status taken = client.status();
@@ -423,12 +436,17 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
     if (taken.ok()) {
       taken = large_bodies_.Read(
           request.ByteSizeLong(),
-          [this, &service, call, read, client = *client, deadline = *std::move(deadline),
-           traceparent = Metadata(*context, "traceparent")] {
+          [this, &service, call, read, id, client = *client, deadline = *std::move(deadline),
+           traceparent = Metadata(*context, "traceparent"),
+           resumes = !Metadata(*context, kResume).empty()] {
             absl::StatusOr<InferenceCall> asked = read();
-            if (asked.ok()) asked->request.client = client;
-            if (asked.ok()) asked->request.traceparent = traceparent;
-            if (asked.ok()) deadline.ApplyTo(asked->request);
+            if (!asked.ok()) return Start(service, *call, asked.status());
+            GenerationRequest& request = asked->request;
+            request.client = client;
+            request.traceparent = traceparent;
+            request.resumes = resumes;
+            if ((Call::kStreams || resumes) && CheckResumable(request).ok()) request.answer_id = id;
+            deadline.ApplyTo(request);
             Start(service, *call, std::move(asked));
           });
     }

@@ -269,6 +269,7 @@ class Connection final : public HttpConnectionControl,
     exchange_options_.chunked = message.version() >= 11;
     exchange_options_.max_pending_bytes = state_->options.max_pending_bytes;
     request_.traceparent = std::string(message["traceparent"]);
+    request_.resume = std::string(message["x-tessera-resume"]);
   }
 
   void ReadBody() {

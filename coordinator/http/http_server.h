@@ -46,6 +46,7 @@ struct HttpRequest {
   std::string deadline;      // x-request-deadline
   std::string workflow;      // x-workflow-id
   std::string workflow_stages_left;  // x-workflow-stages-left
+  std::string resume;                // x-tessera-resume
   std::string origin;        // of a browser's page
   std::string fetch_site;    // Sec-Fetch-Site, of a browser
   std::string cors_method;   // Access-Control-Request-Method, of a preflight

@@ -43,6 +43,11 @@ class FakeLink : public ReplicaLink, public std::enable_shared_from_this<FakeLin
     if (request.has_reserve()) reserves.push_back(request.reserve());
     return true;
   }
+  bool FindKept(const v1::FindKeptRequest& request, double, KeptFound found) override {
+    wanted.push_back(request);
+    finders.push_back(std::move(found));
+    return true;
+  }
   v1::TokenEvent Token(size_t submit, int32_t choice, int32_t token, int64_t position) const {
     v1::TokenEvent event;
     event.set_submission_id(submits[submit].submission_id());
@@ -68,6 +73,8 @@ class FakeLink : public ReplicaLink, public std::enable_shared_from_this<FakeLin
   std::vector<v1::Submit> submits;
   std::vector<v1::Cancel> cancels;
   std::vector<v1::Reserve> reserves;
+  std::vector<v1::FindKeptRequest> wanted;
+  std::vector<KeptFound> finders;  // of these, for the test to call
 
  private:
   const std::string name_;

@@ -206,6 +206,41 @@ def test_a_spare_takes_over_with_the_replicas_as_they_are():
         assert c.ended("b") == 0 and reads(c) == read
 
 
+def test_a_stream_goes_on_at_the_spare():
+    with Pair() as c:
+        wait_for("two replicas", lambda: c.ready() and len(c.replicas()) == 2)
+        asked = {**LONG, "temperature": 1}
+        time.sleep(KEPT_SECONDS)
+        stream, said = c.stream(asked), []
+        for event in stream:
+            said.append(event)
+            if len(said) == 8:
+                c.signal("a", KILL)
+                break
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            said.extend(event for event in stream if "error" not in event)
+        first = [token for event in said for token in event["choices"][0]["token_ids"]]
+        assert len(first) < LONG["max_tokens"], "it ended before its coordinator did"
+
+        c.ask("b")
+        resume = {"x-tessera-resume": said[0]["id"]}
+        answer = []
+
+        def resumed():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                status, headers, text = c.request("POST", "/v1/completions", asked, resume)
+                assert status == 200 or (status == 503 and headers["Retry-After"]), (status, text)
+                answer.append(json.loads(text) if status == 200 else None)
+            return answer and answer[-1]
+
+        whole = wait_for("b to go on", resumed)
+        assert whole["id"] == said[0]["id"]
+        tokens = whole["choices"][0]["token_ids"]
+        assert tokens[:len(first)] == first and len(tokens) == LONG["max_tokens"]
+        # What was made before is not made again.
+        assert f"resumes {said[0]['id']} behind " in c.log("b")
+
+
 def test_a_leader_that_hangs_is_replaced_and_ends():
     with Pair() as c:
         wait_for("two replicas", lambda: c.ready() and len(c.replicas()) == 2)

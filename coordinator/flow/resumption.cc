@@ -1,0 +1,155 @@
+#include "coordinator/flow/resumption.h"
+
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/flow/kept_answer.h"
+#include "coordinator/flow/replica_link.h"
+#include "coordinator/flow/submit_message.h"
+#include "third_party/spdlog/log.h"
+
+namespace tessera::coordinator {
+namespace {
+
+constexpr double kFindSeconds = 2;
+// Replicas that a new coordinator takes up become ready within so many seconds of each other.
+constexpr double kGatherSeconds = 10;
+
+// One request that looks for its answer, then runs.
+class Resumed final : public std::enable_shared_from_this<Resumed> {
+ public:
+  Resumed(std::shared_ptr<RequestFlow> flow, GenerationRequest request,
+          std::shared_ptr<GenerationSink> sink)
+      : flow_(std::move(flow)), request_(std::move(request)), sink_(std::move(sink)) {}
+
+  // Errors: the sink hears nothing.
+  absl::Status Find() {
+    v1::FindKeptRequest wanted;
+    wanted.set_request_id(request_.answer_id);
+    wanted.set_owner(OwnerOf(request_.client));
+    const std::vector<std::shared_ptr<ReplicaLink>> links = flow_->links();
+    if (links.empty())
+      return absl::UnavailableError("no replica is ready to go on with an answer yet");
+    open_ = links.size();
+    for (const auto& link : links) {
+      const bool asked = link->FindKept(
+          wanted, kFindSeconds,
+          [self = shared_from_this(), replica = link->replica()](
+              absl::StatusOr<v1::KeptAnswer> kept) { self->OnFound(replica, std::move(kept)); });
+      if (asked) continue;
+      Cancel();
+      return absl::UnavailableError(
+          absl::StrCat("replica ", link->replica(), " was lost this moment: try again"));
+    }
+    return absl::OkStatus();
+  }
+
+  void Cancel() {
+    std::unique_ptr<GenerationHandle> dropped;  // cancels outside the lock
+    std::shared_ptr<GenerationSink> sink;
+    std::lock_guard lock(mutex_);
+    cancelled_ = true;
+    std::swap(dropped, handle_);
+    std::swap(sink, sink_);
+  }
+
+ private:
+  void OnFound(const std::string& replica, absl::StatusOr<v1::KeptAnswer> kept) {
+    std::shared_ptr<GenerationSink> sink;
+    {
+      std::lock_guard lock(mutex_);
+      if (kept.ok()) {
+        const bool longer =
+            !found_ || kept->output_token_ids_size() > kept_.output_token_ids_size();
+        found_ = true;
+        if (longer) kept_ = *std::move(kept);
+      } else if (!absl::IsNotFound(kept.status())) {
+        unheard_ = absl::StrCat("replica ", replica, ": ", std::string(kept.status().message()));
+      }
+      if (--open_ > 0) return;
+      std::swap(sink, sink_);
+    }
+    if (sink != nullptr) Run(sink);
+  }
+
+  // All have answered, so nobody else uses what they said. The sink is let go of: it holds this.
+  void Run(const std::shared_ptr<GenerationSink>& sink) {
+    absl::Status status = found_ ? GoOnFrom(kept_, request_) : NotFound();
+    if (status.ok()) {
+      flow_->EndAnswer(
+          request_.client, request_.answer_id,
+          absl::AbortedError("another request resumes this answer (x-tessera-resume)"));
+      Logger("coordinator")
+          .info("request {} resumes {} behind {} tokens", request_.request_id, request_.answer_id,
+                request_.emitted_token_ids.size());
+      auto handle = flow_->Start(std::move(request_), sink);
+      status = handle.status();
+      if (handle.ok()) return Hold(*std::move(handle));
+    }
+    sink->OnEnd(status, {}, "");
+  }
+
+  void Hold(std::unique_ptr<GenerationHandle> handle) {
+    std::unique_ptr<GenerationHandle> dropped;
+    std::lock_guard lock(mutex_);
+    if (cancelled_) {
+      dropped = std::move(handle);
+    } else {
+      handle_ = std::move(handle);
+    }
+  }
+
+  absl::Status NotFound() const {
+    if (!unheard_.empty()) {
+      return absl::UnavailableError(absl::StrCat("it is not known whether ", request_.answer_id,
+                                                 " is kept (", unheard_, "): try again"));
+    }
+    if (flow_->SecondsSinceReady() < kGatherSeconds) {
+      return absl::UnavailableError(absl::StrCat("no replica that is ready keeps ",
+                                                 request_.answer_id,
+                                                 ", and others may become ready: try again"));
+    }
+    return absl::NotFoundError(
+        absl::StrCat("no answer ", request_.answer_id,
+                     " of this API key is kept: x-tessera-resume takes the id of a stream that "
+                     "ended or broke within the last minute, on a worker that still runs"));
+  }
+
+  const std::shared_ptr<RequestFlow> flow_;
+  GenerationRequest request_;
+
+  std::mutex mutex_;
+  std::shared_ptr<GenerationSink> sink_;  // null once it runs or was cancelled
+  size_t open_ = 0;                       // leaders that have not answered
+  bool found_ = false;
+  v1::KeptAnswer kept_;  // the longest
+  std::string unheard_;  // why a leader did not answer; empty: all did
+  bool cancelled_ = false;
+  std::unique_ptr<GenerationHandle> handle_;
+};
+
+class ResumedHandle final : public GenerationHandle {
+ public:
+  explicit ResumedHandle(std::shared_ptr<Resumed> resumed) : resumed_(std::move(resumed)) {}
+  ~ResumedHandle() override { resumed_->Cancel(); }
+  void Cancel() override { resumed_->Cancel(); }
+
+ private:
+  const std::shared_ptr<Resumed> resumed_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GenerationHandle>> Resumption::Start(
+    GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
+  if (!request.resumes) return flow_->Start(std::move(request), std::move(sink));
+  if (absl::Status fit = CheckResumable(request); !fit.ok()) return fit;
+  auto resumed = std::make_shared<Resumed>(flow_, std::move(request), std::move(sink));
+  if (absl::Status asked = resumed->Find(); !asked.ok()) return asked;
+  return std::make_unique<ResumedHandle>(std::move(resumed));
+}
+
+}  // namespace tessera::coordinator

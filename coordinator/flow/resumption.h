@@ -1,0 +1,37 @@
+// Stands before the request flow, and has requests with GenerationRequest::resumes go on with the
+// answer that a worker keeps under their answer_id.
+//
+//   the leaders of all replicas are asked -> the longest answer is compared with the request ->
+//   RequestFlow sends its tokens and has a replica go on behind them
+//
+// Where the answer still runs here, its stream ends first: one reader at a time. Errors of a
+// request that resumes, which its sink hears unless they are known at once:
+//   NOT_FOUND        no leader keeps such an answer of this client
+//   INVALID_ARGUMENT it is the answer to another request, or one that cannot be resumed
+//   UNAVAILABLE      a leader did not answer within 2 s, or a replica became ready so lately that
+//                    others may follow: try again
+//
+// Thread rule: thread-safe.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "coordinator/flow/generation.h"
+#include "coordinator/flow/request_flow.h"
+
+namespace tessera::coordinator {
+
+class Resumption final : public GenerationService {
+ public:
+  explicit Resumption(std::shared_ptr<RequestFlow> flow) : flow_(std::move(flow)) {}
+
+  absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
+      GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
+
+ private:
+  const std::shared_ptr<RequestFlow> flow_;
+};
+
+}  // namespace tessera::coordinator
