@@ -468,12 +468,11 @@ class Api final : public OpenAiApi {
   void CountInputTokens(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     const std::optional<Asked> asked = Read(*exchange, request_id);
     if (!asked.has_value()) return;
-    const absl::StatusOr<OpenAiCall> call = ReadResponsesCall(
+    const absl::StatusOr<int64_t> count = CountResponsesTokens(
         asked->all(), asked->body.ordered, asked->model(), options_.now_unix_seconds());
-    if (!call.ok()) return RespondError(*exchange, call.status(), request_id);
-    exchange->Respond(JsonResponse({{"object", "response.input_tokens"},
-                                    {"input_tokens", call->prompts[0].prompt_token_ids.size()}},
-                                   request_id));
+    if (!count.ok()) return RespondError(*exchange, count.status(), request_id);
+    exchange->Respond(
+        JsonResponse({{"object", "response.input_tokens"}, {"input_tokens", *count}}, request_id));
   }
 
   // The endpoints around the tokenizer.

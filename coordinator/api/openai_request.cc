@@ -331,7 +331,8 @@ absl::StatusOr<OpenAiCall> ReadFimCall(const nlohmann::json& body, const Ordered
 }
 
 absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordered& conversation,
-                                        const ServedModel& model, int64_t now_unix_seconds) {
+                                        const ServedModel& model, int64_t now_unix_seconds,
+                                        PromptFit fit) {
   if (!body.is_object()) return FieldError("", "the body must be a JSON object");
   BodyReader reader(body, ChatFields());
   OpenAiCall call;
@@ -357,7 +358,7 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   reader.Object("chat_template_kwargs");
   ChatRequest chat;
   if (prompt.ok()) chat.prompt = *prompt;
-  chat.prompt.must_fit = !truncate_to.has_value();
+  chat.prompt.must_fit = fit == PromptFit::kContext && !truncate_to.has_value();
   chat.prompt.enable_thinking = reader.Bool("enable_thinking");
   chat.prompt.reasoning_effort = reader.String("reasoning_effort");
   chat.parallel_tool_calls = reader.Bool("parallel_tool_calls");
@@ -378,7 +379,9 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
                            output->not_enforced.end());
   if (output->grammar.has_value() && !prepared->demands_call)
     request.grammar = output->grammar->Text(prepared->start);
-  if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
+  if (fit == PromptFit::kContext) {
+    if (absl::Status s = FitPrompt(model, truncate_to, max_tokens, request); !s.ok()) return s;
+  }
   call.prompts.push_back(std::move(request));
   return call;
 }

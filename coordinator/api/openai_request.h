@@ -73,8 +73,12 @@ absl::StatusOr<OpenAiCall> ReadFimCall(const nlohmann::json& body,
                                        const nlohmann::ordered_json& ordered,
                                        const ServedModel& model);
 
+// Whether a prompt is held to the context: one that is only counted is not.
+enum class PromptFit { kContext, kAny };
+
 absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body,
                                         const nlohmann::ordered_json& conversation,
-                                        const ServedModel& model, int64_t now_unix_seconds);
+                                        const ServedModel& model, int64_t now_unix_seconds,
+                                        PromptFit fit = PromptFit::kContext);
 
 }  // namespace tessera::coordinator

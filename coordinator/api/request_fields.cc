@@ -180,6 +180,7 @@ constexpr auto kResponses = std::to_array<RequestField>({
     Integer("priority", -kMaxInt32, kMaxInt32),
     Integer("top_logprobs", 0, kMaxTopLogprobs),
     Strings("include", 32),
+    Plain("truncation", kString),
     Plain("stream", kBool),
     Plain("store", kBool),
     NoEffect("stream_options", kObject),
@@ -194,7 +195,6 @@ constexpr auto kResponses = std::to_array<RequestField>({
     Refused("conversation", {}, kNotStored),
     Refused("background", {}, kNotStored),
     Refused("prompt", {}, "prompt templates are not stored here: send instructions and input"),
-    Refused("truncation", "disabled"),
     Refused("context_management"),
 });
 

@@ -7,12 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
+#include "coordinator/api/dropped_turns.h"
 #include "coordinator/api/responses_input.h"
 
 namespace tessera::coordinator {
 namespace {
 
 using Ordered = nlohmann::ordered_json;
+
+constexpr std::string_view kContextExceeded = "context_length_exceeded";
 
 // Read as the chat's fields of the same names.
 constexpr const char* kSameFields[] = {"temperature",
@@ -37,6 +40,7 @@ struct Chat {
   std::vector<std::string> ignored_fields;
   std::vector<std::string> not_enforced;
   ResponsesTerms terms;
+  bool may_drop_turns = false;  // truncation: "auto"
 };
 
 class ToolReader {
@@ -192,6 +196,10 @@ void ReadOptions(BodyReader& reader, Chat& chat) {
                 "responses are not stored here: leave it out or say false, and send the whole "
                 "conversation as input");
   }
+  const std::string truncation = reader.String("truncation").value_or("disabled");
+  if (truncation != "auto" && truncation != "disabled")
+    reader.Fail("truncation", "\"auto\" or \"disabled\" is expected");
+  chat.may_drop_turns = truncation == "auto";
   for (const std::string& what : reader.Strings("include")) {
     if (what == "message.output_text.logprobs")
       reader.Fail("include", absl::StrCat(what, " is not supported yet"));
@@ -231,7 +239,7 @@ Ordered Echo(const nlohmann::json& body, const Ordered& conversation, const Open
           {"tools", std::move(tools)},
           {"top_logprobs", 0},
           {"top_p", sent("top_p", sampling.top_p)},
-          {"truncation", "disabled"},
+          {"truncation", sent("truncation", "disabled")},
           {"user", sent("user", nullptr)},
           {"metadata", sent("metadata", Ordered::object())}};
 }
@@ -240,6 +248,7 @@ Ordered Echo(const nlohmann::json& body, const Ordered& conversation, const Open
 absl::Status Renamed(absl::Status status) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"messages", "input"},
+      {"prompt", "input"},
       {"max_tokens", "max_output_tokens"},
       {"max_completion_tokens", "max_output_tokens"},
       {"response_format", "text"},
@@ -254,11 +263,7 @@ absl::Status Renamed(absl::Status status) {
   return status;
 }
 
-}  // namespace
-
-absl::StatusOr<OpenAiCall> ReadResponsesCall(const nlohmann::json& body,
-                                             const Ordered& conversation, const ServedModel& model,
-                                             int64_t now_unix_seconds) {
+absl::StatusOr<Chat> ReadChat(const nlohmann::json& body, const Ordered& conversation) {
   BodyReader reader(body, ResponsesFields());
   Chat chat;
   chat.conversation = Ordered::object();
@@ -277,8 +282,54 @@ absl::StatusOr<OpenAiCall> ReadResponsesCall(const nlohmann::json& body,
   absl::Status tools = ToolReader(chat).Read(Member(conversation, "tools"));
   if (tools.ok()) tools = AddToolChoice(Member(conversation, "tool_choice"), chat);
   if (!tools.ok()) return tools;
-  absl::StatusOr<OpenAiCall> call =
+  return chat;
+}
+
+// The call of the whole chat, or of what is left when the fewest turns go that must.
+absl::StatusOr<OpenAiCall> ReadFittingCall(const Chat& chat, const ServedModel& model,
+                                           int64_t now_unix_seconds) {
+  constexpr int64_t kShareOfAnswer = 8;
+  absl::StatusOr<OpenAiCall> whole =
       ReadChatCall(chat.body, chat.conversation, model, now_unix_seconds);
+  if (whole.ok() || !chat.may_drop_turns) return whole;
+  if (ErrorCodeOf(whole.status()) != kContextExceeded) return whole;
+  const Ordered& messages = Member(chat.conversation, "messages");
+  const DroppedTurns turns(messages);
+  const auto without = [&](size_t dropped) {
+    Ordered shorter = chat.conversation;
+    shorter["messages"] = turns.Without(dropped, messages);
+    return ReadChatCall(chat.body, shorter, model, now_unix_seconds);
+  };
+  const auto has_room = [&](const absl::StatusOr<OpenAiCall>& call) {
+    return call.ok() &&
+           (chat.body.contains("max_completion_tokens") ||
+            call->prompts[0].max_tokens >= model.max_model_len_tokens / kShareOfAnswer);
+  };
+  // All that may go; then fewer, by halves.
+  absl::StatusOr<OpenAiCall> best = without(turns.count());
+  size_t too_few = 0, enough = turns.count();
+  while (has_room(best) && enough - too_few > 1) {
+    const size_t middle = (too_few + enough) / 2;
+    absl::StatusOr<OpenAiCall> call = without(middle);
+    if (has_room(call)) {
+      best = std::move(call);
+      enough = middle;
+    } else {
+      too_few = middle;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+absl::StatusOr<OpenAiCall> ReadResponsesCall(const nlohmann::json& body,
+                                             const Ordered& conversation, const ServedModel& model,
+                                             int64_t now_unix_seconds) {
+  absl::StatusOr<Chat> read = ReadChat(body, conversation);
+  if (!read.ok()) return read.status();
+  Chat chat = *std::move(read);
+  absl::StatusOr<OpenAiCall> call = ReadFittingCall(chat, model, now_unix_seconds);
   if (!call.ok()) return Renamed(call.status());
   call->form = AnswerForm::kResponses;
   call->ignored_fields = std::move(chat.ignored_fields);
@@ -287,6 +338,17 @@ absl::StatusOr<OpenAiCall> ReadResponsesCall(const nlohmann::json& body,
   chat.terms.echo = Echo(body, conversation, *call);
   call->responses = std::make_shared<const ResponsesTerms>(std::move(chat.terms));
   return call;
+}
+
+absl::StatusOr<int64_t> CountResponsesTokens(const nlohmann::json& body,
+                                             const Ordered& conversation, const ServedModel& model,
+                                             int64_t now_unix_seconds) {
+  const absl::StatusOr<Chat> chat = ReadChat(body, conversation);
+  if (!chat.ok()) return chat.status();
+  const absl::StatusOr<OpenAiCall> call =
+      ReadChatCall(chat->body, chat->conversation, model, now_unix_seconds, PromptFit::kAny);
+  if (!call.ok()) return Renamed(call.status());
+  return static_cast<int64_t>(call->prompts[0].prompt_token_ids.size());
 }
 
 }  // namespace tessera::coordinator

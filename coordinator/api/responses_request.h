@@ -4,6 +4,9 @@
 // Tools of a namespace become functions, custom tools functions of one string; those that a server
 // would run are skipped, and named among the call's ignored fields.
 //
+// With `truncation: "auto"` a conversation that does not fit the context loses its oldest turns, as
+// few as leave room for max_output_tokens, or where that is not given for an eighth of the context.
+//
 // Thread rule: pure functions but for drawn seeds. Errors: InvalidArgument naming the field.
 #pragma once
 
@@ -33,6 +36,11 @@ struct ResponsesTerms {
 
 // `conversation`: of the same body, in the client's order.
 absl::StatusOr<OpenAiCall> ReadResponsesCall(const nlohmann::json& body,
+                                             const nlohmann::ordered_json& conversation,
+                                             const ServedModel& model, int64_t now_unix_seconds);
+
+// The tokens of its prompt, which may be more than the context has; no turn is dropped.
+absl::StatusOr<int64_t> CountResponsesTokens(const nlohmann::json& body,
                                              const nlohmann::ordered_json& conversation,
                                              const ServedModel& model, int64_t now_unix_seconds);
 

@@ -232,6 +232,10 @@ TEST_CASE("tokens are counted as the prompt has them") {
   asked.erase("max_tokens");
   CHECK(Ask(door, asked, kCount)["input_tokens"] ==
         door.service.last_request().prompt_token_ids.size());
+  // One that does not fit the context too.
+  asked["system"] = std::string(100'000, 'a');
+  CHECK(Ask(door, asked, kCount)["input_tokens"] > 4000);
+  CHECK(door.service.requests().size() == 1);
 }
 
 TEST_CASE("an answer has the form of output_config, or the schema is refused by its place") {

@@ -266,7 +266,7 @@ TEST_CASE("what would need a store is refused by name, and what asks for nothing
   CHECK_THAT(error({{"previous_response_id", "resp_1"}}), StartsWith("400 previous_response_id "));
   CHECK_THAT(error({{"conversation", "conv_1"}}), StartsWith("400 conversation "));
   CHECK_THAT(error({{"background", true}}), StartsWith("400 background "));
-  CHECK_THAT(error({{"truncation", "auto"}}), StartsWith("400 truncation "));
+  CHECK_THAT(error({{"truncation", "middle"}}), StartsWith("400 truncation truncation: \"auto\""));
   CHECK_THAT(error({{"include", {"message.output_text.logprobs"}}}), StartsWith("400 include "));
   CHECK_THAT(error({{"tool_choice", {{"type", "file_search"}}}}), StartsWith("400 tool_choice "));
   CHECK_THAT(error({{"max_output_tokens", 100000}}), StartsWith("400 max_output_tokens "));
@@ -280,6 +280,105 @@ TEST_CASE("what would need a store is refused by name, and what asks for nothing
                                      {"client_metadata", {{"a", "b"}}},
                                      {"text", {{"format", {{"type", "text"}}}}}}));
   CHECK(reply["text"]["format"]["type"] == "text");
+}
+
+namespace {
+
+// Turns of about 500 tokens, the last one's answer still to come. Each calls a tool.
+Json LongInput(int turns) {
+  Json input = {{{"role", "developer"}, {"content", "Dev."}}};
+  for (int i = 0; i < turns; ++i) {
+    const std::string id = std::to_string(i);
+    std::string text = "Q" + id;
+    while (text.size() < 1000) text += " word";
+    input.push_back({{"role", "user"}, {"content", text}});
+    if (i + 1 == turns) break;
+    input.push_back(
+        {{"type", "function_call"}, {"call_id", id}, {"name", "clock"}, {"arguments", "{}"}});
+    input.push_back({{"type", "function_call_output"}, {"call_id", id}, {"output", "O" + id}});
+    input.push_back({{"role", "assistant"}, {"content", "A" + id}});
+  }
+  return input;
+}
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("truncation auto drops the oldest turns, as few as must go") {
+  constexpr int kTurns = 24;
+  Door door({}, {}, ToolModel());
+  const Json asked = Body({{"input", LongInput(kTurns)}, {"tools", {Clock()}}});
+  CHECK_THAT(door.Error(kResponses, asked), StartsWith("400 input This model's maximum context"));
+  const Json counted = Json::parse(door.Post("/v1/responses/input_tokens", asked.dump()).body);
+  CHECK(counted["input_tokens"] > 4000);
+
+  Json cut = asked;
+  cut["truncation"] = "auto";
+  CHECK(Ask(door, cut)["truncation"] == "auto");
+  const auto kept = [&] {
+    const std::string prompt = PromptOf(door);
+    int first = 0;
+    while (!Has(prompt, "[user]Q" + std::to_string(first) + " ")) ++first;
+    CHECK(Has(prompt, "[system]Dev."));
+    for (int i = 0; i < kTurns; ++i) {
+      const std::string id = std::to_string(i);
+      INFO(i);
+      CHECK(Has(prompt, "[user]Q" + id + " ") == (i >= first));
+      if (i + 1 < kTurns) CHECK(Has(prompt, "[tool]O" + id + "[") == (i >= first));
+      if (i + 1 < kTurns) CHECK(Has(prompt, "[assistant]A" + id + "[") == (i >= first));
+    }
+    return first;
+  };
+  // An eighth of the context is left for the answer, and no more than one turn beside.
+  const int dropped = kept();
+  CHECK(dropped > 0);
+  const int64_t room = door.service.last_request().max_tokens;
+  const int64_t turn = (counted["input_tokens"].get<int64_t>() - (4000 - room)) / dropped + 1;
+  CHECK(room >= 500);
+  CHECK(room - turn < 500);
+  cut["max_output_tokens"] = 2000;
+  Ask(door, cut);
+  CHECK(kept() > dropped);
+  CHECK(door.service.last_request().max_tokens == 2000);
+  // What has to stay does not fit.
+  cut["max_output_tokens"] = 3990;
+  CHECK_THAT(door.Error(kResponses, cut), StartsWith("400 max_output_tokens "));
+}
+
+TEST_CASE("truncation auto drops steps of the last turn, each call with its output") {
+  Door door({}, {}, ToolModel());
+  const auto ask = [&](int steps) {
+    Json input = {{{"role", "user"}, {"content", "First"}},
+                  {{"role", "assistant"}, {"content", "Yes."}},
+                  {{"role", "user"}, {"content", "Last"}}};
+    for (int i = 0; i < steps; ++i) {
+      const std::string id = std::to_string(i);
+      input.push_back({{"type", "function_call"},
+                       {"call_id", id},
+                       {"name", "clock"},
+                       {"arguments", "{\"zone\": \"Z" + id + "\"}"}});
+      std::string text = "O" + id;
+      while (text.size() < 1000) text += " word";
+      input.push_back({{"type", "function_call_output"}, {"call_id", id}, {"output", text}});
+    }
+    Ask(door, Body({{"input", input}, {"tools", {Clock()}}, {"truncation", "auto"}}));
+    return PromptOf(door);
+  };
+  const std::string all = ask(2);
+  CHECK(Has(all, "[user]First"));
+  CHECK(Has(all, "\"Z0\""));
+  const std::string some = ask(24);
+  CHECK_FALSE(Has(some, "[user]First"));
+  CHECK(Has(some, "[user]Last"));
+  CHECK_FALSE(Has(some, "\"Z0\""));
+  for (int i = 0; i < 24; ++i) {
+    const std::string id = std::to_string(i);
+    CHECK(Has(some, "\"Z" + id + "\"") == Has(some, "[tool]O" + id + " "));
+  }
+  CHECK(Has(some, "\"Z23\""));
 }
 
 TEST_CASE("text.format holds the answer to a form as a chat's response_format does") {
