@@ -8,6 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "coordinator/api/body_reader.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/tokenizer/text/split_json.h"
 
@@ -91,12 +92,19 @@ MessageKind KindOf(const Ordered& message) {
   return has_calls ? MessageKind::kToolCalls : MessageKind::kAssistant;
 }
 
-absl::Status CheckParts(std::string_view where, const Ordered& parts) {
-  for (const Ordered& part : parts) {
-    if (!part.is_object() || part.value("type", Ordered()) != "text" || !part.contains("text") ||
-        !part["text"].is_string()) {
-      return MessageError(where, "parts other than text are not supported yet");
+// Parts of text under the names that Responses have for them become a chat's.
+absl::Status ReadParts(std::string_view where, Ordered& parts) {
+  for (Ordered& part : parts) {
+    const Ordered& type = Member(part, "type");
+    const bool is_refusal = type == "refusal";
+    const bool is_text = type == "text" || type == "input_text" || type == "output_text";
+    const Ordered& text = Member(part, is_refusal ? "refusal" : "text");
+    if ((!is_text && !is_refusal) || !text.is_string()) {
+      return MessageError(where, absl::StrCat("parts other than text are not supported yet, as of "
+                                              "the type ",
+                                              type.dump()));
     }
+    if (type != "text") part = Ordered{{"type", "text"}, {"text", text}};
   }
   return absl::OkStatus();
 }
@@ -113,7 +121,7 @@ absl::Status ChangeContent(std::string_view where, const MessageForms& forms, Me
   Ordered& content = message[kContent];
   const MessageForms::Content& taken = forms.Of(kind);
   if (content.is_array()) {
-    if (absl::Status s = CheckParts(where, content); !s.ok()) return s;
+    if (absl::Status s = ReadParts(where, content); !s.ok()) return s;
     if (taken.form == ContentForm::kText) content = JoinParts(content);
   } else if (!content.is_null() && !content.is_string()) {
     return MessageError(where, "a string or an array of parts is expected");
@@ -166,6 +174,57 @@ absl::Status ChangeToolCalls(std::string_view where, ArgumentsReader& reader, Or
   return absl::OkStatus();
 }
 
+// Adds a paragraph to a message's text.
+void Append(const std::string& text, Ordered& message) {
+  Ordered& content = message[kContent];
+  if (content.is_array()) {
+    content.push_back({{"type", "text"}, {"text", text}});
+  } else if (content.is_string() && !content.get_ref<const std::string&>().empty()) {
+    content = absl::StrCat(content.get<std::string>(), "\n\n", text);
+  } else {
+    content = text;
+  }
+}
+
+std::string TextOf(const Ordered& message) {
+  const Ordered& content = Member(message, kContent);
+  if (content.is_array()) return JoinParts(content);
+  return content.is_string() ? content.get<std::string>() : "";
+}
+
+bool IsSystem(const Ordered& message) { return KindOf(message) == MessageKind::kSystem; }
+
+// Leaves no system message but the first. Two turns of a user's are none of what it makes: many
+// templates want turns that alternate.
+Ordered FoldSystemMessages(const MessageForms& forms, Ordered messages) {
+  Ordered folded = Ordered::array();
+  bool is_made = false;  // the last one is a user's turn that holds a system message alone
+  for (Ordered& message : messages) {
+    const bool is_system = IsSystem(message);
+    if (folded.empty() || (!is_system && (!is_made || message["role"] != "user"))) {
+      folded.push_back(std::move(message));
+      is_made = false;
+      continue;
+    }
+    const std::string text = TextOf(message);
+    if (text.empty()) continue;
+    if (!is_system) {
+      Append(text, folded.back());
+      is_made = false;
+    } else if (IsSystem(folded.back())) {
+      Append(text, folded.back());
+    } else {
+      if (folded.back()["role"] != "user") {
+        const bool in_parts = forms.Of(MessageKind::kUser).form == ContentForm::kParts;
+        folded.push_back({{"role", "user"}, {kContent, in_parts ? Ordered::array() : Ordered("")}});
+        is_made = true;
+      }
+      Append(absl::StrCat("<system-reminder>\n", text, "\n</system-reminder>"), folded.back());
+    }
+  }
+  return folded;
+}
+
 void ShareReasoning(Ordered& message) {
   // A client may send one name empty beside another that holds the text.
   const auto says_nothing = [](const Ordered& field) {
@@ -211,9 +270,13 @@ absl::StatusOr<Ordered> ToTemplateMessages(const Ordered& messages, const Probed
     if (ids == CallIds::kNineCharacters) ChangeIds(message);
     if (message["role"] == "assistant") ShareReasoning(message);
     if (message["role"] == "developer" && !names_developer) message["role"] = "system";
+    // Templates that only look whether there are any would find some.
+    const Ordered& calls = Member(message, kToolCalls);
+    if (calls.is_null() || calls == Ordered::array()) message.erase(kToolCalls);
     changed.push_back(std::move(message));
   }
-  return changed;
+  if (probed.forms.takes_late_system) return changed;
+  return FoldSystemMessages(probed.forms, std::move(changed));
 }
 
 }  // namespace tessera::coordinator

@@ -74,6 +74,7 @@ class Prober {
     }
     bool& calls_take_null = forms.content[static_cast<size_t>(MessageKind::kToolCalls)].takes_null;
     if (calls_written_ && !forms.calls_need_null) calls_take_null &= WritesCallsBesideNull(as_text);
+    forms.takes_late_system = TakesLateSystem(forms);
     return forms;
   }
 
@@ -173,6 +174,31 @@ class Prober {
     if (parts.Shows()) return ContentForm::kParts;
     if (text.Renders() && parts.Renders()) return ContentForm::kNeither;
     return std::nullopt;
+  }
+
+  // Behind another one, behind a user's message, and between turns.
+  bool TakesLateSystem(const MessageForms& forms) const {
+    const auto message = [&forms](MessageKind kind, const char* role, std::string_view text) {
+      const bool in_parts = forms.Of(kind).form == ContentForm::kParts;
+      return Json{{"role", role}, {"content", in_parts ? Parts(text) : Json(std::string(text))}};
+    };
+    const Json user = message(MessageKind::kUser, "user", "hi");
+    const Json assistant = message(MessageKind::kAssistant, "assistant", "yes");
+    const Json first = message(MessageKind::kSystem, "system", "be");
+    const auto shows = [&](const auto& conversation) {
+      return Pair{Render(conversation(message(MessageKind::kSystem, "system", kFirst))),
+                  Render(conversation(message(MessageKind::kSystem, "system", kSecond)))}
+          .Shows();
+    };
+    return shows([&](const Json& late) {
+             return Json::array({first, late, user});
+           }) &&
+           shows([&](const Json& late) {
+             return Json::array({first, user, late});
+           }) &&
+           shows([&](const Json& late) {
+             return Json::array({user, late, assistant, user});
+           });
   }
 
   bool TakesNull(MessageKind kind, ContentForm form) const {

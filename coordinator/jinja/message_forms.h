@@ -8,7 +8,7 @@
 // mostly without an error. So each form is tried at load: the template renders small conversations
 // that differ in one value, and takes the form if the value shows in the text.
 //
-// Pure functions, thread-safe. Probing takes some sixty short renderings.
+// Pure functions, thread-safe. Probing takes some seventy short renderings.
 
 #include <array>
 #include <cstdint>
@@ -49,6 +49,8 @@ struct MessageForms {
   ArgumentsForm arguments = ArgumentsForm::kObject;
   // Tool calls are written only beside content that is null, not beside "".
   bool calls_need_null = false;
+  // System messages are written wherever they stand, not the first message alone.
+  bool takes_late_system = false;
 
   const Content& Of(MessageKind kind) const { return content[static_cast<size_t>(kind)]; }
 };

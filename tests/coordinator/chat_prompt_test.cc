@@ -260,6 +260,58 @@ TEST_CASE("a template that writes content in neither form is refused by name") {
   CHECK_THAT(ErrorOf(strict, Json::array({Text("user", "x")})), Contains("two turns"));
 }
 
+TEST_CASE("system messages behind the first reach templates that write the first alone") {
+  constexpr char kStrict[] =
+      "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+      "{{ raise_exception('System message must be at the beginning.') }}{% endif %}"
+      "{{ m.role }}={{ m.content }};{% endfor %}";
+  constexpr char kDrops[] =
+      "{% for m in messages %}{% if m.role != 'system' or loop.first %}{{ m.role }}="
+      "{{ m.content }};{% endif %}{% endfor %}";
+  const Json system = Text("system", "a"), late = Text("system", "b"), user = Text("user", "hi");
+  const Json answer = Text("assistant", "yes"), developer = Text("developer", "c");
+  const std::string reminder = "<system-reminder>\nb\n</system-reminder>";
+  for (const char* const source : {kStrict, kDrops}) {
+    const ServedModel model = ModelWith(source);
+    CHECK(Rendered(model, Json::array({system, late, developer, user})) ==
+          "system=a\n\nb\n\nc;user=hi;");
+    CHECK(Rendered(model, Json::array({system, user, late})) ==
+          "system=a;user=hi\n\n" + reminder + ";");
+    CHECK(Rendered(model, Json::array({user, answer, late, user, answer})) ==
+          "user=hi;assistant=yes;user=" + reminder + "\n\nhi;assistant=yes;");
+    CHECK(Rendered(model, Json::array({user, Text("tool", "12"), late, answer})) ==
+          "user=hi;tool=12;user=" + reminder + ";assistant=yes;");
+    CHECK(Rendered(model, Json::array({user, answer, Text("system", ""), user})) ==
+          "user=hi;assistant=yes;user=hi;");
+  }
+  CHECK(Rendered(ModelWith("{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+                           "{{ raise_exception('no') }}{% endif %}{% for p in m.content %}"
+                           "{{ p.text }};{% endfor %}{% endfor %}"),
+                 Json::array({system, user, Text("system", Parts({"b"})), answer})) ==
+        "a;hi;" + reminder + ";yes;");
+  // One that writes them where they stand is given them so.
+  CHECK(Rendered(ModelWith("{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}"),
+                 Json::array({system, late, user, late, answer})) ==
+        "system=a;system=b;user=hi;system=b;assistant=yes;");
+}
+
+TEST_CASE("no tool calls are none, however they are written, and parts of Responses are text") {
+  const ServedModel model = ModelWith(
+      "{% for m in messages %}{% if 'tool_calls' in m %}{{ m.tool_calls | length }} calls;"
+      "{% else %}{{ m.content }};{% endif %}{% endfor %}");
+  for (const Json& none : {Json(), Json::array()}) {
+    Json answer = Text("assistant", "yes");
+    answer["tool_calls"] = none;
+    CHECK(Rendered(model, Json::array({Text("user", "hi"), answer})) == "hi;yes;");
+  }
+  const Json parts = {{{"type", "input_text"}, {"text", "a"}},
+                      {{"type", "output_text"}, {"text", "b"}, {"annotations", Json::array()}},
+                      {{"type", "refusal"}, {"refusal", "c"}}};
+  CHECK(Rendered(model, Json::array({Text("user", parts)})) == "abc;");
+  CHECK_THAT(ErrorOf(model, Json::array({Text("user", {{{"type", "image_url"}}})})),
+             Contains("parts other than text are not supported yet, as of the type \"image_url\""));
+}
+
 TEST_CASE("an assistant's reasoning has one value under three names") {
   const ServedModel model = ModelWith(
       "{% for m in messages %}{{ m.content }}({{ m.reasoning }},{{ m.reasoning_content }},"
