@@ -94,13 +94,22 @@ absl::Status CheckArguments(const Ordered& arguments) {
   return absl::OkStatus();
 }
 
+// gpt-oss knows three; its thinking cannot be turned off.
+std::string_view HarmonyEffort(std::string_view asked) {
+  if (asked == "none" || asked == "minimal") return "low";
+  if (asked == "xhigh" || asked == "max") return "high";
+  return asked;
+}
+
 // The template's variables that turn thinking on and off go by several names.
-void AddThinkingArguments(const ChatTemplate& chat_template, const ChatPromptOptions& options,
+void AddThinkingArguments(const ServedModel& model, const ChatPromptOptions& options,
                           Ordered& context) {
   std::optional<bool> enabled = options.enable_thinking;
   if (options.reasoning_effort.has_value()) {
-    if (chat_template.Names("reasoning_effort")) {
-      context["reasoning_effort"] = *options.reasoning_effort;
+    if (model.chat_template->chat_template.Names("reasoning_effort")) {
+      const bool has_channels = model.call_format != nullptr && model.call_format->has_thinking;
+      const std::string& asked = *options.reasoning_effort;
+      context["reasoning_effort"] = has_channels ? HarmonyEffort(asked) : asked;
     }
     if (!enabled.has_value()) enabled = *options.reasoning_effort != "none";
   }
@@ -196,7 +205,7 @@ absl::StatusOr<RenderedChat> RenderChat(const ServedModel& model, const Ordered&
                      {"chat_template_kwargs", arguments}};
   const ChatTemplate& chat_template = model.chat_template->chat_template;
   if (options.show_tools) context[kTools] = Member(conversation, kTools);
-  AddThinkingArguments(chat_template, options, context);
+  AddThinkingArguments(model, options, context);
   absl::StatusOr<std::vector<TextSegment>> segments =
       options.continue_final_message
           ? RenderOpenTurn(chat_template, std::move(context), now_unix_seconds)

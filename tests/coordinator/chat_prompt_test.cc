@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "coordinator/answer/call_formats.h"
+
 namespace tessera::coordinator {
 namespace {
 
@@ -334,6 +336,22 @@ TEST_CASE("an assistant's reasoning has one value under three names") {
   CHECK(Rendered(model, Json::array({two})) == "4(a,a,b)");
   two["reasoning"] = "";
   CHECK(Rendered(model, Json::array({two})) == "4(b,b,b)");
+}
+
+TEST_CASE("gpt-oss has three efforts, other templates see what was asked for") {
+  ServedModel model = ModelWith("{{ messages[0].content }}({{ reasoning_effort }})");
+  const auto seen = [&model](const char* effort) {
+    ChatPromptOptions options = kPlain;
+    options.reasoning_effort = effort;
+    return PromptOf(model, Json::array({Text("user", "")}), options).value();
+  };
+  CHECK(seen("xhigh") == "(xhigh)");
+  model.call_format = FindCallFormat("openai");
+  REQUIRE(model.call_format != nullptr);
+  CHECK(seen("none") == "(low)");
+  CHECK(seen("minimal") == "(low)");
+  CHECK(seen("medium") == "(medium)");
+  CHECK(seen("xhigh") == "(high)");
 }
 
 TEST_CASE("without a template chat is refused with the reason and the way out") {
