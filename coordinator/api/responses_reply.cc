@@ -126,6 +126,16 @@ std::string ResponsesReply::OpenCall(const MessageDelta& delta) {
   const auto tool = tools.find(delta.text);
   Item item;
   item.is_custom = tool != tools.end() && tool->second.is_custom;
+  item.is_search = tool != tools.end() && tool->second.is_search;
+  if (item.is_search) {
+    item.json = {{"id", absl::StrCat("tsc_", DrawId())},
+                 {"type", "tool_search_call"},
+                 {"execution", "client"},
+                 {"status", "in_progress"},
+                 {"call_id", delta.id},
+                 {"arguments", Json::object()}};
+    return Open(delta, std::move(item));
+  }
   item.json = {{"id", absl::StrCat(item.is_custom ? "ctc_" : "fc_", DrawId())},
                {"type", item.is_custom ? "custom_tool_call" : "function_call"},
                {"status", "in_progress"},
@@ -144,8 +154,8 @@ std::string ResponsesReply::Events(const MessageDelta& delta) {
     events = OpenText(delta);
   Item& item = items_.back();
   item.text += delta.text;
-  // Its text is known once the arguments are whole.
-  if (item.is_custom) return events;
+  // What they take is known once the arguments are whole.
+  if (item.is_custom || item.is_search) return events;
   if (delta.kind == Kind::kArguments) {
     return ItemEvent("response.function_call_arguments.delta", {{"delta", delta.text}});
   }
@@ -171,6 +181,11 @@ std::string ResponsesReply::CloseText(Item& item) {
 }
 
 std::string ResponsesReply::CloseCall(Item& item) {
+  if (item.is_search) {
+    const Json arguments = Json::parse(item.text, nullptr, /*allow_exceptions=*/false);
+    if (arguments.is_object()) item.json["arguments"] = arguments;
+    return "";
+  }
   if (!item.is_custom) {
     item.json["arguments"] = item.text;
     return ItemEvent("response.function_call_arguments.done",

@@ -42,6 +42,7 @@ class ResponsesReply final : public AnswerWriter {
     Json json;
     std::string text;  // so far: of a message or reasoning, or a call's arguments
     bool is_custom = false;
+    bool is_search = false;
     bool is_broken = false;  // a call that turned out to be none
   };
 

@@ -1,6 +1,7 @@
 #include "coordinator/api/responses_request.h"
 
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -47,26 +48,32 @@ class ToolReader {
  public:
   explicit ToolReader(Chat& chat) : chat_(chat) {}
 
-  absl::Status Read(const Ordered& tools) {
+  // `where` they stand.
+  absl::Status Read(const std::string& where, const Ordered& tools) {
     if (tools.is_null()) return absl::OkStatus();
-    if (!tools.is_array()) return FieldError("tools", "tools: an array is expected");
+    if (!tools.is_array()) return Error(where, "an array is expected");
     for (size_t i = 0; i < tools.size(); ++i) {
-      absl::Status read = Add(tools[i], absl::StrCat("tools[", i, "]"), "");
+      absl::Status read = Add(tools[i], absl::StrCat(where, "[", i, "]"), "");
       if (!read.ok()) return read;
     }
-    if (!functions_.empty()) chat_.conversation["tools"] = std::move(functions_);
     return absl::OkStatus();
+  }
+
+  void Finish() {
+    if (!functions_.empty()) chat_.conversation["tools"] = std::move(functions_);
   }
 
  private:
   static absl::Status Error(const std::string& where, std::string_view what) {
-    return FieldError("tools", absl::StrCat(where, ": ", std::string(what)));
+    const std::string field = where.substr(0, where.find('['));
+    return FieldError(field, absl::StrCat(where, ": ", std::string(what)));
   }
 
   absl::Status Add(const Ordered& tool, const std::string& where, const std::string& space) {
     const Ordered& type = Member(tool, "type");
     if (!type.is_string()) return Error(where, "an object with a string type is expected");
     if (type == "namespace") return AddNamespace(tool, where);
+    if (type == "tool_search" && Member(tool, "execution") == "client") return AddSearch(tool);
     if (type != "function" && type != "custom") {
       chat_.ignored_fields.push_back(absl::StrCat(where, ":", type.get<std::string>()));
       return absl::OkStatus();
@@ -75,16 +82,32 @@ class ToolReader {
     if (!name.is_string() || name.get_ref<const std::string&>().empty())
       return Error(where, "name: a string is expected");
     const std::string flat = FlatToolName(space, name.get<std::string>());
+    // A search finds again what is known.
+    if (!names_.insert(flat).second && where.starts_with("input")) return absl::OkStatus();
     if (type == "custom" || !space.empty())
       chat_.terms.tools[flat] = {name.get<std::string>(), space, type == "custom"};
     Ordered function = {{"name", flat}};
     if (type == "custom") {
       if (absl::Status s = AddInput(tool, where, function); !s.ok()) return s;
     } else {
-      for (const char* same : {"description", "parameters", "strict"}) {
-        if (const Ordered& member = Member(tool, same); !member.is_null()) function[same] = member;
-      }
+      Copy(tool, function);
     }
+    functions_.push_back({{"type", "function"}, {"function", std::move(function)}});
+    return absl::OkStatus();
+  }
+
+  static void Copy(const Ordered& tool, Ordered& function) {
+    for (const char* same : {"description", "parameters", "strict"}) {
+      if (const Ordered& member = Member(tool, same); !member.is_null()) function[same] = member;
+    }
+  }
+
+  absl::Status AddSearch(const Ordered& tool) {
+    constexpr char kName[] = "tool_search";
+    if (!names_.insert(kName).second) return absl::OkStatus();
+    chat_.terms.tools[kName] = {.name = kName, .tool_namespace = "", .is_search = true};
+    Ordered function = {{"name", kName}};
+    Copy(tool, function);
     functions_.push_back({{"type", "function"}, {"function", std::move(function)}});
     return absl::OkStatus();
   }
@@ -127,6 +150,7 @@ class ToolReader {
 
   Chat& chat_;
   Ordered functions_ = Ordered::array();
+  std::set<std::string> names_;
 };
 
 absl::Status AddToolChoice(const Ordered& choice, Chat& chat) {
@@ -273,15 +297,22 @@ absl::StatusOr<Chat> ReadChat(const nlohmann::json& body, const Ordered& convers
   reader.Object("chat_template_kwargs");
   const std::string instructions = reader.String("instructions").value_or("");
   if (!reader.status().ok()) return reader.status();
-  absl::StatusOr<Ordered> messages =
+  absl::StatusOr<ResponsesInput> input =
       ReadResponsesInput(instructions, Member(conversation, "input"));
-  if (!messages.ok()) return messages.status();
-  chat.conversation["messages"] = *std::move(messages);
+  if (!input.ok()) return input.status();
+  chat.conversation["messages"] = std::move(input->messages);
+  chat.ignored_fields.insert(chat.ignored_fields.end(), input->skipped.begin(),
+                             input->skipped.end());
   if (const Ordered& variables = Member(conversation, "chat_template_kwargs"); !variables.is_null())
     chat.conversation["chat_template_kwargs"] = variables;
-  absl::Status tools = ToolReader(chat).Read(Member(conversation, "tools"));
-  if (tools.ok()) tools = AddToolChoice(Member(conversation, "tool_choice"), chat);
-  if (!tools.ok()) return tools;
+  ToolReader tools(chat);
+  absl::Status read = tools.Read("tools", Member(conversation, "tools"));
+  for (const auto& [where, more] : input->tools) {
+    if (read.ok()) read = tools.Read(where, more);
+  }
+  tools.Finish();
+  if (read.ok()) read = AddToolChoice(Member(conversation, "tool_choice"), chat);
+  if (!read.ok()) return read;
   return chat;
 }
 

@@ -1,8 +1,9 @@
 // OpenAI's Responses -> a chat, as ReadChatCall reads it. Pure translation.
 //
 // Nothing is stored: `store: true`, and whatever refers to an earlier response, is refused by name.
-// Tools of a namespace become functions, custom tools functions of one string; those that a server
-// would run are skipped, and named among the call's ignored fields.
+// Tools of a namespace become functions, custom tools functions of one string, and a search for
+// tools that the client runs a function; tools that a server would run are skipped, and named among
+// the call's ignored fields.
 //
 // With `truncation: "auto"` a conversation that does not fit the context loses its oldest turns, as
 // few as leave room for max_output_tokens, or where that is not given for an eighth of the context.
@@ -26,6 +27,7 @@ struct ResponsesTool {
   std::string name;
   std::string tool_namespace;  // "": none
   bool is_custom = false;
+  bool is_search = false;  // of tools, by the client
 };
 
 // What the answer needs to know of its request.

@@ -180,6 +180,69 @@ TEST_CASE("items become turns: instructions first, the assistant's items togethe
              StartsWith("400 input input[0]: content: parts of the type \"input_image\""));
 }
 
+TEST_CASE("items that clients of OpenAI send back are read, or skipped and named") {
+  Door door({}, {}, ToolModel());
+  const Json input = Json::parse(R"([
+    {"type": "additional_tools", "role": "developer", "tools": [
+      {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}]},
+    {"role": "user", "content": "Go."},
+    {"type": "web_search_call", "id": "ws_1", "status": "completed",
+     "action": {"type": "search", "query": "x"}},
+    {"type": "local_shell_call", "id": "lsh_1", "call_id": "c1", "status": "completed",
+     "action": {"type": "exec", "command": ["ls"]}},
+    {"type": "local_shell_call_output", "id": "c1", "output": "files"},
+    {"type": "shell_call", "call_id": "c2", "action": {"commands": ["pwd"]}},
+    {"type": "shell_call_output", "call_id": "c2", "output": [{"stdout": "here"}]},
+    {"type": "apply_patch_call", "call_id": "c3", "operation": {"type": "delete_file"}},
+    {"type": "apply_patch_call_output", "call_id": "c3", "status": "completed"},
+    {"type": "tool_search_call", "call_id": "c4", "execution": "client",
+     "arguments": {"query": "clock"}},
+    {"type": "tool_search_output", "call_id": "c4", "execution": "client", "tools": [
+      {"type": "function", "name": "clock", "parameters": {"type": "object"}}]},
+    {"type": "mcp_call", "id": "mcp_1", "server_label": "home", "name": "read",
+     "arguments": "{}", "output": "warm"},
+    {"type": "agent_message", "author": "/root/a", "recipient": "/root",
+     "content": [{"type": "input_text", "text": "Done."}]}])");
+  door.service.SetScript(Says(Call("functions__exec", R"({"input": "1 + 1"})")));
+  const HttpReply reply = door.Post(kResponses, Body({{"input", input}}).dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  CHECK(reply.head.find("x-tessera-ignored-fields: input[2]:web_search_call\r\n") !=
+        std::string::npos);
+  const Json output = Json::parse(reply.body)["output"];
+  CHECK(output[0]["type"] == "custom_tool_call");
+  CHECK(output[0]["namespace"] == "functions");
+  CHECK(output[0]["input"] == "1 + 1");
+  const std::string prompt = PromptOf(door);
+  INFO(prompt);
+  for (const char* part :
+       {"\"name\": \"functions__exec\"", "{\"name\": \"clock\", \"parameters\"",
+        "[user]Go.[assistant]<tool_call>\n{\"name\": \"local_shell\", \"arguments\": {\"type\": "
+        "\"exec\", \"command\": [\"ls\"]}}\n</tool_call>[tool]files[assistant]",
+        "\"shell\", \"arguments\": {\"commands\": [\"pwd\"]}}", "[tool][{\"stdout\":\"here\"}]",
+        "\"apply_patch\", \"arguments\": {\"type\": \"delete_file\"}}", "[tool]completed",
+        "\"tool_search\", \"arguments\": {\"query\": \"clock\"}}", "[tool]found: clock[",
+        "\"home__read\"", "[tool]warm", "[user]Message from /root/a:\nDone.[assistant]"}) {
+    INFO(part);
+    CHECK(prompt.find(part) != std::string::npos);
+  }
+  const auto error = [&](const char* item) {
+    return door.Error(kResponses, Body({{"input", {Json::parse(item)}}}));
+  };
+  CHECK_THAT(error(R"({"type": "compaction", "encrypted_content": "x"})"),
+             StartsWith("400 input input[0]: items of the type \"compaction\" cannot be read"));
+  CHECK_THAT(error(R"({"type": "computer_call"})"),
+             StartsWith("400 input input[0]: items of the type \"computer_call\" are not"));
+  CHECK_THAT(error(R"({"type": "additional_tools", "tools": 1})"),
+             StartsWith("400 input input[0].tools: an array is expected"));
+  CHECK_THAT(error(R"({"type": "shell_call", "call_id": "c", "action": "ls"})"),
+             StartsWith("400 input input[0]: action: an object is expected"));
+  // A probe.
+  CHECK(door.Post(kResponses, Body({{"input", Json::array()}, {"instructions", "Hi."}}).dump())
+            .status == 200);
+  CHECK_THAT(door.Error(kResponses, Body({{"input", Json::array()}})), StartsWith("400 input "));
+}
+
 TEST_CASE("tools of a namespace and custom ones are offered, and answered as they are called") {
   Door door({}, {}, ToolModel());
   const Json space = {
@@ -216,6 +279,28 @@ TEST_CASE("tools of a namespace and custom ones are offered, and answered as the
   CHECK(PromptOf(door).find("[assistant]<tool_call>\n{\"name\": \"mcp__home__clock\"") !=
         std::string::npos);
   CHECK(PromptOf(door).ends_with("{\"name\": \"mcp__home__clock\", \"arguments\":"));
+}
+
+TEST_CASE("a search for tools that the client runs is called as such") {
+  Door door({}, {}, ToolModel());
+  const Json search = {{"type", "tool_search"},
+                       {"execution", "client"},
+                       {"description", "finds tools"},
+                       {"parameters", {{"type", "object"}}}};
+  door.service.SetScript(Says(Call("tool_search", R"({"query": "a"})")));
+  const Json body = Body({{"tools", {search}}});
+  const Json item = Ask(door, body)["output"][0];
+  CHECK(PromptOf(door).find("\"description\": \"finds tools\"") != std::string::npos);
+  CHECK(item["type"] == "tool_search_call");
+  CHECK(item["execution"] == "client");
+  CHECK(item["status"] == "completed");
+  CHECK(item["arguments"] == Json({{"query", "a"}}));
+  const auto events = Events(door, body);
+  CHECK(WithoutIds(events.back().second["response"]["output"]) == WithoutIds(Json::array({item})));
+  // Where a server searches, there is none here.
+  const HttpReply reply =
+      door.Post(kResponses, Body({{"tools", {{{"type", "tool_search"}}}}}).dump());
+  CHECK(reply.head.find("x-tessera-ignored-fields: tools[0]:tool_search") != std::string::npos);
 }
 
 TEST_CASE("an answer that is cut is incomplete, and a call that is none is text") {
