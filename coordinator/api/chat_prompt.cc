@@ -173,8 +173,8 @@ absl::StatusOr<SplitJson> ReadChatBody(std::string_view text, const JsonLimits& 
   absl::StatusOr<SplitJson> body =
       ParseSplit(text, "the request body", limits,
                  {kMessages, kArguments, kTools, "tool_choice", "system", "input", "text",
-                  "output_config", "response_format", "structured_outputs", "guided_json",
-                  "guided_regex", "guided_choice", "guided_grammar"});
+                  "output_config", "output_format", "response_format", "structured_outputs",
+                  "guided_json", "guided_regex", "guided_choice", "guided_grammar"});
   if (!absl::IsOutOfRange(body.status())) return body;
   return FieldError(kMessages, std::string(body.status().message()));
 }

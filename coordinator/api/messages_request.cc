@@ -32,31 +32,83 @@ absl::Status MessageError(size_t index, std::string_view what) {
   return FieldError("messages", absl::StrCat("messages[", index, "]: ", std::string(what)));
 }
 
-// Text, or blocks of text, as one text.
+void AddParagraph(const std::string& paragraph, std::string& text) {
+  if (!text.empty()) text += "\n";
+  text += paragraph;
+}
+
+std::optional<std::string> BlocksText(const Ordered& blocks);
+
+// What a block says, if it does so in text: text, documents of text, results of a search, the name
+// of a tool that was found.
+std::optional<std::string> BlockText(const Ordered& block) {
+  const Ordered& type = Member(block, "type");
+  const auto titled = [&block](std::string text) {
+    for (const char* name : {"context", "source", "title"}) {
+      const Ordered& line = Member(block, name);
+      if (line.is_string()) text = absl::StrCat(line.get<std::string>(), "\n", text);
+    }
+    return text;
+  };
+  const Ordered* text = nullptr;
+  if (type == "text") {
+    text = &Member(block, "text");
+  } else if (type == "tool_reference") {
+    text = &Member(block, "tool_name");
+  } else if (type == "search_result" || type == "document") {
+    const Ordered& source = Member(block, "source");
+    const bool in_blocks = type == "search_result" || Member(source, "type") == "content";
+    std::optional<std::string> body;
+    if (in_blocks) {
+      body = BlocksText(Member(type == "document" ? source : block, "content"));
+    } else if (Member(source, "type") == "text" && Member(source, "data").is_string()) {
+      body = Member(source, "data").get<std::string>();
+    }
+    if (body.has_value()) return titled(*std::move(body));
+  }
+  if (text == nullptr || !text->is_string()) return std::nullopt;
+  return text->get<std::string>();
+}
+
+// Text, or blocks of it, as one text.
+std::optional<std::string> BlocksText(const Ordered& blocks) {
+  if (blocks.is_null()) return "";
+  if (blocks.is_string()) return blocks.get<std::string>();
+  if (!blocks.is_array()) return std::nullopt;
+  std::string text;
+  for (const Ordered& block : blocks) {
+    const std::optional<std::string> piece = BlockText(block);
+    if (!piece.has_value()) return std::nullopt;
+    if (!piece->starts_with(kBilling)) AddParagraph(*piece, text);
+  }
+  return text;
+}
+
 absl::StatusOr<std::string> TextOf(const Ordered& content, const std::string& where,
                                    std::string_view field) {
-  if (content.is_null()) return std::string();
-  if (content.is_string()) return content.get<std::string>();
-  std::string text;
-  bool fits = content.is_array();
-  for (size_t i = 0; fits && i < content.size(); ++i) {
-    const Ordered& piece = Member(content[i], "text");
-    fits = Member(content[i], "type") == "text" && piece.is_string();
-    if (!fits || piece.get_ref<const std::string&>().starts_with(kBilling)) continue;
-    if (!text.empty()) text += "\n";
-    text += piece.get<std::string>();
-  }
-  if (fits) return text;
+  std::optional<std::string> text = BlocksText(content);
+  if (text.has_value()) return *std::move(text);
   return FieldError(field, absl::StrCat(where,
                                         ": a string or blocks of text are expected; other "
                                         "kinds are not supported yet"));
 }
 
+// What a server's tools did: the model's answer to it stands beside.
+bool IsOfServer(const Ordered& type) {
+  if (!type.is_string()) return false;
+  const auto& name = type.get_ref<const std::string&>();
+  return name == "server_tool_use" || name == "mcp_tool_use" ||
+         (name.ends_with("_tool_result") && name != "tool_result");
+}
+
 // One message's blocks -> messages of a chat.
 class BlockReader {
  public:
-  BlockReader(size_t index, const std::string& role, Ordered& chat)
-      : index_(index), role_(role), chat_(chat) {}
+  BlockReader(size_t index, const std::string& role, Chat& chat)
+      : index_(index),
+        role_(role),
+        messages_(chat.conversation["messages"]),
+        ignored_fields_(chat.ignored_fields) {}
 
   absl::Status Run(const Ordered& blocks) {
     for (const Ordered& block : blocks) {
@@ -66,9 +118,9 @@ class BlockReader {
       Ordered message = {{"role", role_}, {"content", text_}};
       if (!thinking_.empty()) message["reasoning_content"] = thinking_;
       if (!calls_.empty()) message["tool_calls"] = std::move(calls_);
-      chat_.push_back(std::move(message));
-    } else if (has_text_ || !has_results_) {
-      chat_.push_back({{"role", role_}, {"content", text_}});
+      messages_.push_back(std::move(message));
+    } else if (has_text_ || (!has_results_ && role_ != "system")) {
+      messages_.push_back({{"role", role_}, {"content", text_}});
     }
     return absl::OkStatus();
   }
@@ -81,6 +133,15 @@ class BlockReader {
     if (type == "redacted_thinking") return absl::OkStatus();
     if (type == "tool_use") return AddCall(block);
     if (type == "tool_result") return AddResult(block);
+    if (IsOfServer(type)) {
+      ignored_fields_.push_back(absl::StrCat("messages[", index_, "]:", type.get<std::string>()));
+      return absl::OkStatus();
+    }
+    if (const std::optional<std::string> text = BlockText(block); text.has_value()) {
+      AddParagraph(*text, text_);
+      has_text_ = true;
+      return absl::OkStatus();
+    }
     return MessageError(index_,
                         absl::StrCat("blocks of the type ", type.dump(), " are not supported yet"));
   }
@@ -89,8 +150,7 @@ class BlockReader {
     const Ordered& piece = Member(block, name);
     if (!piece.is_string())
       return MessageError(index_, absl::StrCat(name, ": a string is expected"));
-    if (!text.empty()) text += "\n";
-    text += piece.get<std::string>();
+    AddParagraph(piece.get<std::string>(), text);
     has_text_ = true;
     return absl::OkStatus();
   }
@@ -110,15 +170,16 @@ class BlockReader {
         TextOf(Member(block, "content"), absl::StrCat("messages[", index_, "].tool_result.content"),
                "messages");
     if (!text.ok()) return text.status();
-    chat_.push_back({{"role", "tool"},
-                     {"tool_call_id", Member(block, "tool_use_id")},
-                     {"content", *std::move(text)}});
+    messages_.push_back({{"role", "tool"},
+                         {"tool_call_id", Member(block, "tool_use_id")},
+                         {"content", *std::move(text)}});
     return absl::OkStatus();
   }
 
   const size_t index_;
   const std::string role_;
-  Ordered& chat_;
+  Ordered& messages_;
+  std::vector<std::string>& ignored_fields_;
   std::string text_;
   std::string thinking_;
   Ordered calls_ = Ordered::array();
@@ -126,7 +187,7 @@ class BlockReader {
   bool has_results_ = false;
 };
 
-absl::Status AddMessages(const Ordered& messages, Ordered& chat) {
+absl::Status AddMessages(const Ordered& messages, Chat& chat) {
   if (!messages.is_array() || messages.empty())
     return FieldError("messages", "messages: an array of at least one message is expected");
   for (size_t i = 0; i < messages.size(); ++i) {
@@ -137,7 +198,7 @@ absl::Status AddMessages(const Ordered& messages, Ordered& chat) {
     if (!content.is_string() && !content.is_array())
       return MessageError(i, "content: a string or an array of blocks is expected");
     if (content.is_string()) {
-      chat.push_back({{"role", role}, {"content", content}});
+      chat.conversation["messages"].push_back({{"role", role}, {"content", content}});
       continue;
     }
     absl::Status read = BlockReader(i, role.get<std::string>(), chat).Run(content);
@@ -187,7 +248,8 @@ absl::Status AddToolChoice(const Ordered& choice, Chat& chat) {
   return absl::OkStatus();
 }
 
-absl::Status AddThinking(const nlohmann::json& thinking, const ServedModel& model, Chat& chat) {
+absl::Status AddThinking(const nlohmann::json& thinking, const Ordered& effort,
+                         const ServedModel& model, Chat& chat) {
   if (thinking.empty()) return absl::OkStatus();
   const nlohmann::json type = thinking.value("type", nlohmann::json());
   if (type != "enabled" && type != "disabled" && type != "adaptive") {
@@ -195,6 +257,7 @@ absl::Status AddThinking(const nlohmann::json& thinking, const ServedModel& mode
                       "thinking: a type of \"enabled\", \"disabled\" or \"adaptive\" is expected");
   }
   chat.body["enable_thinking"] = type != "disabled";
+  if (type != "disabled" && effort.is_string()) chat.body["reasoning_effort"] = effort;
   if (type != "enabled") return absl::OkStatus();
   const nlohmann::json budget = thinking.value("budget_tokens", nlohmann::json());
   if (budget.is_null()) return absl::OkStatus();
@@ -220,9 +283,11 @@ void ReadSampling(BodyReader& reader, nlohmann::json& body) {
     body["stop"] = std::move(stops);
 }
 
-// output_config.format is a chat's response_format; effort has no effect.
-absl::Status AddFormat(const Ordered& config, Chat& chat) {
-  const Ordered& format = Member(config, "format");
+// output_config.format, which was output_format before, is a chat's response_format.
+absl::Status AddFormat(const Ordered& conversation, Chat& chat) {
+  const Ordered& older_name = Member(conversation, "output_format");
+  const Ordered& named = Member(Member(conversation, "output_config"), "format");
+  const Ordered& format = named.is_null() ? older_name : named;
   if (format.is_null()) return absl::OkStatus();
   if (Member(format, "type") != "json_schema" || !Member(format, "schema").is_object()) {
     return FieldError("output_config",
@@ -260,14 +325,15 @@ absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation,
   absl::StatusOr<std::string> system = TextOf(Member(conversation, "system"), "system", "system");
   if (!system.ok()) return system.status();
   if (!system->empty()) messages.push_back({{"role", "system"}, {"content", *system}});
-  if (absl::Status s = AddMessages(Member(conversation, "messages"), messages); !s.ok()) return s;
+  if (absl::Status s = AddMessages(Member(conversation, "messages"), chat); !s.ok()) return s;
   if (absl::Status s = AddTools(Member(conversation, "tools"), chat); !s.ok()) return s;
   // A choice among tools that were all skipped says nothing.
   if (chat.conversation.contains("tools")) {
     absl::Status s = AddToolChoice(Member(conversation, "tool_choice"), chat);
     if (!s.ok()) return s;
   }
-  if (absl::Status s = AddThinking(thinking, model, chat); !s.ok()) return s;
+  const Ordered& effort = Member(Member(conversation, "output_config"), "effort");
+  if (absl::Status s = AddThinking(thinking, effort, model, chat); !s.ok()) return s;
   return chat;
 }
 
@@ -281,10 +347,11 @@ absl::StatusOr<OpenAiCall> ReadMessagesCall(const nlohmann::json& body, const Or
   nlohmann::json sampling = nlohmann::json::object();
   ReadSampling(reader, sampling);
   reader.Object("output_config");
+  reader.Object("output_format");
   absl::StatusOr<Chat> chat = ReadChat(reader, conversation, model);
   if (!chat.ok()) return chat.status();
   chat->body.update(sampling);
-  if (absl::Status s = AddFormat(Member(conversation, "output_config"), *chat); !s.ok()) return s;
+  if (absl::Status s = AddFormat(conversation, *chat); !s.ok()) return s;
   absl::StatusOr<OpenAiCall> call =
       ReadChatCall(chat->body, chat->conversation, model, now_unix_seconds);
   if (!call.ok()) return Renamed(call.status());
@@ -312,6 +379,8 @@ absl::StatusOr<int64_t> CountMessagesTokens(const nlohmann::json& body, const Or
   options.answer_start = tools->call_start;
   if (chat->body.contains("enable_thinking"))
     options.enable_thinking = chat->body["enable_thinking"];
+  if (chat->body.contains("reasoning_effort"))
+    options.reasoning_effort = chat->body["reasoning_effort"];
   absl::StatusOr<ChatPrompt> prompt =
       EncodeChat(model, chat->conversation, options, now_unix_seconds);
   if (!prompt.ok()) return prompt.status();

@@ -206,6 +206,7 @@ constexpr auto kCountTokens = std::to_array<RequestField>({
     Plain("tools", kDocument),
     Plain("tool_choice", kObject),
     Plain("thinking", kObject),
+    Plain("output_config", kObject),
 });
 
 constexpr auto kMessagesRequest = Join(std::to_array<RequestField>({
@@ -214,7 +215,7 @@ constexpr auto kMessagesRequest = Join(std::to_array<RequestField>({
                                             .lowest = 1,
                                             .highest = kMaxInt32,
                                             .required = true},
-                                           Plain("output_config", kObject),
+                                           Plain("output_format", kObject),
                                            Number("temperature", kTemperatureRange),
                                            Number("top_p", kTopPRange),
                                            Integer("top_k", -1, kMaxInt32),

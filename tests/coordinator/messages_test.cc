@@ -132,6 +132,35 @@ TEST_CASE("history: blocks become turns, and a billing line stays out") {
                   "[assistant]") != std::string::npos);
 }
 
+TEST_CASE("blocks that clients send back are read as text, or skipped and named") {
+  Door door({}, {}, ToolModel());
+  const Json messages = Json::parse(R"([
+    {"role": "user", "content": [
+      {"type": "document", "title": "Plan", "source": {"type": "text", "data": "A plan."}},
+      {"type": "search_result", "source": "a.b", "title": "Hit",
+       "content": [{"type": "text", "text": "Found."}]},
+      {"type": "text", "text": "Now?"}]},
+    {"role": "system", "content": [{"type": "text", "text": "Agents: none."}]},
+    {"role": "system", "content": [], "output_config": {"effort": "low"}},
+    {"role": "assistant", "content": [
+      {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}},
+      {"type": "web_search_tool_result", "tool_use_id": "s", "content": []},
+      {"type": "tool_use", "id": "toolu_1", "name": "ToolSearch", "input": {}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1",
+      "content": [{"type": "tool_reference", "tool_name": "clock"}]}]}])");
+  const HttpReply reply = door.Post(kMessages, Body({{"messages", messages}}).dump());
+  INFO(reply.body);
+  REQUIRE(reply.status == 200);
+  CHECK(reply.head.find("x-tessera-ignored-fields: messages[3]:server_tool_use, "
+                        "messages[3]:web_search_tool_result") != std::string::npos);
+  const std::string prompt = PromptOf(door);
+  INFO(prompt);
+  CHECK(
+      prompt.starts_with("[user]Plan\nA plan.\nHit\na.b\nFound.\nNow?[system]Agents: none."
+                         "[assistant]<tool_call>"));
+  CHECK(prompt.find("[tool]clock[assistant]") != std::string::npos);
+}
+
 TEST_CASE("why a message stopped") {
   Door door({}, {}, ToolModel());
   const auto reason = [&](const Json& fields) {
@@ -179,6 +208,19 @@ TEST_CASE("thinking and tool choice by their names here") {
   CHECK(PromptOf(door).ends_with("[assistant]"));
   Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "any"}}}}));
   CHECK(PromptOf(door).ends_with("<tool_call>\n{\"name\": \""));
+  Door effort({}, {},
+              ToolModel("{% for m in messages %}{{ m.content }}{% endfor %}"
+                        "({{ reasoning_effort }})"));
+  const Json high = {{"output_config", {{"effort", "high"}}}};
+  Ask(effort, Body(high));
+  CHECK(PromptOf(effort).ends_with("()"));
+  Json adaptive = Body(high);
+  adaptive["thinking"] = {{"type", "adaptive"}};
+  Ask(effort, adaptive);
+  CHECK(PromptOf(effort).ends_with("(high)"));
+  adaptive.erase("max_tokens");
+  CHECK(Ask(effort, adaptive, kCount)["input_tokens"] ==
+        effort.service.last_request().prompt_token_ids.size());
   Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "tool"}, {"name", "clock"}}}}));
   CHECK(PromptOf(door).ends_with("{\"name\": \"clock\", \"arguments\":"));
   Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "none"}}}}));
@@ -253,6 +295,8 @@ TEST_CASE("an answer has the form of output_config, or the schema is refused by 
   REQUIRE(grammar.find("zeta") != std::string::npos);
   // The last property is written first: the declared order is kept.
   CHECK(grammar.find("alpha") < grammar.find("zeta"));
+  Ask(door, Body({{"output_format", {{"type", "json_schema"}, {"schema", schema}}}}));
+  CHECK(door.service.last_request().grammar == grammar);
   Ask(door, Body({{"output_config", {{"effort", "high"}}}}));
   CHECK(door.service.last_request().grammar.empty());
   const HttpReply refused =
