@@ -74,6 +74,11 @@ Grammar OfKind(const std::string& kind, const Ordered& value, const std::string&
 
 Grammar OfResponseFormat(const Ordered& format) {
   const Ordered& type = Member(format, "type");
+  // llama.cpp's: the schema without its wrapping.
+  if (const Ordered& schema = Member(format, "schema"); !schema.is_null()) {
+    if (type == "json_object" || (type == "json_schema" && !format.contains("json_schema")))
+      return OfSchema(schema, absl::StrCat(kFormat, ".schema"), SchemaMode::kStrict);
+  }
   if (type == "json_object") return AnswerGrammar::OfAnyObject();
   if (type != "json_schema") {
     return Invalid(

@@ -61,6 +61,10 @@ TEST_CASE("each form becomes a grammar, in chats and completions") {
         GrammarOf(door, path, {{"response_format", {{"type", "json_object"}}}});
     CHECK(object != held);
     CHECK(GrammarOf(door, path, {{"structured_outputs", {{"json_object", true}}}}) == object);
+    for (const char* type : {"json_object", "json_schema"}) {
+      CHECK(GrammarOf(door, path, {{"response_format", {{"type", type}, {"schema", schema}}}}) ==
+            held);
+    }
     CHECK(GrammarOf(door, path, {{"guided_choice", {"yes", "n\"o"}}}) ==
           "root ::= \"yes\" | \"n\\\"o\"\n");
     CHECK_THAT(GrammarOf(door, path, {{"guided_regex", "[ab]{2}"}}), Contains("[a-b]"));
