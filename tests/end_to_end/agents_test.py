@@ -191,7 +191,8 @@ def test_anthropic_streamed():
 
 
 def claude_code(**fields):
-    """A request of its: a billing line that changes, marks for caches, a schema with a lookahead, a tool of a server."""
+    """A request of its: a billing line that changes, marks for caches, a schema with a lookahead, a tool of a server,
+    a system message within the conversation."""
     tools = [
         {"name": "Bash", "description": "Runs a command.", "input_schema": {
             "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object",
@@ -204,6 +205,7 @@ def claude_code(**fields):
             "messages": [
                 {"role": "user", "content": [{"type": "text", "text": "<system-reminder>x</system-reminder>"},
                                              {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]},
+                {"role": "system", "content": [{"type": "text", "text": "Available agents: none."}]},
                 {"role": "assistant", "content": [
                     {"type": "thinking", "thinking": "hm", "signature": "abc"},
                     {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"command": "ls"}}]},
@@ -251,7 +253,10 @@ def test_requests_of_codex():
             {"type": "function", "name": "read", "strict": False, "parameters": {"type": "object", "properties": {}}}]}]
     items = [
         {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "Be short."}]},
+        {"type": "additional_tools", "role": "developer", "tools": [
+            {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}]},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "No network."}]},
         {"type": "reasoning", "id": "rs_1", "summary": [], "content": None, "encrypted_content": "abc"},
         {"type": "function_call", "name": "shell", "arguments": '{"command":["ls"]}', "call_id": "c1"},
         {"type": "function_call_output", "call_id": "c1", "output": "a"},
