@@ -23,13 +23,25 @@ class GrammarProbe {
   // Errors are the compile's. `more`: words of the model that random texts often have.
   static absl::StatusOr<GrammarProbe> Create(const std::string& grammar,
                                              const std::vector<std::string>& more = {}) {
+    auto probes = CreateAll({grammar}, more);
+    if (!probes.ok()) return probes.status();
+    return std::move(probes->front());
+  }
+
+  // The same of several, compiled one after the other for one vocabulary.
+  static absl::StatusOr<std::vector<GrammarProbe>> CreateAll(
+      const std::vector<std::string>& grammars, const std::vector<std::string>& more) {
     std::vector<std::string> words = Words();
     for (const std::string& word : more) words.insert(words.end(), 40, word);
-    auto vocabulary = TokenVocabulary::Create(words, static_cast<int64_t>(words.size()));
+    const auto vocabulary = TokenVocabulary::Create(words, static_cast<int64_t>(words.size()));
     if (!vocabulary.ok()) return vocabulary.status();
-    auto compiled = TokenGrammar::Compile(*std::move(vocabulary), grammar);
-    if (!compiled.ok()) return compiled.status();
-    return GrammarProbe(*std::move(compiled), std::move(words));
+    std::vector<GrammarProbe> probes;
+    for (const std::string& grammar : grammars) {
+      auto compiled = TokenGrammar::Compile(*vocabulary, grammar);
+      if (!compiled.ok()) return compiled.status();
+      probes.push_back(GrammarProbe(*std::move(compiled), words));
+    }
+    return probes;
   }
 
   bool Accepts(std::string_view text) const {

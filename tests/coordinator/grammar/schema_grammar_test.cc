@@ -336,6 +336,37 @@ TEST_CASE("rules that differ in the place of another rule alone have masks of th
   for (uint64_t seed = 0; seed < 20; ++seed) CHECK(probe->WrongBits(seed, 8, 23) == 0);
 }
 
+TEST_CASE("grammars of one vocabulary share rules, and have masks of their own") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  std::vector<std::string> grammars = {
+      "root ::= \"1\" rule\nrule ::= \"a\" rest | \"ab\" rest | \"abcd\"\n"
+      "rest ::= \"x\" | \"y\" rest\n",
+      "root ::= \"1\" rule\nrule ::= \"a\" rest | \"abc\" rest | \"abcd\"\n"
+      "rest ::= \"x\" | \"y\" rest\n",
+      "root ::= rule \"1\"\nrule ::= \"a\" rest | \"ab\" rest | \"abcd\"\n"
+      "rest ::= \"x\" | \"y\" rest\n"};
+  for (const char* schema :
+       {R"({"type":"string"})", R"({"type":"string","maxLength":40})",
+        R"({"type":"string","maxLength":41})", R"({"type":"string","minLength":1,"maxLength":41})",
+        R"({"type":"object","properties":{"a":{"type":"string","maxLength":40}},
+            "required":["a"],"additionalProperties":false})",
+        R"({"type":"array","items":{"type":"string","maxLength":40}})",
+        R"({"type":"string","format":"date-time"})", R"({"type":"integer","minimum":7})",
+        R"({"enum":["abc","abcd","x"]})", R"({"type":"object"})"}) {
+    grammars.push_back(GrammarOf(schema));
+  }
+  // The first ones again, when rules of the others are known.
+  for (size_t i = 0; i < 5; ++i) grammars.push_back(grammars[i] + " ");
+  const auto probes = GrammarProbe::CreateAll(
+      grammars, {"abcdef", "abx", "abcx", "abcd", "1a", "abc\"}", "abc\", \"", "日本日本"});
+  INFO(probes.status());
+  REQUIRE(probes.ok());
+  for (size_t i = 0; i < probes->size(); ++i) {
+    CAPTURE(grammars[i]);
+    for (uint64_t seed = 0; seed < 3; ++seed) CHECK((*probes)[i].WrongBits(seed, 60, 23) == 0);
+  }
+}
+
 TEST_CASE("a keyword that is not enforced is refused by its name and place") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   const std::pair<const char*, const char*> cases[] = {
