@@ -135,6 +135,7 @@ GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
     if (attempt->given_up) {
       --self->given_up;
       self->given_up_texts.erase(text);
+      if (attempt->compiled->ok()) self->Keep(text, **attempt->compiled);
     }
     self->changed.notify_all();
   }).detach();
@@ -149,7 +150,8 @@ GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
 absl::Status GrammarCompiler::State::TooLong() const {
   return absl::InvalidArgumentError(
       StrCat("the grammar takes longer than ", options.max_core_seconds,
-             " seconds to compile: make patterns and bounded texts in it shorter or fewer"));
+             " seconds to compile: make patterns and bounded texts in it shorter or fewer, or ask "
+             "again later, when it may be compiled"));
 }
 
 // The keeper's loop. Callbacks run under the lock, so that none runs once State is closed.
