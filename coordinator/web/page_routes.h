@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/api/openai_api.h"
+#include "coordinator/http_door/openai_api.h"
 
 namespace tessera::coordinator {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "coordinator/api/answer_formats.h"
-#include "coordinator/api/openai_api.h"
 #include "coordinator/http/http_server.h"
+#include "coordinator/http_door/openai_api.h"
 #include "tests/coordinator/http_client.h"
 #include "tests/fakes/fake_generation_service.h"
 

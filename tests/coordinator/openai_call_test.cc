@@ -1,6 +1,6 @@
 // One running call against an exchange that the test plays: what happens between threads.
 
-#include "coordinator/api/openai_call.h"
+#include "coordinator/http_door/openai_call.h"
 
 #include <atomic>
 #include <catch2/catch.hpp>

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "coordinator/api/planning_http.h"
+#include "coordinator/http_door/planning_http.h"
 #include "coordinator/web/page_files.h"
 #include "coordinator/web/page_routes.h"
 #include "tests/coordinator/door.h"

@@ -1,4 +1,4 @@
-#include "coordinator/api/planning_http.h"
+#include "coordinator/http_door/planning_http.h"
 
 #include <google/protobuf/util/json_util.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "coordinator/api/front_door.h"
-#include "coordinator/api/openai_call.h"
+#include "coordinator/http_door/openai_call.h"
 #include "proto/document.h"
 
 namespace tessera::coordinator {

@@ -1,12 +1,12 @@
-#include "coordinator/api/http_admission.h"
+#include "coordinator/http_door/http_admission.h"
 
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "coordinator/api/front_door.h"
-#include "coordinator/api/openai_call.h"
 #include "coordinator/http/cors.h"
+#include "coordinator/http_door/openai_call.h"
 
 namespace tessera::coordinator {
 namespace {

@@ -1,4 +1,4 @@
-#include "coordinator/api/openai_api.h"
+#include "coordinator/http_door/openai_api.h"
 
 #include <charconv>
 #include <list>
@@ -14,13 +14,13 @@
 #include "coordinator/api/chat_prompt.h"
 #include "coordinator/api/embeddings.h"
 #include "coordinator/api/messages_request.h"
-#include "coordinator/api/openai_call.h"
 #include "coordinator/api/openai_reply.h"
 #include "coordinator/api/openai_request.h"
 #include "coordinator/api/ranking.h"
 #include "coordinator/api/responses_request.h"
-#include "coordinator/api/token_endpoints.h"
 #include "coordinator/fairness/asked_deadline.h"
+#include "coordinator/http_door/openai_call.h"
+#include "coordinator/http_door/token_endpoints.h"
 #include "proto/protocol.h"
 #include "third_party/spdlog/log.h"
 

@@ -1,4 +1,4 @@
-#include "coordinator/api/openai_call.h"
+#include "coordinator/http_door/openai_call.h"
 
 #include <algorithm>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "coordinator/api/token_endpoints.h"
+#include "coordinator/http_door/token_endpoints.h"
 
 #include <optional>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "coordinator/api/openapi.h"
+#include "coordinator/http_door/openapi.h"
 
 #include <nlohmann/json.hpp>
 #include <string>

@@ -13,8 +13,8 @@
 #include <functional>
 #include <vector>
 
-#include "coordinator/api/openai_api.h"
 #include "coordinator/deployment/planning_desk.h"
+#include "coordinator/http_door/openai_api.h"
 #include "proto/coordinator.pb.h"
 
 namespace tessera::coordinator {

@@ -21,11 +21,11 @@
 
 #include "coordinator/api/front_door.h"
 #include "coordinator/api/key_ring.h"
-#include "coordinator/api/openapi.h"
 #include "coordinator/api/served_models.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http/large_bodies.h"
+#include "coordinator/http_door/openapi.h"
 
 namespace tessera::coordinator {
 
