@@ -30,8 +30,7 @@ int64_t FreeBytes() {
   return static_cast<int64_t>(free_bytes);
 }
 
-v1::ConfigureRequest Request(const std::string& name = "llama") {
-  const std::string folder = GoldenFolder(name).string();
+v1::ConfigureRequest RequestOf(const std::string& folder) {
   const auto shape = ReadModelFolder(folder);
   REQUIRE(shape.ok());
   v1::ConfigureRequest request;
@@ -45,6 +44,10 @@ v1::ConfigureRequest Request(const std::string& name = "llama") {
   request.set_max_batched_tokens(16);
   request.set_max_model_len_tokens(32);
   return request;
+}
+
+v1::ConfigureRequest Request(const std::string& name = "llama") {
+  return RequestOf(GoldenFolder(name).string());
 }
 
 SetupOptions SetupOn(kernels::Device* device) {
@@ -231,12 +234,22 @@ TEST_CASE("where no host memory can be pinned, loading says so and what to do") 
 }
 
 TEST_CASE("steps allocate nothing on the device, until a context is as long as it may be") {
-  for (const char* name : {"llama", "qwen3_5"}) {
-    CAPTURE(name);
+  const std::pair<std::string, v1::Speculation> cases[] = {
+      {GoldenFolder("llama").string(), v1::SPECULATION_OFF},
+      {GoldenFolder("qwen3_5").string(), v1::SPECULATION_OFF},
+      {GoldenFolder("qwen3_5").string(), v1::SPECULATION_NGRAM},
+      {"tests/golden/drafts/qwen3_5", v1::SPECULATION_MTP},
+      {"tests/golden/drafts/deepseek_v3", v1::SPECULATION_MTP}};
+  for (const auto& [folder, speculation] : cases) {
+    CAPTURE(folder, static_cast<int>(speculation));
     const auto device = MakeDevice();
-    const v1::ConfigureRequest request = Request(name);
+    v1::ConfigureRequest request = RequestOf(folder);
+    request.set_speculation(speculation);
+    if (speculation == v1::SPECULATION_MTP)
+      request.mutable_model()->mutable_draft_head()->set_used(true);
     auto options = ReadEngineOptions(request);
     REQUIRE(options.ok());
+    options->all_drafts = true;
     const KvBlockBytes bytes =
         BlockBytesOf(request.model(), request.share(), 4, 8, /*windows_apart=*/false);
     const KvBlocks blocks(16, 0, bytes.seat > 0 ? 2 : 0);
@@ -250,8 +263,9 @@ TEST_CASE("steps allocate nothing on the device, until a context is as long as i
     const auto kv = device->Allocate(BytesOf(blocks, bytes));
     REQUIRE(kv.ok());
     REQUIRE((*model)->AttachKv(kv->data(), blocks, 8).ok());
-    EngineCore core(*options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options),
-                                                     model->get(), device.get()));
+    EngineCore core(
+        *options, *LocalExecutor::Create(model_options->limits, SamplingOf(*options), model->get(),
+                                         device.get(), nullptr, nullptr, 0, nullptr, 8));
     EngineCore::Events events;
     for (uint64_t id = 1; id <= 2; ++id) {
       v1::Submit submit = MakeSubmit(id, {1, 2, 3, 4, 5}, 100);
@@ -263,6 +277,7 @@ TEST_CASE("steps allocate nothing on the device, until a context is as long as i
     const int64_t allocations = emulated::AllocationsMade(), free_bytes = FreeBytes();
     while (core.Busy()) core.Step([] { return 0.0; }, &events);
     CHECK(events.size() == 2 * (32 - 5));
+    if (speculation == v1::SPECULATION_MTP) CHECK(core.load().drafts() > 0);
     CHECK(emulated::AllocationsMade() == allocations);
     CHECK(FreeBytes() == free_bytes);
   }
