@@ -14,10 +14,10 @@ PROMPT_TOKENS = 64
 PROGRAMS = ("//coordinator:tessera-coordinator", "//worker:tessera-worker", "//deploy:tessera")
 
 
-def serve(model, *flags):
+def serve(model, *flags, kv="256MiB"):
     """A coordinator and one worker on all cores; `model`: a folder."""
     c = cluster.Cluster("--max-num-seqs", "16", *flags, workers=0, model=str(pathlib.Path(model)))
-    c.start("w0", "worker/tessera-worker", "--coordinator", c.grpc, "--name", "w0/0", "--kv-cache-memory-bytes", "256MiB")
+    c.start("w0", "worker/tessera-worker", "--coordinator", c.grpc, "--name", "w0/0", "--kv-cache-memory-bytes", kv)
     c.wait_until_ready(1)
     return c
 
