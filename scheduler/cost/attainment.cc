@@ -266,7 +266,7 @@ std::vector<ReplicaCurve::Point> AttainmentModel::PointsOf(const ReplicaSpec& re
     const StepWork plain = DecodeWork(std::max(rows, 1.0), context);
     point.plain_seconds = point.chunk_seconds = PeriodOf(model_, replica, plain, lanes).seconds;
     if (replica.role != Role::kDecode) {
-      StepWork chunk = plain;
+      StepWork chunk = plain + StepWork();  // without drafts: prompts fill it
       chunk.prefill_tokens = room;
       chunk.prefill_attention_pairs = room * lengths_.prefill_pairs / q;
       chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;

@@ -7,6 +7,12 @@
 namespace tessera::scheduler {
 namespace {
 
+// Pairs of a row that decodes, or of a draft's, and a token before it.
+double DecodePairs(const StepWork& work) {
+  if (work.draft_rows <= 0) return work.decode_context_tokens;
+  return work.decode_context_tokens * (1 + work.draft_rows / work.decode_rows);
+}
+
 // Bytes of the layer's weights that a step reads on a rank.
 struct BytesRead {
   double plain = 0;
@@ -62,13 +68,13 @@ double LayerComputeSeconds(const ModelShape& model, const DeviceSpec& device,
         weights.experts > 0 ? weights.experts * SecondsPerByte(products, weights.expert_rows) : 0;
     return weights.plain * SecondsPerByte(products, work.rows()) + experts +
            std::max(attention * work.prefill_attention_pairs / flops, prompt_kv / bandwidth) +
-           attention * work.decode_context_tokens / flops + decode_bytes / bandwidth;
+           attention * DecodePairs(work) / flops + decode_bytes / bandwidth;
   }
-  const double hidden_rows = work.prefill_tokens + (device.hides_decode ? work.decode_rows : 0);
+  const double hidden_rows = device.hides_decode ? work.rows() : work.prefill_tokens;
   const double hidden_flops = 2 * active * hidden_rows + attention * work.prefill_attention_pairs;
   const double hidden_bytes = weights.all() + prompt_kv;
   const double decode_flops =
-      2 * active * (work.rows() - hidden_rows) + attention * work.decode_context_tokens;
+      2 * active * (work.rows() - hidden_rows) + attention * DecodePairs(work);
   return std::max(hidden_flops / flops, hidden_bytes / bandwidth) + decode_flops / flops +
          decode_bytes / bandwidth;
 }
@@ -101,6 +107,61 @@ std::vector<RankShare> BlockOf(std::vector<RankShare> shares, bool attention) {
   return shares;
 }
 
+// A product of the rows with elements that every rank has whole.
+double ProductSeconds(const ModelShape& model, const DeviceSpec& device, double parameters,
+                      double rows) {
+  const double bytes = parameters * model.weight_bytes_per_element;
+  const ProductPoints& products = device.products_of(model.plain_type);
+  if (!products.empty()) return bytes * SecondsPerByte(products, rows);
+  const double reads = bytes / device.effective_bandwidth();
+  const double multiplies = 2 * parameters * rows / device.effective_flops();
+  return device.hides_decode ? std::max(reads, multiplies) : reads + multiplies;
+}
+
+// A layer of the kind that the head for further tokens has; where none is, the last, which is like
+// it.
+int LayerLikeDraftHead(const ModelShape& model) {
+  int layer = model.layers - 1;
+  while (layer > 0 && model.kind_index(layer) != model.draft_kind) --layer;
+  return model.kind_index(layer) == model.draft_kind ? layer : model.layers - 1;
+}
+
+// One pass of what proposes drafts over the rows of `work`, on one rank of the last stage.
+double ProposalSeconds(const ModelShape& model, const StageSpec& stage, size_t rank,
+                       const RankShare& share, const StepWork& work) {
+  if (model.drafts.origin == DraftOrigin::kModel) {
+    if (rank > 0 || model.draft_model == nullptr) return 0;
+    const ModelShape& draft = *model.draft_model;
+    StageSpec whole;
+    whole.ranks = {stage.ranks[rank]};
+    whole.layers = draft.layers;
+    whole.holds_embedding = whole.holds_head = true;
+    return StageSeconds(draft, whole, work) - stage.ranks[rank]->step_overhead_seconds;
+  }
+  const DeviceSpec& device = *stage.ranks[rank];
+  const double both = 2.0 * static_cast<double>(model.hidden * model.hidden);  // inputs are joined
+  return LayerSeconds(model, device, share, stage.communicator, work, LayerLikeDraftHead(model)) +
+         ProductSeconds(model, device, both, work.rows()) +
+         HeadSeconds(model, device, share, stage.communicator, work);
+}
+
+// What proposes drafts keeps up with prompts, and passes once more for each draft that is wanted
+// next.
+double DraftSeconds(const ModelShape& model, const StageSpec& stage, size_t rank,
+                    const RankShare& share, const StepWork& work) {
+  if (model.drafts.most == 0 || model.drafts.origin == DraftOrigin::kText) return 0;
+  StepWork rows = work;
+  rows.draft_passes = 0;
+  rows.sampled_rows = work.draft_passes > 0 ? work.decode_rows : 0;
+  if (work.draft_passes == 0) rows.decode_rows = rows.decode_context_tokens = rows.draft_rows = 0;
+  if (rows.rows() <= 0) return 0;
+  const double first = ProposalSeconds(model, stage, rank, share, rows);
+  if (work.draft_passes <= 1 || work.decode_rows <= 0) return first;
+  const StepWork further =
+      DecodeWork(work.decode_rows, work.decode_context_tokens / work.decode_rows);
+  return first + (work.draft_passes - 1) * ProposalSeconds(model, stage, rank, share, further);
+}
+
 double UnevenStageSeconds(const ModelShape& model, const StageSpec& stage, const StepWork& work) {
   const std::vector<RankShare> blocks[] = {BlockOf(stage.shares, true),
                                            BlockOf(stage.shares, false)};
@@ -109,7 +170,8 @@ double UnevenStageSeconds(const ModelShape& model, const StageSpec& stage, const
     const DeviceSpec& device = *stage.ranks[r];
     step = std::max(step, device.step_overhead_seconds);
     if (stage.holds_head) {
-      head = std::max(head, HeadSeconds(model, device, stage.shares[r], stage.communicator, work));
+      head = std::max(head, HeadSeconds(model, device, stage.shares[r], stage.communicator, work) +
+                                DraftSeconds(model, stage, r, stage.shares[r], work));
     }
   }
   const auto layer_seconds = [&](int layer) {
@@ -138,6 +200,7 @@ StepWork DecodeWork(double rows, double mean_context_tokens) {
   work.decode_rows = rows;
   work.decode_context_tokens = rows * mean_context_tokens;
   work.sampled_rows = rows;
+  work.may_draft = true;
   return work;
 }
 
@@ -158,6 +221,8 @@ StepWork operator+(const StepWork& a, const StepWork& b) {
   sum.prefill_attention_pairs = a.prefill_attention_pairs + b.prefill_attention_pairs;
   sum.prefill_cached_tokens = a.prefill_cached_tokens + b.prefill_cached_tokens;
   sum.sampled_rows = a.sampled_rows + b.sampled_rows;
+  sum.draft_rows = a.draft_rows + b.draft_rows;
+  sum.draft_passes = std::max(a.draft_passes, b.draft_passes);
   return sum;
 }
 
@@ -218,7 +283,8 @@ double StepTimer::StageSeconds(const StageSpec& stage) {
   };
   double slowest = 0;
   const DeviceSpec* previous = nullptr;
-  for (const DeviceSpec* device : stage.ranks) {
+  for (size_t rank = 0; rank < stage.ranks.size(); ++rank) {
+    const DeviceSpec* device = stage.ranks[rank];
     if (device == previous) continue;
     previous = device;
     double seconds = device->step_overhead_seconds;
@@ -231,7 +297,8 @@ double StepTimer::StageSeconds(const StageSpec& stage) {
                                [&](int layer) { return layer_seconds(*device, layer); });
     }
     if (stage.holds_head) {
-      seconds += HeadSeconds(model_, *device, share_, stage.communicator, work_);
+      seconds += HeadSeconds(model_, *device, share_, stage.communicator, work_) +
+                 DraftSeconds(model_, stage, rank, share_, work_);
     }
     slowest = std::max(slowest, seconds);
   }

@@ -8,6 +8,9 @@
 //   max(prefill FLOPs / (e_c*c), (weights + prefill KV bytes) / (e_m*m))    prefill hides its
 //   weight reads
 //   + decode FLOPs / (e_c*c) + decode KV read / (e_m*m) + overhead + 2 all-reduces
+// Rows of drafts decode, but read no KV of their own. What proposes drafts passes over all rows of
+// a step, and over one row of each sequence for each further draft: the head as a layer of the last
+// stage, a draft model whole on the first rank of it, each with the logits of one row a sequence.
 // Without prefill rows that is the decode sum, without decode rows the prefill maximum; a mixed
 // step reads its weights once. Where a device hides decoding (CPUs), products of decode rows stand
 // with those of prefill rows inside the maximum; their attention does not. The last stage adds the
@@ -42,15 +45,22 @@ struct StepWork {
       0;                             // sum over chunks of q*c + q^2/2: q rows after c cached tokens
   double prefill_cached_tokens = 0;  // sum over chunks of c: KV that is read
   double sampled_rows = 0;           // rows whose logits are computed
+  // Rows behind those that decode: of drafts, and of drafts of the step before that stood and are
+  // computed again. And passes of what proposes the next drafts, of each sequence.
+  double draft_rows = 0;
+  int draft_passes = 0;
+  // Such steps follow each other, so that each sequence may have drafts (PeriodOf).
+  bool may_draft = false;
 
-  double rows() const { return decode_rows + prefill_tokens; }
+  double rows() const { return decode_rows + draft_rows + prefill_tokens; }
 };
 
-// `rows` sequences that decode one token each.
+// `rows` sequences that decode one token each, step by step.
 StepWork DecodeWork(double rows, double mean_context_tokens);
 // One chunk of `tokens` prompt tokens after `cached_tokens`; `last`: it ends its prompt, so one row
 // is sampled.
 StepWork PrefillWork(double tokens, double cached_tokens, bool last = true);
+// Such a step may have no drafts beside those that it has.
 StepWork operator+(const StepWork& a, const StepWork& b);
 
 struct StageSpec {

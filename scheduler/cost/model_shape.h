@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "proto/layers/layer_sizes.h"
 #include "proto/model.pb.h"
+#include "scheduler/cost/drafts.h"
 #include "scheduler/cost/hardware.h"
 
 namespace tessera::scheduler {
@@ -34,6 +35,7 @@ struct ModelShape {
   // The model that drafts for this one, which the first rank of the last stage holds whole, without
   // windows, its KV in this one's elements; null: none does.
   std::shared_ptr<const ModelShape> draft_model;
+  Drafts drafts;  // that steps try
   int64_t hidden = 0;
   int64_t vocabulary = 0;
   int64_t embedding_width = 0;    // hidden, except where the embedding is projected

@@ -17,6 +17,7 @@ StepWork FullPrefillWork(const ReplicaOptions& options, double b, double mean_co
   const double budget = std::max(1.0, static_cast<double>(options.memory.max_step_tokens) - b);
   StepWork work;
   if (b > 0) work = DecodeWork(b, mean_context);
+  work.may_draft = false;  // prompts take what drafts could have
   work.prefill_tokens = budget;
   work.prefill_attention_pairs = budget * pairs_per_token;
   const double prompts = prompt_tokens > 0 ? budget / prompt_tokens : 1.0;
@@ -170,8 +171,10 @@ std::string_view Name(Limit limit) {
   return "?";
 }
 
-Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
-                int micro_batches) {
+namespace {
+
+Period PeriodOfSteps(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
+                     int micro_batches) {
   Period period;
   double slowest_stage = 0, slowest_hop = 0;
   const size_t stages = replica.stages.size();
@@ -205,10 +208,33 @@ Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepW
   return period;
 }
 
+}  // namespace
+
+DraftedStep DraftedStepOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
+                          int micro_batches) {
+  if (!work.may_draft) return {work};
+  return BestDrafts(model, work, micro_batches, [&](const StepWork& drafted) {
+    return PeriodOfSteps(model, replica, drafted, micro_batches).seconds;
+  });
+}
+
+Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
+                int micro_batches) {
+  const DraftedStep step = DraftedStepOf(model, replica, work, micro_batches);
+  Period period = PeriodOfSteps(model, replica, step.work, micro_batches);
+  if (step.drafts == 0) return period;
+  for (double* seconds : {&period.seconds, &period.latency_seconds, &period.hops_seconds,
+                          &period.slowest_stage_seconds, &period.slowest_hop_seconds}) {
+    *seconds /= step.tokens;
+  }
+  return period;
+}
+
 std::vector<double> BusyShares(const ModelShape& model, const ReplicaSpec& replica,
                                const StepWork& work, int micro_batches) {
-  const double period = PeriodOf(model, replica, work, micro_batches).seconds;
-  StepTimer timer(model, work);
+  const StepWork drafted = DraftedStepOf(model, replica, work, micro_batches).work;
+  const double period = PeriodOfSteps(model, replica, drafted, micro_batches).seconds;
+  StepTimer timer(model, drafted);
   std::vector<double> shares;
   for (const StageSpec& stage : replica.stages)
     shares.push_back(timer.StageSeconds(stage) / period);
@@ -268,6 +294,7 @@ ReplicaRate CapacityWithKv(const ModelShape& model, const ReplicaSpec& replica,
   if (b <= 0) return rate;
   const StepWork work = SteadyWork(replica.role, lengths, b, options);
   const Period period = PeriodOf(model, replica, work, rate.micro_batches);
+  rate.drafts = DraftedStepOf(model, replica, work, rate.micro_batches).drafts;
   rate.decode_rows = b;
   rate.prefill_tokens = work.prefill_tokens;
   rate.period_seconds = period.seconds;

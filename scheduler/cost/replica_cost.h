@@ -5,6 +5,7 @@
 // to the first):
 //   period  P = max(max_j tau_j, max_j h_j, sum_j (tau_j + h_j) / m);   TPOT = m*P;   output
 //   tokens/s = b/P. role both     steady state q = b*E[uncached in]/E[o]; requests/s = b / (P*E[o])
+//   drafts        P is that of a step over the tokens that it gives each sequence (PeriodOf)
 //   role decode   q = 0; at a given rate, b = rate*E[o]*P(b), smallest fixed point
 //   role prefill  steps of the chunk budget, or of as many prompts as the batcher admits to one
 //                 where these have fewer rows; requests/s = rows / (P*E[uncached in])
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "scheduler/cost/cost_model.h"
+#include "scheduler/cost/drafted_step.h"
 #include "scheduler/cost/lengths.h"
 #include "scheduler/cost/queue.h"
 
@@ -55,9 +57,16 @@ struct Period {
   double slowest_stage_seconds = 0, slowest_hop_seconds = 0;
   bool hop_bound = false;  // a hop takes longer than every stage
 };
-// The period of steps of `work` each, with m micro-batches in flight (>= 1).
+// The period of steps of `work` each, with m micro-batches in flight (>= 1). Where they may have
+// drafts (ModelShape::drafts, StepWork::may_draft) all seconds are those of one token of each
+// sequence: of the steps with as many drafts as do best (drafted_step.h), over the tokens that they
+// give.
 Period PeriodOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
                 int micro_batches);
+
+// The step that PeriodOf takes.
+DraftedStep DraftedStepOf(const ModelShape& model, const ReplicaSpec& replica, const StepWork& work,
+                          int micro_batches);
 
 // Part of the time that each stage computes in such steps, 0..1: its time over the period.
 std::vector<double> BusyShares(const ModelShape& model, const ReplicaSpec& replica,
@@ -78,13 +87,14 @@ struct ReplicaRate {
   double decode_rows = 0;     // b, per micro-batch
   double prefill_tokens = 0;  // q, per micro-batch
   int micro_batches = 1;
-  double period_seconds = 0;
+  double period_seconds = 0;  // P
   double tpot_seconds = 0;
   double kv_capacity_tokens = 0;  // K
   int kv_limiting_stage = 0;
   int slowest_stage = 0;
   Limit limit = Limit::kNothing;
   int64_t step_tokens = 0;  // rows of a step that this rate needs; 0: any
+  int drafts = 0;           // of each sequence, at the most that it can serve
   // Sequences that its workers have seats for; infinite: the model keeps no states.
   double seats = std::numeric_limits<double>::infinity();
 };

@@ -26,8 +26,10 @@ int64_t StepBudget(const ModelShape& model, const ReplicaSpec& replica,
 // Sequences at once for the same replica: the rows that decode in steady state (m * b), a quarter
 // more for their coming and going, and one per micro-batch whose prompt is being computed (where
 // answers are so short that a step begins and ends more prompts than one, as many, with a quarter
-// more); the cost model counts only those that decode. More would lengthen every step beyond what
-// was promised. A replica that does not decode runs as many prompts as options.max_sequences.
+// more); the cost model counts only those that decode. Drafts that the rate rests on count like
+// sequences, since a worker that follows a plan has as many rows with logits as sequences. More
+// would lengthen every step beyond what was promised. A replica that does not decode runs as many
+// prompts as options.max_sequences.
 int64_t SequenceBudget(const LengthMoments& lengths, const ReplicaOptions& options,
                        const ReplicaSpec& replica, const ReplicaRate& rate);
 
