@@ -43,5 +43,22 @@ TEST_CASE("the models that people name are there, as their config.json has them"
   }
 }
 
+TEST_CASE("heads for further tokens are layers that attend, behind the model's") {
+  for (const char* name :
+       {"Qwen3.5-27B", "Qwen3.6-27B", "Qwen3.6-35B-A3B", "DeepSeek-V3", "GLM-4.5-Air", "GLM-4.7"}) {
+    INFO(name);
+    v1::Model model = *BuiltInModel(name);
+    REQUIRE(model.has_draft_head());
+    CHECK_FALSE(model.draft_head().used());
+    CHECK(model.draft_head().layer() == MakeModelShape(model)->layers);
+    model.mutable_draft_head()->set_used(true);
+    const ModelShape shape = *MakeModelShape(model);
+    REQUIRE(shape.draft_kind >= 0);
+    CHECK(shape.kinds[static_cast<size_t>(shape.draft_kind)].heads > 0);
+    CHECK(shape.draft_kind == shape.kind_index(shape.layers - 1));
+  }
+  CHECK_FALSE(BuiltInModel("Llama-3-8B")->has_draft_head());
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
