@@ -26,6 +26,13 @@ class ModelCostTable : public CostTable {
 
   int stages() const override { return static_cast<int>(replica_.stages.size()); }
   bool linear_in_context() const override { return linear_; }
+  double draft_acceptance() const override {
+    return model_.drafts.any() ? model_.drafts.acceptance : 0;
+  }
+  bool repeats_drafts() const override { return model_.keeps_states(); }
+  int BestDrafts(const StepWork& work, int micro_batches) const override {
+    return DraftedStepOf(model_, replica_, work, micro_batches).drafts;
+  }
 
   void Step(const StepWork& work, std::span<StageTime> times) const override {
     const size_t stages = replica_.stages.size();

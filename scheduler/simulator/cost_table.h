@@ -29,6 +29,11 @@ class CostTable {
   virtual void Step(const StepWork& work, std::span<StageTime> times) const = 0;
   // For steps that only decode: a given number of rows costs a + b * decode_context_tokens.
   virtual bool linear_in_context() const = 0;
+  // Drafts for each sequence of such a step, as many as do best; with so many micro-batches.
+  virtual int BestDrafts(const StepWork&, int /*micro_batches*/) const { return 0; }
+  virtual double draft_acceptance() const { return 0; }  // Drafts::acceptance; 0: none are tried
+  // Whether drafts that stood are computed once more in the next step.
+  virtual bool repeats_drafts() const { return false; }
 };
 
 // Planning's cost model. Copies model and replica; borrows the devices behind the stages.

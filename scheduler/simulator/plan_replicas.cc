@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "proto/layers/state_room.h"
+#include "scheduler/input/draft_choice.h"
 #include "scheduler/search/layout/stage_layout.h"
 #include "scheduler/simulator/kv_routes.h"
 #include "third_party/absl/str_cat.h"
@@ -48,6 +49,7 @@ class Reader {
         MakeModelShape(plan_.model(), plan_.weight_dtype(), plan_.kv_dtype());
     if (!shape.ok()) return shape.status();
     shape_ = WithWireType(*std::move(shape), options_.runtime_reserve_bytes);
+    shape_.drafts = DraftsOf(plan_.assumptions().planning().drafts());
     layout_.model = &shape_;
     layout_.graph = &graph_;
     PlanReplicas out;

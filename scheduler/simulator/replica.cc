@@ -21,7 +21,8 @@ SimulatedReplica::SimulatedReplica(int index, ReplicaSetup setup, const Stepping
       options_(options),
       listener_(listener),
       lane_limits_(LimitsOfMicroBatch(setup_.limits, std::max(1, setup_.micro_batches))),
-      next_end_(kInfinity) {
+      next_end_(kInfinity),
+      drafts_(setup_.cost.get(), std::max(1, setup_.micro_batches)) {
   const auto block = static_cast<uint64_t>(setup_.limits.block_tokens);
   if (std::has_single_bit(block)) block_shift_ = std::countr_zero(block);
   const auto stages = static_cast<size_t>(setup_.cost->stages());
@@ -61,6 +62,7 @@ void SimulatedReplica::Submit(SimulatedSequence sequence, double now) {
   Cut(now);
   sequence.last_token_seconds = now;
   sequence.prompt_tokens = sequence.known_tokens;
+  sequence.repeated = 0;
   NoteSubmitted(sequence.known_tokens, 1, sequence.unspent_tokens, &load_);
   Requeue(std::move(sequence));
 }
@@ -268,7 +270,7 @@ absl::Status SimulatedReplica::CheckInvariants() const {
     if (!lane.busy || lane.leaping) continue;
     for (const Scheduled& s : lane.scheduled) {  // their blocks are taken when a step starts
       const int64_t computed = lane.running[s.index].computed_tokens;
-      held += Blocks(computed + s.rows) - Blocks(computed);
+      held += Blocks(computed + s.rows + s.drafts) - Blocks(computed);
     }
   }
   for (const SimulatedSequence& s : joining_) sane &= count(s, 0);

@@ -5,6 +5,8 @@
 // last stage. Sequences whose KV came from elsewhere have no prompt that evens lanes out, so these
 // are dealt evenly.
 //
+// Drafts (DraftChooser) get rows that the batcher has left. A step with drafts is not leapt.
+//
 // Leaps: steps in which every sequence decodes one token are run without asking the batcher, until
 // a sequence finishes, blocks run short, or an event cuts the leap behind the step in progress: an
 // arrival here, room that is reserved or given back, KV that has arrived, a loss, a straggler, a
@@ -33,6 +35,7 @@
 #include "scheduler/batcher.h"
 #include "scheduler/router.h"
 #include "scheduler/simulator/cost_table.h"
+#include "scheduler/simulator/draft_chooser.h"
 
 namespace tessera::scheduler {
 
@@ -72,6 +75,8 @@ struct SimulatedSequence {
   bool prompt_pending = true;  // no token yet of this submission
   bool keep_blocks = false;    // when finished: its KV is to be sent on
   int32_t step_rows = 0;       // of the step in progress
+  int32_t step_drafts = 0;     // that it tries, in rows beside these
+  int32_t repeated = 0;        // rows of the next step that were drafts' and stood
   double started_seconds = -1;
   double last_token_seconds = 0;
 };
@@ -177,6 +182,7 @@ class SimulatedReplica {
   struct Scheduled {
     size_t index;  // into running
     int64_t rows;
+    int64_t drafts = 0;  // beside them
   };
   struct Lane {
     std::vector<SimulatedSequence> running;  // ranked; as they were `leapt` steps ago
@@ -214,9 +220,14 @@ class SimulatedReplica {
   void GiveBack(Lane& lane, double now);
   void TakeJoining(Lane& lane);
   StepWork WorkOf(const Lane& lane) const;
+  // Whether it decodes: one token, and what it computes once more.
+  static bool Decodes(const SimulatedSequence& sequence, int64_t rows);
   double Pass(double start, std::span<const StageTime> times);
   void EndLane(Lane& lane);
   void EndPlannedStep(Lane& lane, double now);
+  int64_t DraftsOf(const Lane& lane);
+  // Takes up what a decoding step gave it. Returns the tokens.
+  int64_t EndDrafts(const Scheduled& scheduled, SimulatedSequence* sequence);
   void EmitToken(SimulatedSequence& sequence, double now);
   void FinishSequences(Lane& lane, double now);
   void Refresh(Lane& lane);
@@ -260,6 +271,7 @@ class SimulatedReplica {
   std::vector<double> stage_free_, hop_free_;  // when the stage or hop has done its last step
 
   AnswerLengths answers_;
+  DraftChooser drafts_;
 
   // Reused memory.
   std::vector<RunningSequence> running_snapshot_;

@@ -21,7 +21,7 @@ bool RanksBefore(const SimulatedSequence& a, const SimulatedSequence& b) {
 
 std::span<const StageTime> SimulatedReplica::TimesOf(const StepWork& work) {
   const auto rows = static_cast<size_t>(work.decode_rows);
-  if (work.prefill_tokens > 0 || !setup_.cost->linear_in_context()) {
+  if (work.prefill_tokens > 0 || work.draft_rows > 0 || !setup_.cost->linear_in_context()) {
     setup_.cost->Step(work, times_);
   } else {
     if (decode_lines_.size() <= rows) decode_lines_.resize(rows + 1);
@@ -90,7 +90,7 @@ bool SimulatedReplica::TryLeap(Lane& lane, double now) {
   };
   const bool nobody_comes = joining_.empty() && (waiting_.empty() || lane.blocked_epoch == epoch_ ||
                                                  keeps_out(waiting_.begin()->second));
-  if (!options_.leaps || !lane.decoding || !nobody_comes) return false;
+  if (!options_.leaps || !lane.decoding || !nobody_comes || DraftsOf(lane) > 0) return false;
   const auto block = static_cast<size_t>(setup_.limits.block_tokens);
   // Lanes share stages and blocks, so each looks one step ahead only.
   const int64_t most = lanes_.size() > 1 ? 1 : lane.least_left - lane.leapt;
@@ -202,6 +202,20 @@ void SimulatedReplica::Refresh(Lane& lane) {
 
 // --- Planned steps ---
 
+bool SimulatedReplica::Decodes(const SimulatedSequence& sequence, int64_t rows) {
+  return rows == 1 + sequence.repeated && sequence.computed_tokens + rows == sequence.known_tokens;
+}
+
+// Drafts of each sequence of the lane, whatever it leapt.
+int64_t SimulatedReplica::DraftsOf(const Lane& lane) {
+  if (!drafts_.any() || lane.running.empty()) return 0;
+  double context = 0;
+  for (const SimulatedSequence& s : lane.running)
+    context += static_cast<double>(s.computed_tokens + lane.leapt);
+  const auto sequences = static_cast<double>(lane.running.size());
+  return drafts_.For(static_cast<int64_t>(lane.running.size()), context / sequences);
+}
+
 int64_t SimulatedReplica::ExpectedTokens(const SimulatedSequence& sequence, int64_t more) const {
   const int64_t emitted = sequence.known_tokens - sequence.prompt_tokens;
   return sequence.prompt_tokens +
@@ -218,17 +232,21 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
     return admits ? ExpectedTokens(sequence, more) : 0;
   };
   running_snapshot_.clear();
+  const int64_t drafts = DraftsOf(lane);
   for (const SimulatedSequence& s : lane.running) {
     const int64_t held = Blocks(s.computed_tokens);
-    running_snapshot_.push_back(
-        {s.known_tokens, s.computed_tokens, held, held, false, expected(s, 0)});
+    // The last token of an answer is drawn behind the last draft at most.
+    const bool decodes = Decodes(s, s.known_tokens - s.computed_tokens) && !s.prompt_pending;
+    running_snapshot_.push_back({s.known_tokens, s.computed_tokens, held, held, false,
+                                 expected(s, 0),
+                                 decodes ? std::min(drafts, s.left_tokens - 1) : 0});
   }
   beside_snapshot_.clear();
   for (const Lane& other : lanes_) {
     if (&other == &lane || !admits) continue;
     for (const SimulatedSequence& s : other.running) {
       // Blocks of a step are taken when it starts.
-      const int64_t rows = !other.busy ? 0 : other.leaping ? 1 : s.step_rows;
+      const int64_t rows = !other.busy ? 0 : other.leaping ? 1 : s.step_rows + s.step_drafts;
       beside_snapshot_.push_back({s.known_tokens + other.leapt,
                                   Blocks(s.computed_tokens + other.leapt + rows),
                                   ExpectedTokens(s, other.leapt)});
@@ -262,6 +280,7 @@ bool SimulatedReplica::ApplyPlan(Lane& lane, double now) {
     }
     sequence.computed_tokens = waiting_snapshot_[i].cached_tokens;
     sequence.step_rows = plan_.admitted_rows[i];
+    sequence.step_drafts = 0;
     free_blocks_ -= Blocks(sequence.computed_tokens);
     admitted.push_back(std::move(sequence));
   }
@@ -273,10 +292,11 @@ bool SimulatedReplica::ApplyPlan(Lane& lane, double now) {
                      RanksBefore);
   lane.scheduled.clear();
   for (size_t i = 0; i < lane.running.size(); ++i) {
-    const int64_t rows = lane.running[i].step_rows, computed = lane.running[i].computed_tokens;
+    const SimulatedSequence& sequence = lane.running[i];
+    const int64_t rows = sequence.step_rows, computed = sequence.computed_tokens;
     if (rows == 0) continue;
-    lane.scheduled.push_back({i, rows});
-    free_blocks_ -= Blocks(computed + rows) - Blocks(computed);
+    lane.scheduled.push_back({i, rows, sequence.step_drafts});
+    free_blocks_ -= Blocks(computed + rows + sequence.step_drafts) - Blocks(computed);
   }
   return !lane.scheduled.empty();
 }
@@ -290,6 +310,7 @@ void SimulatedReplica::GiveBack(Lane& lane, double now) {
     SimulatedSequence& sequence = lane.running[i];
     if (rows >= 0) {
       sequence.step_rows = rows;
+      sequence.step_drafts = plan_.draft_rows[i];
       if (kept != i) lane.running[kept] = std::move(sequence);
       ++kept;
       continue;
@@ -297,6 +318,7 @@ void SimulatedReplica::GiveBack(Lane& lane, double now) {
     gave = true;
     free_blocks_ += Blocks(sequence.computed_tokens);
     sequence.computed_tokens = 0;
+    sequence.repeated = 0;
     if (rows == kPreempted) {
       ++counters_.preemptions;
       listener_->OnPreempted(index_, sequence, now);
@@ -317,10 +339,12 @@ StepWork SimulatedReplica::WorkOf(const Lane& lane) const {
     const SimulatedSequence& sequence = lane.running[s.index];
     const auto computed = static_cast<double>(sequence.computed_tokens);
     const bool last = sequence.computed_tokens + s.rows == sequence.known_tokens;
-    if (s.rows == 1 && last) {
+    if (Decodes(sequence, s.rows)) {
       work.decode_rows += 1;
       work.decode_context_tokens += computed;
-      work.sampled_rows += 1;
+      work.sampled_rows += 1 + static_cast<double>(s.drafts);
+      work.draft_rows += static_cast<double>(sequence.repeated + s.drafts);
+      work.draft_passes = std::max(work.draft_passes, static_cast<int>(s.drafts));
     } else {
       const auto rows = static_cast<double>(s.rows);
       work.prefill_tokens += rows;
@@ -408,20 +432,23 @@ void SimulatedReplica::EndPlannedStep(Lane& lane, double now) {
   };
   const auto end_rows = [&](const Scheduled& s) {
     SimulatedSequence& sequence = lane.running[s.index];
+    const bool decodes = Decodes(sequence, s.rows);
     sequence.computed_tokens += s.rows;
-    counters_.rows += s.rows;
-    if (s.rows > 1 || sequence.prompt_pending) counters_.prompt_tokens += s.rows;
+    counters_.rows += s.rows + s.drafts;
+    if ((s.rows > 1 && !decodes) || sequence.prompt_pending) counters_.prompt_tokens += s.rows;
     if (sequence.computed_tokens < sequence.known_tokens) {
       lane.decoding = false;
       return;
     }
+    const int64_t tokens = EndDrafts(s, &sequence);
     if (!sequence.prompt_pending) {
-      const double own = now - sequence.last_token_seconds;
+      const double own = (now - sequence.last_token_seconds) / static_cast<double>(tokens);
       if (own != gap) note();
       gap = own;
-      ++equal_gaps;
+      equal_gaps += tokens;
     }
-    EmitToken(sequence, now);
+    if (sequence.repeated > 0) lane.decoding = false;
+    for (int64_t i = 0; i < tokens; ++i) EmitToken(sequence, now);
   };
   // As the engine hands tokens on: single rows first.
   for (const bool single : {true, false}) {
@@ -433,6 +460,23 @@ void SimulatedReplica::EndPlannedStep(Lane& lane, double now) {
   lane.last_end = now;
   FinishSequences(lane, now);
   Refresh(lane);
+}
+
+int64_t SimulatedReplica::EndDrafts(const Scheduled& scheduled, SimulatedSequence* sequence) {
+  sequence->repeated = 0;
+  if (scheduled.drafts == 0) return 1;
+  const int64_t standing =
+      drafts_.Standing(sequence->request, sequence->known_tokens, scheduled.drafts);
+  const int64_t held = Blocks(sequence->computed_tokens + scheduled.drafts);
+  if (setup_.cost->repeats_drafts()) {
+    sequence->repeated = static_cast<int32_t>(standing);
+  } else {
+    sequence->computed_tokens += standing;
+  }
+  const int64_t given_back = held - Blocks(sequence->computed_tokens);
+  if (given_back > 0) ++epoch_;
+  free_blocks_ += given_back;
+  return 1 + standing;
 }
 
 void SimulatedReplica::EmitToken(SimulatedSequence& sequence, double now) {
