@@ -220,6 +220,22 @@ void PlanCli::AddPlan() {
                   "default: the better of both");
   plan_.AddSwitch("--kv-int4", kv_int4_,
                   "KV that moves between replicas may be rounded to four bits; default: to eight");
+  plan_
+      .AddOption("--speculate", f.speculate,
+                 "Plan for steps that try tokens ahead, as tessera-coordinator has it: off, auto, "
+                 "ngram, mtp, or draft:PATH with the draft model's name, folder or config.json; "
+                 "each step has as many drafts as pay beside what else it has")
+      .ShowDefault();
+  plan_
+      .AddOption("--speculate-tokens", f.speculate_tokens,
+                 "Max tokens that --speculate tries ahead of one sequence in a step; 0: 6")
+      .Range(0, 6);
+  plan_
+      .AddOption(
+          "--draft-acceptance", f.draft_acceptance,
+          "Fraction of the drafts that are accepted where those before them are; 0: 0.7 of the "
+          "model's own head, 0.6 of a draft model; n-grams count for nothing then")
+      .Check(Between(0, 1));
   plan_.AddSwitch("--simulate,!--no-simulate", f.options.simulate,
                   "Simulate the best plans of the search and choose by the result; default: on for "
                   "up to 64 devices, or 1,000 if a plan splits prefill and decode");

@@ -12,6 +12,7 @@
 #include "proto/model/model_tensors.h"
 #include "proto/quantity.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/draft_choice.h"
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/input/workload_file.h"
 #include "scheduler/plan_check/plan_check.h"
@@ -184,6 +185,39 @@ absl::Status MakeStored(const std::string& dtype, v1::Model* model) {
   return absl::OkStatus();
 }
 
+// A draft model is planned for like the model: by a known name, a folder or a config.json.
+absl::Status ReadDraftModel(const std::string& path, v1::Model* model) {
+  absl::StatusOr<v1::Model> draft = ReadPlannedModel(path);
+  const auto refused = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(StrCat("--speculate draft:", path, ": ", why));
+  };
+  if (!draft.ok()) return refused(draft.status().message());
+  if (KeepsStates(*draft)) {
+    return refused(
+        "its layers keep states (gated delta nets), from which refused tokens cannot be taken "
+        "back: use a draft model whose layers attend, or --speculate ngram");
+  }
+  draft->clear_draft_head();
+  *model->mutable_draft_model()->mutable_model() = *std::move(draft);
+  model->mutable_draft_model()->set_folder(path);
+  return absl::OkStatus();
+}
+
+absl::Status ReadDrafts(const PlanFlags& flags, PlanQuestion* question) {
+  scheduler::DraftRequest request = {flags.speculate, flags.speculate_tokens, std::nullopt};
+  if (flags.draft_acceptance > 0) request.acceptance = flags.draft_acceptance;
+  scheduler::PlannerOptions& options = question->options;
+  v1::Model* model = &question->input.model;
+  const std::string path = scheduler::DraftModelPath(flags.speculate);
+  absl::Status read = path.empty() ? absl::OkStatus() : ReadDraftModel(path, model);
+  if (!read.ok()) return read;
+  absl::StatusOr<v1::DraftTerms> drafts =
+      scheduler::ChooseDrafts(request, options.weight_dtype, options.kv_dtype, model);
+  if (!drafts.ok()) return drafts.status();
+  options.drafts = *std::move(drafts);
+  return absl::OkStatus();
+}
+
 // Lengths that no sequence holds would be cut to one, and the plan be for other requests.
 absl::Status CheckGivenLengths(const PlanFlags& flags, const v1::Model& model) {
   const bool given = flags.options.context_tokens > 0;
@@ -273,6 +307,7 @@ absl::StatusOr<PlanQuestion> ReadPlanQuestion(const PlanFlags& flags) {
   question.options.runtime_reserve_bytes = scheduler::RuntimeReserveBytes(input.cluster);
   if (absl::Status s = ReadOptions(flags, &question.options); !s.ok()) return s;
   if (absl::Status s = MakeStored(flags.weight_dtype, &input.model); !s.ok()) return s;
+  if (absl::Status s = ReadDrafts(flags, &question); !s.ok()) return s;
   question.options.preference = PreferenceOf(flags);
   // Whoever writes a layout names its devices.
   question.options.supported_only = !flags.include_unsupported && flags.layout.empty();
@@ -314,6 +349,8 @@ absl::StatusOr<std::vector<PlanQuestion>> ReadSharedQuestions(
     return absl::InvalidArgumentError(
         "--prefer: is for one model; models that share a cluster get as much of their rates each");
   }
+  if (flags.speculate != "off")
+    return absl::InvalidArgumentError("--speculate: is for one model; plan the models one by one");
   if (!flags.running.empty())
     return absl::InvalidArgumentError("--from: is for one model; plan the models one by one");
   std::vector<PlanQuestion> questions;

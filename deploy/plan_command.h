@@ -38,6 +38,9 @@ struct PlanFlags {
   std::string kv_codec_rate = "20 GB/s";
   std::string weight_read = "2 GB/s";  // of a machine's disk
   std::string weight_network;          // "10 Gbit/s"; empty: machines have the weights
+  std::string speculate = "off";       // off, auto, ngram, mtp, or draft:PATH
+  int speculate_tokens = 0;            // drafts of a sequence in one step; 0: as many as do best
+  double draft_acceptance = 0;         // of a draft whose predecessors stand; 0: estimated
   std::string running;                 // file of the plan that runs now; empty: nothing does
   bool include_unsupported = false;    // plan also for devices that no worker runs on
   std::string layout;  // file of a layout to judge instead of searching; empty: search

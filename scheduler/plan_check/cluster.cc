@@ -17,6 +17,7 @@ namespace {
 
 constexpr double kGib = 0x1p30;
 constexpr double kRounding = 1 + 1e-6;
+constexpr int kMaxDrafts = 6;  // of a sequence in one step
 
 struct Device {
   std::string kind;
@@ -242,7 +243,8 @@ class ClusterCheck {
     return absl::OkStatus();
   }
 
-  // Whatever the cost model: a token reads the weights it uses once and computes with them once.
+  // Whatever the cost model: a step reads the weights it uses once and computes with them for each
+  // token.
   absl::Status CheckPeaks(const v1::Replica& replica) const {
     const v1::PlanBasis& basis = plan_.basis();
     const bool decodes = replica.role() != v1::REPLICA_ROLE_PREFILL;
@@ -300,7 +302,19 @@ class ClusterCheck {
       least.per_prompt_token += computes;
       least.per_output_token += reads;
     }
+    least.per_output_token /= MostTokensOfStep();
     return least;
+  }
+
+  // A sequence gets so many tokens of reading the weights once, where all drafts are tried that
+  // the plan counts on.
+  double MostTokensOfStep() const {
+    const v1::DraftTerms& drafts = plan_.assumptions().planning().drafts();
+    const double stands = std::isfinite(drafts.acceptance()) ? drafts.acceptance() : 0;
+    double tokens = 1, all_stand = 1;
+    for (int i = 0; i < std::min(drafts.draft_tokens(), kMaxDrafts); ++i)
+      tokens += all_stand *= std::clamp(stands, 0.0, 1.0);
+    return tokens;
   }
 
   absl::Status CheckLatencies() const {

@@ -11,6 +11,7 @@
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/described_device.h"
 #include "scheduler/input/runtime_reserve.h"
+#include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/plan_attainment.h"
 #include "scheduler/search/search_options.h"
 
@@ -65,7 +66,6 @@ void SetSearch(const AssumedFigures& f, v1::PlanningTerms* p) {
                                : v1::SPLIT_TERMS_NONE);
   p->set_simulated(f.simulates);
   p->set_simulation_given(o.simulate.has_value());
-  p->set_simulation_interrupted(f.interrupted);
   p->set_survives(o.survive_machine_loss);
   p->set_seed(o.seed);
   if (o.given_search) return;
@@ -98,6 +98,7 @@ void SetPlanning(const AssumedFigures& f, v1::PlanningTerms* p) {
   p->set_max_sequences_given(o.max_sequences != ever.max_sequences);
   const double tpot = f.problem->options.max_tpot_seconds;
   if (std::isfinite(tpot)) p->set_max_tpot_seconds(tpot);
+  if (!o.drafts.source().empty()) *p->mutable_drafts() = o.drafts;
   p->set_kv_codec_bytes_per_second(f.problem->codec_rates.encode_bytes_per_second);
   p->set_kv_codec_measured(p->kv_codec_bytes_per_second() < o.kv_codec_bytes_per_second);
   p->set_kv_codec_given(o.kv_codec_bytes_per_second != ever.kv_codec_bytes_per_second);
@@ -266,6 +267,29 @@ v1::PriceTerms PricesOf(const PlannerInput& input) {
 }
 
 }  // namespace
+
+void AddDraftCounts(const PlacementProblem& problem, const Placement& placement,
+                    v1::PlanningTerms* terms) {
+  if (!problem.model->drafts.any()) return;
+  const LengthMoments lengths = MomentsOf(problem.samples);
+  const StepWork one = DecodeWork(1, lengths.mean_decode_context());
+  int alone = 0, at_rate = 0;
+  for (const PlacedReplica& replica : placement.replicas) {
+    if (replica.role == Role::kPrefill) continue;
+    const ReplicaSpec spec = SpecOf(problem, replica);
+    alone = std::max(alone, DraftedStepOf(*problem.model, spec, one, 1).drafts);
+    const StepWork steady =
+        SteadyWork(replica.role, lengths, replica.rate.decode_rows, problem.options);
+    const int lanes = std::max(1, replica.rate.micro_batches);
+    at_rate = std::max(at_rate, DraftedStepOf(*problem.model, spec, steady, lanes).drafts);
+  }
+  for (const auto& [name, drafts] : {std::pair(kDraftsAlone, alone), {kDraftsAtRate, at_rate}}) {
+    v1::SearchConstant& constant = *terms->add_constants();
+    constant.set_name(name);
+    constant.set_value(drafts);
+    constant.set_origin("of each sequence in a step; as many as do best (cost model)");
+  }
+}
 
 v1::Objective ObjectiveOf(Goal goal) {
   switch (goal) {

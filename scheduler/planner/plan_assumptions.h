@@ -15,10 +15,13 @@ struct AssumedFigures {
   const WorkloadSamples* workload = nullptr;
   int64_t context_tokens = 0;
   bool simulates = false;
-  bool interrupted = false;  // or it would
 };
 
 v1::Assumptions AssumptionsOf(const AssumedFigures& figures);
+
+// Adds kDraftsAlone and kDraftsAtRate to the constants, where steps may have drafts.
+void AddDraftCounts(const PlacementProblem& problem, const Placement& placement,
+                    v1::PlanningTerms* terms);
 
 v1::Objective ObjectiveOf(Goal goal);
 

@@ -64,7 +64,7 @@ class PlanWriter {
     }
     for (v1::SpotMix& mix : spot_) *plan_.add_spot() = std::move(mix);
     AddMove(input_.cluster, options_.move, input_.running ? &*input_.running : nullptr, &plan_);
-    Assume();
+    Assume(placement);
     return std::move(plan_);
   }
 
@@ -75,6 +75,9 @@ class PlanWriter {
                                ? input_.model.dtype()
                                : options_.weight_dtype);
     plan_.set_kv_dtype(options_.kv_dtype);
+    // Simulations of this plan read them.
+    if (shape_.drafts.most > 0)
+      *plan_.mutable_assumptions()->mutable_planning()->mutable_drafts() = options_.drafts;
     for (size_t i = 0; i < placement->replicas.size(); ++i)
       WriteReplica(placement->replicas[i], static_cast<int>(i));
     WriteBasis();
@@ -361,7 +364,10 @@ class PlanWriter {
       *plan_.mutable_certificate()->add_pace() = std::move(pace);
     if (placement.interrupted) plan_.add_notes()->set_interrupted_search(true);
     for (const v1::Note& note : context_.preferred_notes) *plan_.add_notes() = note;
-    for (const v1::Note& note : placement.notes) *plan_.add_notes() = note;
+    for (const v1::Note& note : placement.notes) {
+      // Searches bound the rate of steps without drafts.
+      if (!note.has_bound_error() || !shape_.drafts.any()) *plan_.add_notes() = note;
+    }
     Bound(placement);
     if (options_.goal == Goal::kPrice) return;
     if (options_.given_search && placement.shadow_prices.empty()) return;
@@ -373,7 +379,8 @@ class PlanWriter {
   void Bound(const Placement& placement) {
     const double asked = workload_.requests_per_second;
     const bool price = options_.goal == Goal::kPrice;
-    const bool proved = placement.proved && !planning_.spot() &&
+    const bool bounds = !shape_.drafts.any();  // searches bound steps without drafts
+    const bool proved = placement.proved && bounds && !planning_.spot() &&
                         (!price || placement.requests_per_second >= asked * (1 - 1e-6));
     v1::Certificate& certificate = *plan_.mutable_certificate();
     certificate.set_proved(proved);
@@ -381,16 +388,16 @@ class PlanWriter {
     certificate.set_asked_requests_per_second(asked);
     const double tpot = problem_.options.max_tpot_seconds;
     if (std::isfinite(tpot)) certificate.set_max_tpot_seconds(tpot);
-    if ((proved && price) || placement.upper_bound <= 0) return;
+    if ((proved && price) || placement.upper_bound <= 0 || !bounds) return;
     certificate.set_upper_bound(placement.upper_bound);
     certificate.set_gap(
         std::max(0.0, (placement.upper_bound - Promised(placement)) / placement.upper_bound));
   }
 
-  void Assume() {
-    *plan_.mutable_assumptions() =
-        AssumptionsOf({&input_, &options_, &problem_, &workload_, planning_.context_tokens,
-                       context_.simulates, false});
+  void Assume(const Placement& placement) {
+    *plan_.mutable_assumptions() = AssumptionsOf(
+        {&input_, &options_, &problem_, &workload_, planning_.context_tokens, context_.simulates});
+    AddDraftCounts(problem_, placement, plan_.mutable_assumptions()->mutable_planning());
   }
 
   static constexpr double kUnlimited = std::numeric_limits<double>::infinity();
@@ -418,11 +425,6 @@ v1::DeploymentPlan WriteBarePlan(const PlanningProblem& planning, const Placemen
                                  const Placement& placement) {
   const WrittenContext context;
   return PlanWriter(planning, problem, context).WriteBare(placement);
-}
-
-v1::Assumptions UnsimulatedAssumptions(const PlanningProblem& planning) {
-  return AssumptionsOf({planning.input, planning.options, &planning.problem, &planning.workload,
-                        planning.context_tokens, false, true});
 }
 
 }  // namespace tessera::scheduler

@@ -28,7 +28,4 @@ v1::DeploymentPlan WritePlan(const PlanningProblem& planning, const WrittenConte
 v1::DeploymentPlan WriteBarePlan(const PlanningProblem& planning, const PlacementProblem& problem,
                                  const Placement& placement);
 
-// The assumptions of a plan whose simulation was interrupted.
-v1::Assumptions UnsimulatedAssumptions(const PlanningProblem& planning);
-
 }  // namespace tessera::scheduler

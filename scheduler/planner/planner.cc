@@ -222,7 +222,9 @@ class Planner {
   v1::DeploymentPlan Unsimulated(v1::DeploymentPlan plan) {
     plan.add_notes()->set_interrupted_simulation(true);
     simulates_ = false;
-    *plan.mutable_assumptions() = UnsimulatedAssumptions(planning_);
+    v1::PlanningTerms& terms = *plan.mutable_assumptions()->mutable_planning();
+    terms.set_simulated(false);
+    terms.set_simulation_interrupted(true);
     return plan;
   }
 

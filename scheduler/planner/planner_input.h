@@ -58,6 +58,7 @@ struct PlannerOptions {
   // replicas that decode have KV for one, in whole blocks, if any plan does.
   int64_t context_tokens = 0;
   int64_t block_tokens = kDefaultBlockTokens;  // of KV
+  v1::DraftTerms drafts;                       // that steps try (ChooseDrafts); empty: none
   uint64_t seed = 0;                           // of searches that draw; 0: their own
   bool allow_split = true;
   // Leave out devices that no worker runs on: what is planned is to be started.

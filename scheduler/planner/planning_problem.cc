@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "scheduler/input/draft_choice.h"
 #include "scheduler/input/held_codes.h"
 #include "scheduler/input/length_buckets.h"
 #include "scheduler/input/supported_devices.h"
@@ -40,6 +41,9 @@ absl::Status Read(PlanningProblem* out) {
       MakeModelShape(input.model, options.weight_dtype, options.kv_dtype);
   if (!shape.ok()) return shape.status();
   out->shape = WithWireType(*std::move(shape), options.runtime_reserve_bytes);
+  out->shape.drafts = DraftsOf(options.drafts);
+  out->shape.drafts.max_rows = static_cast<double>(options.max_step_tokens);
+  out->shape.drafts.max_logit_rows = options.max_sequences;
   absl::StatusOr<ClusterGraph> graph = MakeClusterGraph(WithSpotPrices(input.cluster, options.spot),
                                                         input.catalogue, input.cluster_file);
   if (!graph.ok()) return graph.status();

@@ -46,6 +46,35 @@ PlanFlags FourWorkersToSplit() {
   return flags;
 }
 
+TEST_CASE("--speculate is read with the draft model that it names, and refused by name") {
+  PlanFlags flags = Flags("deploy/clusters/workstations.yaml");
+  const auto refusal = [](const PlanFlags& given) {
+    return std::string(ReadPlanQuestion(given).status().message());
+  };
+  const auto off = ReadPlanQuestion(flags);
+  REQUIRE(off.status().message() == "");
+  CHECK(off->options.drafts.source().empty());
+  flags.speculate = "draft:Qwen2.5-0.5B";
+  flags.speculate_tokens = 4;
+  flags.draft_acceptance = 0.5;
+  const auto drafted = ReadPlanQuestion(flags);
+  REQUIRE(drafted.status().message() == "");
+  CHECK(drafted->input.model.draft_model().model().name() == "Qwen2.5-0.5B");
+  CHECK(drafted->options.drafts.draft_tokens() == 4);
+  CHECK(drafted->options.drafts.acceptance() == 0.5);
+  flags.speculate = "draft:no/where";
+  CHECK_THAT(refusal(flags), Catch::Contains("--speculate draft:no/where: "));
+  flags.speculate = "mtp";
+  CHECK_THAT(refusal(flags), Catch::Contains("--speculate is mtp, but Qwen2.5-7B has no head"));
+  flags.speculate = "off";
+  CHECK_THAT(refusal(flags), Catch::Contains("give --speculate mtp, ngram, auto or draft:PATH"));
+  flags.speculate = "ngram";
+  CHECK_THAT(
+      std::string(
+          ReadSharedQuestions(flags, {"Qwen2.5-7B", "Qwen2.5-0.5B"}, {}, {}).status().message()),
+      Catch::Contains("--speculate: is for one model"));
+}
+
 TEST_CASE("--prefer says which of three plans is taken, and refuses what says something else") {
   PlanFlags flags = Flags("deploy/clusters/workstations.yaml");
   for (const auto& [name, prefer] : {std::pair("latency", v1::PLAN_PREFERENCE_LATENCY),

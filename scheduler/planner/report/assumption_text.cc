@@ -82,6 +82,26 @@ void AddMemory(const v1::PlanningTerms& p, Lines* lines) {
                              100 * p.kv_headroom(), Origin(p.kv_headroom_given())));
 }
 
+std::string DraftsText(const v1::DraftTerms& drafts) {
+  if (drafts.draft_tokens() == 0) {
+    return StrCat("drafts = none (--speculate ", drafts.source(),
+                  ": the model computes in fewer than 32 bits, where drafts could move a token; "
+                  "--speculate mtp, ngram or draft:PATH allows that)");
+  }
+  if (drafts.acceptance() <= 0) {
+    return StrCat("drafts = ", drafts.source(),
+                  ", counted for nothing: how many are accepted depends on the text; "
+                  "--draft-acceptance says it (option)");
+  }
+  return StrFormat(
+      "drafts = %s, up to %d of a sequence in a step, of which %g %% are accepted where those "
+      "before them are (%s); none where they gain less than 5 %% (option); searches bound steps "
+      "without them",
+      drafts.source(), drafts.draft_tokens(), 100 * drafts.acceptance(),
+      drafts.acceptance_origin() == v1::FIGURE_ORIGIN_OPTION ? "--draft-acceptance"
+                                                             : "ESTIMATED, of published runs");
+}
+
 void AddPlanning(const v1::Assumptions& a, Lines* lines) {
   const v1::PlanningTerms& p = a.planning();
   const auto add = [&](std::string line) { lines->push_back(std::move(line)); };
@@ -112,6 +132,7 @@ void AddPlanning(const v1::Assumptions& a, Lines* lines) {
         p.max_step_tokens(), Origin(p.max_step_tokens_given()), p.max_sequences(),
         Origin(p.max_sequences_given())));
   }
+  if (p.has_drafts()) add(DraftsText(p.drafts()));
   for (const v1::SearchConstant& one : p.constants()) {
     add(StrFormat("%s = %g (%s; %s)", one.name(), one.value(), Origin(one.given()), one.origin()));
   }

@@ -10,6 +10,10 @@
 namespace tessera::scheduler {
 
 // Lines of the assumptions that are set. A class, or the workload, that is left out has no line.
+// Names of PlanningTerms::constants: drafts of each sequence in a step, the most of any replica.
+inline constexpr char kDraftsAlone[] = "drafts of one user alone";
+inline constexpr char kDraftsAtRate[] = "drafts at the promised rate";
+
 std::vector<std::string> AssumptionLines(const v1::Assumptions& assumptions);
 
 std::string SpotAssumption(const v1::SpotTerms& spot);

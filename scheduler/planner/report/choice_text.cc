@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/pace_text.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "third_party/absl/str_cat.h"
@@ -138,6 +139,21 @@ std::vector<std::string> AlternativeLines(const v1::DeploymentPlan& plan) {
   return lines;
 }
 
+namespace {
+
+std::string DraftsText(const v1::PlanningTerms& terms) {
+  std::vector<std::string> counts;
+  for (const v1::SearchConstant& one : terms.constants()) {
+    if (one.name() == kDraftsAlone || one.name() == kDraftsAtRate)
+      counts.push_back(absl::StrFormat("%g %s", one.value(), one.name().substr(sizeof("drafts"))));
+  }
+  if (counts.empty()) return "";
+  return StrCat("  (--speculate ", terms.drafts().source(),
+                ": drafts of a step that this plan counts on: ", absl::StrJoin(counts, ", "), ")");
+}
+
+}  // namespace
+
 std::vector<std::string> PreferenceRows(const v1::DeploymentPlan& plan) {
   if (plan.choices().empty()) return {};
   const auto name = [](v1::PlanPreference preference) {
@@ -165,6 +181,8 @@ std::vector<std::string> PreferenceRows(const v1::DeploymentPlan& plan) {
   }
   rows.push_back(
       "  (TTFT, TPOT: means at 0.8 of the rate, or at the asked one; alone: one answer, batch 1)");
+  const std::string drafts = DraftsText(plan.assumptions().planning());
+  if (!drafts.empty()) rows.push_back(drafts);
   return rows;
 }
 

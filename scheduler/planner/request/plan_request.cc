@@ -7,6 +7,7 @@
 
 #include "proto/plain_text.h"
 #include "scheduler/input/catalogue.h"
+#include "scheduler/input/draft_choice.h"
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/input/workload_samples.h"
 #include "scheduler/plan_check/plan_check.h"
@@ -132,11 +133,29 @@ absl::Status AsFault(const absl::Status& status) {
              : status;
 }
 
+// Files are not read on behalf of clients, so a draft model comes with the model.
+absl::Status ReadDrafts(const v1::PlanOptions& given, v1::Model* model, PlannerOptions* options) {
+  DraftRequest request = {given.speculate(), given.draft_tokens(), std::nullopt};
+  if (given.has_draft_acceptance()) request.acceptance = given.draft_acceptance();
+  absl::StatusOr<v1::DraftTerms> drafts =
+      ChooseDrafts(request, options->weight_dtype, options->kv_dtype, model);
+  if (!drafts.ok())
+    return absl::InvalidArgumentError(
+        StrCat("request: options: ", StdView(drafts.status().message())));
+  options->drafts = *std::move(drafts);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<v1::PlanReply> AnswerShared(const v1::PlanRequest& request, PlannerInput input,
                                            const PlannerOptions& options) {
   if (request.has_model() || request.has_workload() || request.has_running()) {
     return absl::InvalidArgumentError(
         "request: models: replace model, workload and running; leave those out");
+  }
+  const std::string& speculate = request.options().speculate();
+  if (!speculate.empty() && speculate != "off") {
+    return absl::InvalidArgumentError(
+        "request: options.speculate: is for one model; plan the models one by one");
   }
   std::vector<PlannerInput> inputs;
   for (int i = 0; i < request.models_size(); ++i) {
@@ -213,6 +232,7 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   absl::StatusOr<v1::Model> model = ModelOf(request, served);
   if (!model.ok()) return absl::InvalidArgumentError(model.status().message());
   input.model = *std::move(model);
+  if (absl::Status s = ReadDrafts(request.options(), &input.model, &options); !s.ok()) return s;
   absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
   if (!plan.ok()) return AsFault(plan.status());
   AddLeftOutGain(input, options, &*plan);

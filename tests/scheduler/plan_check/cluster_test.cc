@@ -258,6 +258,18 @@ TEST_CASE("no prediction beats the peaks of the devices") {
   c.plan.mutable_prediction()->clear_time_per_output_token_seconds();  // the mean of the replicas'
   c.plan.mutable_replicas(1)->mutable_prediction()->set_time_per_output_token_seconds(1e-3);
   CHECK_THAT(c.Reason(), Contains("replica r1: a TPOT of 1.00 ms is predicted"));
+  // Unless its steps give as many tokens: 1 + 0.5 + 0.25 + 0.125.
+  c = Case();
+  c.plan.mutable_prediction()->clear_time_per_output_token_seconds();
+  v1::Prediction& figures = *c.plan.mutable_replicas(1)->mutable_prediction();
+  figures.set_time_per_output_token_seconds(11e-3);
+  CHECK_THAT(c.Reason(), Contains("replica r1: a TPOT of 11.00 ms is predicted"));
+  v1::DraftTerms& drafts = *c.plan.mutable_assumptions()->mutable_planning()->mutable_drafts();
+  drafts.set_draft_tokens(3);
+  drafts.set_acceptance(0.5);
+  CHECK(c.Reason() == "");
+  figures.set_time_per_output_token_seconds(6e-3);
+  CHECK_THAT(c.Reason(), Contains("replica r1: a TPOT of 6.00 ms is predicted"));
   c = Case();
   c.plan.mutable_replicas(0)->mutable_prediction()->set_requests_per_second(1e4);
   CHECK_THAT(c.Reason(), Contains("replica r0") && Contains("whose peak is 312.0"));

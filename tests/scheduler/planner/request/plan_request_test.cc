@@ -187,6 +187,33 @@ TEST_CASE("data types, the seed and options are those of the command") {
   CHECK_THAT(Refusal(asked + "options: {speed: 1}"), Contains("speed"));
 }
 
+TEST_CASE("a request counts on drafts, and is refused those that its model has none of") {
+  const std::string asked = kCluster + "workload: {" + kLengths + "}\n";
+  const auto off = Answer(asked);
+  const auto ngram =
+      Answer(asked + "options: {speculate: ngram, draft_tokens: 4, draft_acceptance: 0.8}");
+  REQUIRE(off.status().message() == "");
+  REQUIRE(ngram.status().message() == "");
+  CHECK(CheckPlan(ngram->plan()).message() == "");
+  CHECK_FALSE(off->plan().assumptions().planning().has_drafts());
+  const v1::DraftTerms& terms = ngram->plan().assumptions().planning().drafts();
+  CHECK(terms.source() == "ngram");
+  CHECK(terms.draft_tokens() == 4);
+  CHECK(terms.acceptance() == 0.8);
+  CHECK(ngram->plan().choices(0).alone_seconds() < 0.7 * off->plan().choices(0).alone_seconds());
+  const auto refusal = [&](const std::string& options) {
+    return Refusal(asked + "options: {" + options + "}");
+  };
+  CHECK_THAT(refusal("speculate: mtp"), Contains("request: options: --speculate is mtp") &&
+                                            Contains("no head for further tokens"));
+  CHECK_THAT(refusal("speculate: \"draft:small\""), Contains("without a draft_model"));
+  CHECK_THAT(refusal("draft_tokens: 2"), Contains("give --speculate"));
+  CHECK_THAT(refusal("speculate: ngram, draft_acceptance: 2"), Contains("from 0 to 1"));
+  CHECK_THAT(Refusal(kCluster + "models: [{model: {name: Llama-3-8B}, workload: {" + kLengths +
+                     "}}]\noptions: {speculate: ngram}"),
+             Contains("options.speculate: is for one model"));
+}
+
 TEST_CASE("sensitivity is answered where it is asked for") {
   const std::string asked = kCluster + "workload: {" + kLengths + "}\n";
   CHECK(Answer(asked)->plan().sensitivity().empty());
