@@ -8,6 +8,7 @@
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
+#include "scheduler/input/draft_choice.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -71,25 +72,11 @@ absl::Status UseDraftModel(const std::string& path, const Tokenizer& tokenizer,
   return absl::OkStatus();
 }
 
-// Why steps of several rows may have other bits than those of one; empty: they have the same.
-std::string WhyBitsMove(const v1::ConfigureRequest& configure) {
-  const v1::Model& model = configure.model();
-  const v1::DataType weights = configure.weight_dtype() == v1::DATA_TYPE_UNSPECIFIED
-                                   ? model.dtype()
-                                   : configure.weight_dtype();
-  const bool float32 = weights == v1::DATA_TYPE_FLOAT32 && !model.has_quantization();
-  const bool kv = configure.kv_dtype() == v1::DATA_TYPE_UNSPECIFIED ||
-                  configure.kv_dtype() == v1::DATA_TYPE_FLOAT32;
-  if (float32 && kv) return "";
-  return absl::StrCat(float32 ? "its keys and values" : "it",
-                      " computes in fewer than 32 bits, where steps of several rows take other "
-                      "kernels than steps of one, so that drafts could move a token; --speculate ",
-                      model.has_draft_head() ? "mtp" : "ngram", " allows that");
-}
-
 absl::StatusOr<std::string> ChooseByItself(const std::string& folder,
                                            v1::ConfigureRequest* configure) {
-  if (const std::string why = WhyBitsMove(*configure); !why.empty()) {
+  if (const std::string why = scheduler::WhyDraftsMoveBits(
+          configure->model(), configure->weight_dtype(), configure->kv_dtype());
+      !why.empty()) {
     return absl::StrCat("off (auto: ", why, ")");
   }
   if (configure->model().has_draft_head()) {

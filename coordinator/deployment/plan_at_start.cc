@@ -9,6 +9,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/input/draft_choice.h"
 #include "scheduler/input/workload_file.h"
 #include "third_party/spdlog/log.h"
 
@@ -82,6 +83,22 @@ class WaitingPlanner {
   std::set<std::string> waited_for_, tried_;
 };
 
+// What workers are asked to try is what a plan may count on.
+absl::StatusOr<v1::DraftTerms> DraftsOfWorkers(const v1::ConfigureRequest& configure) {
+  scheduler::DraftRequest request;
+  request.most = configure.max_draft_tokens();
+  switch (configure.speculation()) {
+    case v1::SPECULATION_NGRAM: request.speculate = "ngram"; break;
+    case v1::SPECULATION_MTP: request.speculate = "mtp"; break;
+    case v1::SPECULATION_DRAFT_MODEL:
+      request.speculate = absl::StrCat("draft:", configure.model().draft_model().folder());
+      break;
+    default: return v1::DraftTerms();
+  }
+  v1::Model model = configure.model();  // says already what it holds
+  return scheduler::ChooseDrafts(request, configure.weight_dtype(), configure.kv_dtype(), &model);
+}
+
 }  // namespace
 
 absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
@@ -100,6 +117,9 @@ absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
   if (configure.max_sequences() > 0) options.max_sequences = configure.max_sequences();
   options.context_tokens = configure.max_model_len_tokens();
   if (configure.block_tokens() > 0) options.block_tokens = configure.block_tokens();
+  absl::StatusOr<v1::DraftTerms> drafts = DraftsOfWorkers(configure);
+  if (!drafts.ok()) return drafts.status();
+  options.drafts = *std::move(drafts);
   scheduler::PlannerInput& input = start.input;
   input.cluster_file = cluster_file;
   if (absl::Status s = ReadDocumentFile(cluster_file, &input.cluster); !s.ok()) return s;

@@ -77,6 +77,29 @@ absl::Status CheckWidth(const v1::DeploymentPlan& plan, const v1::Replica& repli
   return absl::OkStatus();
 }
 
+bool PlansKv(const v1::DeploymentPlan& plan) {
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages()) {
+      for (const v1::PlannedWorker& worker : stage.workers()) {
+        if (worker.kv_bytes() > 0) return true;
+      }
+    }
+  }
+  return false;
+}
+
+// What drafts takes memory, which workers lack where a plan that says their KV did not count it.
+absl::Status CheckDrafts(const v1::DeploymentPlan& plan, const v1::Model& model) {
+  const bool head = model.draft_head().used() && !plan.model().draft_head().used();
+  const bool drafter = model.has_draft_model() && !plan.model().has_draft_model();
+  if ((!head && !drafter) || !PlansKv(plan)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the plan has no memory for the ", head ? "head for further tokens" : "draft model",
+      " that --speculate asks for: make it with tessera plan --speculate ",
+      head ? "mtp" : absl::StrCat("draft:", model.draft_model().folder()), ", or use --speculate ",
+      "ngram, or off"));
+}
+
 }  // namespace
 
 absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
@@ -101,6 +124,7 @@ absl::Status CheckPlanTerms(const v1::DeploymentPlan& plan, const v1::ConfigureR
   types.Update(
       CheckTypes("KV", "kv_dtype", "--kv-cache-dtype", plan.kv_dtype(), configure.kv_dtype()));
   types.Update(CheckPoolBytes(plan, configure.kv_cache_bytes()));
+  types.Update(CheckDrafts(plan, configure.model()));
   return types;
 }
 

@@ -106,6 +106,24 @@ TEST_CASE("a plan that contradicts a flag is refused, one that agrees is not") {
   CHECK_THAT(terms.Refusal(), Contains("b/0 3145728 bytes") && Contains("asks for 4194304"));
 }
 
+TEST_CASE("a plan that has no memory for what drafts is refused, with what makes one that has") {
+  Terms terms;
+  v1::DraftHead& head = *terms.configure.mutable_model()->mutable_draft_head();
+  head.set_used(true);
+  CHECK(terms.Refusal().empty());  // its workers' KV takes what is left
+  terms.Worker(0).set_kv_bytes(3 << 20);
+  CHECK_THAT(terms.Refusal(),
+             Contains("head for further tokens") &&
+                 Contains("tessera plan --speculate mtp, or use --speculate ngram"));
+  terms.plan.mutable_model()->mutable_draft_head()->set_used(true);
+  CHECK(terms.Refusal().empty());
+  head.set_used(false);
+  CHECK(terms.Refusal().empty());
+  terms.configure.mutable_model()->mutable_draft_model()->set_folder("/models/small");
+  CHECK_THAT(terms.Refusal(),
+             Contains("draft model") && Contains("tessera plan --speculate draft:/models/small"));
+}
+
 TEST_CASE("stages of any number and unlike widths are carried out, each worker with its share") {
   Terms terms;
   terms.plan = StagedPlan(SmallModel(), {2, 1, 1});

@@ -20,6 +20,7 @@
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/registered_cluster.h"
 #include "proto/document.h"
+#include "proto/layers/layers.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/assumption_text.h"
@@ -144,6 +145,35 @@ TEST_CASE("a coordinator's workload may be a trace, or name one") {
   const auto gone =
       PlannerAtStart(cluster, write("g.yaml", "trace: gone.csv\n"), 0, {}, "", configure, Now);
   CHECK_THAT(std::string(gone.status().message()), Contains("gone.csv"));
+}
+
+TEST_CASE("a coordinator's own plan counts on the drafts that its workers are to try") {
+  const std::string cluster = std::string(std::getenv("TEST_TMPDIR")) + "/drafts.yaml";
+  std::ofstream(cluster) << "machines: [{name: a, devices: [{kind: RTX4090}]}]\n";
+  v1::ConfigureRequest configure;
+  *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  SetDraftHead(configure.model().kinds(0), configure.mutable_model());
+  configure.set_max_draft_tokens(2);
+  const auto planned = [&] {
+    const auto planner = PlannerAtStart(cluster, "", 0, {}, "", configure, Now);
+    REQUIRE(planner.status().message() == "");
+    const auto plan = (*planner)({{"a/0", Worker(16)}});
+    REQUIRE(plan.status().message() == "");
+    return *plan;
+  };
+  const v1::DeploymentPlan off = planned();
+  CHECK_FALSE(off.assumptions().planning().has_drafts());
+  configure.set_speculation(v1::SPECULATION_MTP);
+  configure.mutable_model()->mutable_draft_head()->set_used(true);
+  const v1::DeploymentPlan mtp = planned();
+  const v1::DraftTerms& terms = mtp.assumptions().planning().drafts();
+  CHECK(terms.source() == "mtp");
+  CHECK(terms.draft_tokens() == 2);
+  CHECK(mtp.replicas(0).stages(0).workers(0).weight_bytes() >
+        off.replicas(0).stages(0).workers(0).weight_bytes());
+  configure.set_speculation(v1::SPECULATION_NGRAM);
+  configure.mutable_model()->mutable_draft_head()->set_used(false);
+  CHECK(planned().assumptions().planning().drafts().source() == "ngram");
 }
 
 TEST_CASE("a stopped desk answers everyone, and takes no more") {
