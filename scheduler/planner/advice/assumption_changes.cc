@@ -4,14 +4,9 @@
 #include <cmath>
 
 #include "scheduler/planner/report/cluster_links.h"
-#include "scheduler/planner/report/plan_text.h"
-#include "scheduler/planner/written_layout.h"
-#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
-
-constexpr char kLayoutName[] = "the plan";
 
 // Efficiencies multiply peaks everywhere in the cost model, so scaling the peaks is the same and
 // holds for measured profiles as well.
@@ -66,19 +61,6 @@ std::vector<AssumptionChange> AssumptionChanges() {
   for (const double factor : {0.8, 1.2}) add(v1::ASSUMED_OUTPUTS, factor, ScaleOutputs);
   for (const double factor : {0.7, 1.3}) add(v1::ASSUMED_LINKS, factor, ScaleLinks);
   return changes;
-}
-
-PlannerOptions JudgingOf(const PlannerOptions& options, const v1::DeploymentPlan& plan) {
-  PlannerOptions judging = options;
-  judging.given_search = GivenLayout(LayoutOf(plan), kLayoutName);
-  judging.simulate = false;
-  return judging;
-}
-
-std::string WhyNotKept(const absl::Status& status) {
-  // Without the name under which the planner was given the layout.
-  const std::string text = FirstLine(StdView(status.message())), name = StrCat(kLayoutName, ": ");
-  return text.starts_with(name) ? text.substr(name.size()) : text;
 }
 
 }  // namespace tessera::scheduler

@@ -2,24 +2,14 @@
 
 #include <algorithm>
 
-#include "scheduler/planner/advice/plan_again.h"
+#include "scheduler/planner/advice/device_places.h"
+#include "scheduler/planner/advice/outlook.h"
 #include "scheduler/planner/planner.h"
 
 namespace tessera::scheduler {
 namespace {
 
 constexpr int kMaxDevices = 64;  // above which nobody waits for a second search
-
-int DevicesOf(const v1::Cluster& cluster) {
-  int devices = 0;
-  for (const v1::Machine& machine : cluster.machines()) {
-    for (const v1::DeviceGroup& group : machine.devices()) {
-      devices += std::max(1, group.count()) * std::max(1, machine.available());
-      if (devices > kMaxDevices) return devices;
-    }
-  }
-  return devices;
-}
 
 }  // namespace
 

@@ -8,7 +8,7 @@
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/planner/advice/assumption_changes.h"
-#include "scheduler/planner/advice/device_prices.h"
+#include "scheduler/planner/advice/outlook.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/choice_text.h"
@@ -150,7 +150,7 @@ TEST_CASE("gains of devices are counted from what is predicted, whatever the sim
   REQUIRE(plan.status().message() == "");
   REQUIRE(plan->has_simulated());
   const auto priced = [&](v1::DeploymentPlan from) {
-    AddDevicePrices(input, options, {}, &from);
+    AddDevicePrices(Outlook(OutlookOf(input, options, from)), &from);
     return from;
   };
   const v1::DeploymentPlan as_predicted = priced(*plan);
