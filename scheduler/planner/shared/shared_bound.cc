@@ -1,14 +1,12 @@
 #include "scheduler/planner/shared/shared_bound.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "scheduler/planner/part_search.h"
 #include "scheduler/search/best/configuration_program.h"
-#include "scheduler/search/layout/replica_pricing.h"
 #include "scheduler/search/math/linear_program.h"
 
 namespace tessera::scheduler {
@@ -33,79 +31,46 @@ struct Duals {
   std::vector<double> devices, prefill;
 };
 
-// What one model can be made of.
+// What one model can be made of, on classes that are alike for all models.
 class ModelColumns {
  public:
   ModelColumns(const PlacementProblem& problem, bool merge_sites)
       : problem_(problem),
         classes_(*problem.graph, AllDevices(problem), merge_sites),
         shapes_(*problem.model, MomentsOf(problem.samples), problem.options),
-        pricing_(classes_, &shapes_) {
-    ConfigurationProgram program(problem, classes_, &shapes_);
-    program.Generate({RolesOf(problem), kGap, kFirstRounds, kFirstBoxes, 0, false});
-    for (const ClassReplica& replica : program.columns()) Add(replica);
+        program_(problem, classes_, &shapes_) {
+    program_.Generate({RolesOf(problem), kGap, kFirstRounds, kFirstBoxes, 0, false});
   }
 
-  struct Column {
-    Role role;
-    std::vector<int> devices;  // by class
-    double rate = 0;           // requests per second
-  };
-  const std::vector<Column>& columns() const { return columns_; }
   const DeviceClasses& classes() const { return classes_; }
+  const std::vector<ClassReplica>& columns() const { return program_.columns(); }
 
   // The highest value of rate / price of any legal replica, or more; columns that come near are
   // added. `boxes`: how many were split.
   double Kappa(const std::vector<double>& prices, double prefill, double tolerance,
                int64_t* boxes) {
     double reached = 0;
-    for (const Column& column : columns_) {
+    for (const ClassReplica& column : columns()) {
+      const std::vector<int> devices = DevicesOf(classes_, column);
       double price = 0;
-      for (size_t c = 0; c < prices.size(); ++c) price += prices[c] * column.devices[c];
+      for (size_t c = 0; c < prices.size(); ++c) price += prices[c] * devices[c];
       reached = std::max(reached, column.rate * WorthOfRole(column.role, prefill) / price);
     }
-    double kappa = reached;
-    for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
-      const double value = WorthOfRole(role, prefill);
-      const bool splits = problem_.allow_split && shapes_.lengths().decode_steps > 0;
-      if (value <= 0 || (role != Role::kBoth && !splits)) continue;
-      PricingQuery query;
-      query.role = role;
-      query.prices = prices;
-      query.tolerance = tolerance;
-      query.max_boxes = kBoxes;
-      query.target = reached / value;
-      for (int group = classes_.groups() > 1 ? -1 : 0; group < classes_.groups(); ++group) {
-        query.group = group;
-        query.known_bound = kappa / value;
-        const PricingAnswer answer = pricing_.Run(query);
-        *boxes += answer.boxes;
-        kappa = std::max(kappa, answer.bound * value);
-        for (const ClassReplica& replica : answer.found) Add(replica);
-      }
-    }
+    ConfigurationOptions options;
+    options.roles = RolesOf(problem_);
+    options.max_boxes = kBoxes;
+    const int64_t before = program_.bound_boxes();
+    bool better = false;
+    const double kappa = program_.Kappa({prices, 0, prefill}, options, tolerance, reached, &better);
+    *boxes += program_.bound_boxes() - before;
     return kappa;
   }
 
  private:
-  void Add(const ClassReplica& replica) {
-    Column column{replica.role, DevicesOf(classes_, replica), replica.rate};
-    const auto [at, fresh] =
-        known_.emplace(std::pair(column.role, column.devices), columns_.size());
-    if (fresh) {
-      columns_.push_back(std::move(column));
-    } else {
-      double& rate = columns_[at->second].rate;
-      rate = std::max(rate, column.rate);
-    }
-  }
-
   const PlacementProblem& problem_;
   const DeviceClasses classes_;
   StageShapes shapes_;
-  ReplicaPricing pricing_;
-  std::vector<Column> columns_;
-  std::map<std::pair<Role, std::vector<int>>, size_t> known_;
+  ConfigurationProgram program_;
 };
 
 class Bounder {
@@ -171,10 +136,11 @@ class Bounder {
       program.AddTerm(rate_rows[i], theta, -weights_[i]);
       for (const int row : {rate_rows[i], prefill_rows[i], decode_row})
         program.AddTerm(row, split, 1);
-      for (const ModelColumns::Column& column : models_[i]->columns()) {
+      for (const ClassReplica& column : models_[i]->columns()) {
         const int y = program.AddVariable(0, 0, kUnbounded, false);
+        const std::vector<int> devices = DevicesOf(classes(), column);
         for (size_t c = 0; c < device_rows.size(); ++c) {
-          if (column.devices[c] > 0) program.AddTerm(device_rows[c], y, column.devices[c]);
+          if (devices[c] > 0) program.AddTerm(device_rows[c], y, devices[c]);
         }
         if (column.role == Role::kBoth) program.AddTerm(rate_rows[i], y, column.rate);
         if (column.role == Role::kPrefill) program.AddTerm(prefill_rows[i], y, -column.rate);

@@ -312,13 +312,9 @@ double ConfigurationProgram::PriceOf(const ClassReplica& replica) const {
   return price;
 }
 
-// Prices all roles and groups at these duals; true: a column was found that improves the program.
-bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOptions& options,
-                                      double tolerance) {
-  const double worth = WorthOf(at);
-  const size_t before = columns_.size();
+double ConfigurationProgram::Kappa(const Duals& at, const ConfigurationOptions& options,
+                                   double tolerance, double target, bool* better) {
   double kappa = 0;
-  bool better = false;
   for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
     if (!Wanted(role, options.roles) || !Prices(role, options)) continue;
     const double value = WorthOfRole(role, at.prefill);
@@ -329,10 +325,9 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
     query.tolerance = tolerance;
     query.max_boxes = options.max_boxes;
     query.certify = options.certify;
+    query.target = target / value;
     for (int group = classes_.groups() > 1 ? -1 : 0; group < classes_.groups(); ++group) {
       query.group = group;
-      // In ratios of the program's worth: what it reaches already is of no interest.
-      query.target = value_ / (worth * value);
       query.known_bound = kappa / value;
       PricingAnswer answer = pricing_.Run(query);
       if (options.certify) bound_boxes_ += answer.boxes;
@@ -341,11 +336,21 @@ bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOption
       for (const ClassReplica& replica : answer.found) {
         const double price = PriceOf(replica);
         const double gain = replica.rate * WorthOfRole(role, duals_.prefill);
-        better = better || value_ <= 0 || gain > price * kWorthAdding;
+        *better = *better || value_ <= 0 || gain > price * kWorthAdding;
         AddEverywhere(replica);
       }
     }
   }
+  return kappa;
+}
+
+// Prices all roles and groups at these duals; true: a column was found that improves the program.
+bool ConfigurationProgram::PriceRound(const Duals& at, const ConfigurationOptions& options,
+                                      double tolerance) {
+  const size_t before = columns_.size();
+  bool better = false;
+  // In ratios of the program's worth: what it reaches already is of no interest.
+  const double kappa = Kappa(at, options, tolerance, value_ / WorthOf(at), &better);
   if (options.certify) bound_ = std::min(bound_, kappa * BoundOn(at));
   return better || columns_.size() > before;
 }

@@ -52,6 +52,12 @@ struct ConfigurationOptions {
 
 class ConfigurationProgram {
  public:
+  struct Duals {
+    std::vector<double> devices;  // by class
+    double budget = 0;
+    double prefill = 0.5;  // and 1 - prefill for decode
+  };
+
   // `shapes` and `classes` must outlive it.
   ConfigurationProgram(const PlacementProblem& problem, const DeviceClasses& classes,
                        StageShapes* shapes);
@@ -67,7 +73,12 @@ class ConfigurationProgram {
   const std::vector<double>& device_prices() const { return duals_.devices; }  // by class
   // What a device of each class brings, its money included: no column serves more than its devices.
   std::vector<double> device_worths() const { return PricesOf(duals_); }
-  int rounds() const { return rounds_; }
+  int64_t bound_boxes() const { return bound_boxes_; }  // split by pricings that bound
+
+  // kappa at these duals, over-estimated, or `target` where that is above. Columns that come near
+  // are added; `better` is set where one improves the program.
+  double Kappa(const Duals& at, const ConfigurationOptions& options, double tolerance,
+               double target, bool* better);
 
   void Add(ClassReplica replica);  // unless it is known
   // Columns of a program over other classes, made of ours that are like them, at most `most`, those
@@ -86,11 +97,6 @@ class ConfigurationProgram {
 
  private:
   void AddEverywhere(ClassReplica replica);
-  struct Duals {
-    std::vector<double> devices;  // by class
-    double budget = 0;
-    double prefill = 0.5;  // and 1 - prefill for decode
-  };
   Duals FirstGuess(const ConfigurationOptions& options);
   bool Prices(Role role, const ConfigurationOptions& options) const;
   Duals Smoothed(const Duals& best) const;
@@ -118,7 +124,7 @@ class ConfigurationProgram {
   double value_ = 0;
   double bound_;
   int rounds_ = 0;
-  int64_t bound_boxes_ = 0;  // split in rounds that bound
+  int64_t bound_boxes_ = 0;
 };
 
 }  // namespace tessera::scheduler
