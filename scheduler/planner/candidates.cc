@@ -74,12 +74,17 @@ struct Latencies {
 Latencies LatenciesAt(const PlacementProblem& problem, const Placement& placement, double load) {
   v1::DeploymentPlan scratch;
   const LengthMoments lengths = MomentsOf(problem.samples);
+  std::map<std::string, v1::Replica> known;  // large clusters have many replicas that are alike
   for (const PlacedReplica& placed : placement.replicas) {
-    v1::Replica& replica = *scratch.add_replicas();
     const ReplicaSpec spec = SpecOf(problem, placed);
-    replica.set_max_batched_tokens(
-        StepBudget(*problem.model, spec, lengths, problem.options, placed.rate));
-    replica.set_max_sequences(SequenceBudget(lengths, problem.options, spec, placed.rate));
+    const auto [like, fresh] = known.try_emplace(
+        AlikeKey(spec) + absl::StrFormat("|%.17g", placed.rate.requests_per_second));
+    if (fresh) {
+      like->second.set_max_batched_tokens(
+          StepBudget(*problem.model, spec, lengths, problem.options, placed.rate));
+      like->second.set_max_sequences(SequenceBudget(lengths, problem.options, spec, placed.rate));
+    }
+    *scratch.add_replicas() = like->second;
   }
   const bool end = PredictLatencies({&problem, &placement, load}, &scratch);
   const v1::Prediction& prediction = scratch.prediction();

@@ -43,12 +43,11 @@ ReplicaJudge::ReplicaJudge(const PlacementProblem& problem)
                   problem.arrival_variation) {}
 
 ReplicaRate ReplicaJudge::RateOf(const ReplicaSpec& replica) {
-  if (problem_.goal != Goal::kGoodput || replica.role == Role::kDecode)
-    return CapacityOf(*problem_.model, replica, lengths_, problem_.options);
   const auto [at, fresh] = known_.try_emplace(AlikeKey(replica));
   if (!fresh) return at->second;
   ReplicaRate& rate = at->second;
   rate = CapacityOf(*problem_.model, replica, lengths_, problem_.options);
+  if (problem_.goal != Goal::kGoodput || replica.role == Role::kDecode) return rate;
   if (replica.role == Role::kBoth) return rate = attainment_.WithinLimits(replica, rate);
   const double capacity = rate.requests_per_second;
   const PrefillSpeed speed = attainment_.PrefillBeside(replica, rate.micro_batches, 0, 0);
