@@ -55,7 +55,7 @@ struct OutlookQuestion {
   SearchWatch watch;
 };
 
-// Of one model: `judging` judges its layout, `options` search again.
+// One model: its layout is judged as it is, and `options` search again.
 OutlookQuestion OutlookOf(const PlannerInput& input, const PlannerOptions& options,
                           const v1::DeploymentPlan& plan);
 
