@@ -18,11 +18,12 @@ constexpr double kStaysToSettle = 12;
 // Where that takes more than so many times the requests that were asked for, nothing is simulated.
 constexpr int64_t kMaxRequestsRatio = 3;
 constexpr int kMaxRounds = 12;
+constexpr double kAboveServed = 1.02;                  // of what a simulation of fewer requests saw
 constexpr double kSmallStep = 0.98, kLargeStep = 0.4;  // of the rate, to the next one
 constexpr int64_t kFewer = 5;                          // than all requests, to come near the rate
 
-// In units of a planned step, of which a core simulates about a million a second: that is ten
-// seconds, on any machine the same requests.
+// In units of a planned step, of which a core simulates about a million a second: on any machine
+// the same requests.
 constexpr double kStepWork = 1, kRowWork = 0.02;
 constexpr double kRounds = 3;  // of all seeds, that there should be time for
 
@@ -111,6 +112,9 @@ absl::Status AddAttained(const AttainedQuestion& question, v1::DeploymentPlan* p
   double rate = plan->prediction().requests_per_second();
   const double seen = plan->simulated().attained_requests_per_second();
   if (seen > 0) rate = std::min(rate, seen);
+  // What is served of a promise that is too high is near the rate that is sought.
+  const double served = plan->simulated().requests_per_second();
+  if (served > 0) rate = std::min(rate, served * kAboveServed);
   if (!(rate > 0)) return absl::OkStatus();
   const auto fills = static_cast<int64_t>(std::ceil(kStaysToSettle * StaySeconds(*plan) * rate));
   if (fills > kMaxRequestsRatio * question.requests) return absl::OkStatus();

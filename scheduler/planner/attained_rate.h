@@ -3,7 +3,7 @@
 // The promise of a plan is a formula's. Here as many requests per second as it promises are
 // simulated with several seeds; the rate is lowered until every one of them is served, and for
 // goodput until every class attains what it asks for in each. Where so many requests would take
-// more than about ten seconds of a core, by the steps that they take, fewer are simulated; how many
+// more than about two seconds of a core, by the steps that they take, fewer are simulated; how many
 // is said. Thread rule: pure function, deterministic. Errors: those of plan_replicas and the
 // simulator; Cancelled where `watch` stopped it.
 #pragma once
@@ -25,7 +25,7 @@ struct AttainedQuestion {
   int64_t requests = 20'000;  // of each seed; a large deployment takes up to three times as many
   int seeds = 3;
   // How long the simulations may be, in planned steps: a core simulates about a million a second.
-  double work = 10e6;
+  double work = 2e6;
   SearchWatch watch = {};
 };
 

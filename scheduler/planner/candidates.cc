@@ -31,6 +31,7 @@ constexpr double kServesOn = 0.01;   // of the rate: less is no service
 constexpr double kMinTtftRatio = 2;  // of T to the best TTFT of idle replicas
 constexpr double kRoomForSteps = 1.011;  // above a TPOT, for chunks that fill a step
 constexpr double kNear = 0.9;            // of the best value, for placements that are simpler
+constexpr double kNearlyAll = 0.9;       // of the requests
 constexpr int kFastestUpTo = 1024;       // devices: nobody has more for one user
 
 // By devices: searches beside the first, the ratio of the limits that layouts are judged under
@@ -48,7 +49,7 @@ Effort EffortFor(int devices) {
   constexpr int kFew = 16, kSome = 64;
   if (devices <= kFew) return {5, 1.12, 16, 24, true, true};
   if (devices <= kSome) return {3, 1.19, 8, 16, false, false};
-  return {1, 1.41, 3, 8, false, false};
+  return {1, 1.41, 3, 8, false, true};
 }
 
 // While all decode that may, mean over what replicas decode.
@@ -64,6 +65,20 @@ double MeanFullTpot(const Placement& placement) {
 
 bool Serves(const absl::StatusOr<Placement>& placement) {
   return placement.ok() && placement->requests_per_second >= kMinRequestsPerSecond;
+}
+
+// Where some wait without end: the mean TTFT of nearly all requests, as the formula may be wrong of
+// the few others, which a router sends elsewhere. Infinite where they are more.
+double MostTtft(const Placement& placement, const v1::DeploymentPlan& predicted) {
+  double sum = 0, rate = 0;
+  for (const Share& share : placement.shares) {
+    const double ttft =
+        predicted.replicas(share.prefill).prediction().time_to_first_token_seconds();
+    if (ttft <= 0) continue;
+    sum += share.requests_per_second * ttft;
+    rate += share.requests_per_second;
+  }
+  return rate >= kNearlyAll * placement.requests_per_second ? sum / rate : kUnlimited;
 }
 
 struct Latencies {
@@ -88,7 +103,7 @@ Latencies LatenciesAt(const PlacementProblem& problem, const Placement& placemen
   }
   const bool end = PredictLatencies({&problem, &placement, load}, &scratch);
   const v1::Prediction& prediction = scratch.prediction();
-  return {end ? prediction.time_to_first_token_seconds() : kUnlimited,
+  return {end ? prediction.time_to_first_token_seconds() : MostTtft(placement, scratch),
           prediction.time_per_output_token_seconds(), prediction};
 }
 
@@ -107,7 +122,7 @@ class Finder {
 
   absl::StatusOr<Candidates> Run() {
     const double first_limit = preference_.only_tpot_seconds.value_or(limit_);
-    absl::StatusOr<Placement> first = SearchUnder(first_limit);
+    absl::StatusOr<Placement> first = SearchUnder(first_limit, !options_.rough_first);
     const bool missed = !Serves(first) && std::isfinite(first_limit) && preference_.nearest;
     if (missed) first = SearchUnder(kUnlimited);
     if (!Serves(first)) return first.ok() ? NothingServes() : first.status();

@@ -41,8 +41,10 @@ struct Candidates {
 };
 
 struct CandidateOptions {
-  int max_searches = 0;   // under limits of TPOT beside the first; 0: by the number of devices
-  bool bound = false;     // ask searches for bounds
+  int max_searches = 0;  // under limits of TPOT beside the first; 0: by the number of devices
+  bool bound = false;    // ask searches for bounds
+  // The first search only shows where those under limits are to look: they take the time.
+  bool rough_first = false;
   bool plain = false;     // what is plain takes part, even where simplicity is worth nothing
   bool tell_most = true;  // search without limits as well, for what limits cost
   bool mixed = true;      // stages over unlike devices

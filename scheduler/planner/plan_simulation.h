@@ -24,7 +24,7 @@ struct SimulatedQuestion {
   const ClusterGraph* graph = nullptr;        // borrowed, as below
   const WorkloadSamples* workload = nullptr;  // requests_per_second 0: as many as can be served
   int64_t least_requests = 2000;
-  int64_t enough_requests = 6000;
+  int64_t enough_requests = 4000;
   int64_t max_requests = 30'000;
   uint64_t seed = 1;
   SearchWatch watch = {};

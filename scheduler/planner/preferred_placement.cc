@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -17,15 +18,16 @@ namespace {
 
 constexpr double kWorthSaying = 5e-4;
 constexpr double kRounding = 1 - 1e-9;
-constexpr double kAbove = 1.001;          // of a rate, from which another placement is another plan
-constexpr double kMaxOfPrediction = 1.1;  // a simulation finds hardly more value than this
+constexpr double kAbove = 1.001;  // of a rate, from which another placement is another plan
+constexpr double kSooner = 0.98;  // TPOT of a simulation, beside what others' were of prediction
 
-constexpr int kBoundedUpTo = 64;  // devices
+constexpr int kRoughAbove = 64;           // devices, where one close search has to do
+constexpr int kSearchedAgainUpTo = 1000;  // devices, for a bound at the very limit of the choice
 
 // How many are simulated, by devices.
 size_t FinalistsFor(int devices) {
   constexpr int kFew = 8, kSome = 32, kMany = 64;
-  return devices <= kFew ? 8 : devices <= kSome ? 6 : devices <= kMany ? 4 : 2;
+  return devices <= kFew ? 8 : devices <= kSome ? 4 : devices <= kMany ? 3 : 2;
 }
 
 struct Finalist {
@@ -56,7 +58,9 @@ class Preferring {
     CandidateOptions how;
     how.max_searches = best || options_.given_search ? 0 : 1;  // others take long
     // Bounds make a search look closer, which many devices have no time for under every limit.
-    how.bound = how.max_searches > 0 || problem_.graph->devices() <= kBoundedUpTo;
+    how.bound = true;
+    how.rough_first = best && balanced() && !options_.given_search &&
+                      !preference_.only_tpot_seconds && problem_.graph->devices() > kRoughAbove;
     how.plain = !options_.given_search && preference_.nearest && HasObjectives(planning_.workload);
     how.tell_most = !options_.given_search;
     how.mixed = best && !options_.given_search;
@@ -164,7 +168,9 @@ class Preferring {
   // long as they can still be worth taking.
   absl::Status Admit(const CandidatePlacement& candidate, bool aside = false) {
     Finalist finalist = {candidate, ChoosableOf(candidate), aside, false, {}};
-    if (!simulates_ || !(aside || Promising(finalist.choosable.figures))) {
+    Choosable hoped = finalist.choosable;
+    hoped.figures.tpot_seconds *= tpot_of_prediction_ * kSooner;
+    if (!simulates_ || !(aside || Promising(hoped))) {
       if (!simulates_) finalists_.push_back(std::move(finalist));
       return absl::OkStatus();
     }
@@ -184,24 +190,30 @@ class Preferring {
     return absl::OkStatus();
   }
 
-  // Whether it can be worth more than the best so far, were its waits short.
-  bool Promising(PlanFigures figures) const {
+  // Whether it can be worth taking beside those so far, were its waits short: worth more than the
+  // best, or a little less where it is simpler. A simulation serves no more than is promised.
+  bool Promising(Choosable one) const {
     if (finalists_.empty()) return true;
+    PlanFigures& figures = one.figures;
     figures.ttft_seconds = 0;
     std::erase_if(figures.missed,
-                  [](const auto& one) { return one.limit() != v1::LATENCY_LIMIT_TPOT; });
+                  [](const auto& limit) { return limit.limit() != v1::LATENCY_LIMIT_TPOT; });
     double best = 0;
-    for (const Finalist& one : finalists_) {
-      const bool sustains = Sustains(one.choosable.figures, preference_);
+    int fewest_stages = std::numeric_limits<int>::max();
+    bool all_serve_on = true;
+    for (const Finalist& other : finalists_) {
+      const bool sustains = Sustains(other.choosable.figures, preference_);
       if (sustains && !Sustains(figures, preference_)) return false;
-      if (sustains == Sustains(figures, preference_))
-        best = std::max(best, ValueOf(one.choosable.figures, preference_));
+      if (sustains != Sustains(figures, preference_)) continue;
+      best = std::max(best, ValueOf(other.choosable.figures, preference_));
+      fewest_stages = std::min(fewest_stages, other.choosable.stages);
+      all_serve_on = all_serve_on && ServesOn(other.choosable);
     }
-    return kMaxOfPrediction * ValueOf(figures, preference_) >=
-           best * (1 - preference_.simpler_within);
+    const bool simpler = one.stages < fewest_stages || (!all_serve_on && ServesOn(one));
+    return ValueOf(figures, preference_) >= best * (simpler ? 1 - preference_.simpler_within : 1);
   }
 
-  absl::Status Simulate(const v1::DeploymentPlan& plan, Finalist* finalist) const {
+  absl::Status Simulate(const v1::DeploymentPlan& plan, Finalist* finalist) {
     problem_.watch.Report("what it serves in a simulation");
     const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, planning_.graph, {});
     if (!replicas.ok()) return replicas.status();
@@ -212,13 +224,15 @@ class Preferring {
     if (finalist->aside && balanced()) {  // only its row is shown
       question.least_requests = 1500;
       question.enough_requests = 2000;
-      question.max_requests = 12'000;
+      question.max_requests = 6000;
     }
     absl::Status s = SeeServed(question, *replicas, promised,
                                RequestsFor(question, plan, promised, Seen::kServed), &seen);
     if (!s.ok()) return s;
     figures.requests_per_second = std::min(promised, seen.requests_per_second());
-    finalist->refuted = !finalist->aside && !Promising(figures);
+    Choosable served = finalist->choosable;
+    served.figures.tpot_seconds *= tpot_of_prediction_ * kSooner;
+    finalist->refuted = !finalist->aside && !Promising(served);
     if (finalist->refuted) return s;
     const double rate =
         ToldLoad(problem_, figures.requests_per_second) * figures.requests_per_second;
@@ -226,8 +240,11 @@ class Preferring {
     s = SeeLatencies(question, *replicas, rate, RequestsFor(question, plan, rate, Seen::kLatencies),
                      &seen, &missed);
     if (!s.ok()) return s;
+    const double predicted = figures.tpot_seconds;
     figures.ttft_seconds = seen.time_to_first_token_mean_seconds();
     figures.tpot_seconds = seen.time_per_output_token_mean_seconds();
+    if (predicted > 0)
+      tpot_of_prediction_ = std::min(tpot_of_prediction_, figures.tpot_seconds / predicted);
     for (const v1::MissedLimit& one : figures.missed) {
       if (one.limit() == v1::LATENCY_LIMIT_TPOT) missed.push_back(one);
     }
@@ -285,9 +302,11 @@ class Preferring {
   bool Bounded(Choice* choice) {
     const CandidatePlacement& chosen = finalists_[choice->chosen].candidate;
     const double limit = chosen.max_tpot_seconds;
+    const bool many = problem_.graph->devices() > kSearchedAgainUpTo;
     const bool known =
         std::any_of(found_.searched.begin(), found_.searched.end(), [&](const auto& one) {
-          return one.max_tpot_seconds == limit && one.placement.upper_bound > 0;
+          const bool applies = many ? one.max_tpot_seconds >= limit : one.max_tpot_seconds == limit;
+          return applies && one.placement.upper_bound > 0;
         });
     if (known || options_.given_search || preference_.only_tpot_seconds || !balanced() ||
         problem_.watch.Stopped() ||
@@ -407,6 +426,7 @@ class Preferring {
   Candidates found_;
   std::vector<Finalist> finalists_;
   size_t refuted_ = 0;              // that were none in the end
+  double tpot_of_prediction_ = 1;   // the least part of it that a simulation found
   std::optional<Placement> about_;  // what the search at the choice's limit says beside replicas
   double about_limit_ = 0;
   bool simulates_ = false;

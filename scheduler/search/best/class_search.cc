@@ -20,9 +20,11 @@ constexpr int kMoveUpTo = 20000;  // devices whose replicas are improved by move
 constexpr int64_t kJudgedPerDevice = 200;  // sets of stages, in moves after planning
 constexpr int64_t kMaxJudged = 400000;
 constexpr int64_t kMaxJudgedOfFew = 20000;
-constexpr int kMaxRounds = 12;      // of planning what is left
-constexpr double kMinPart = 0.5;    // of a column's rate that must be left on real links
-constexpr double kBoundGap = 0.02;  // between bound and relaxation
+constexpr int64_t kFewerJudged = 8;  // times fewer, where the search is rough
+constexpr int kSplitUpTo = 1000;     // devices: of more, every pair of replicas would be a link
+constexpr int kMaxRounds = 12;       // of planning what is left
+constexpr double kMinPart = 0.5;     // of a column's rate that must be left on real links
+constexpr double kBoundGap = 0.02;   // between bound and relaxation
 constexpr double kSmallBoundGap = 0.035;
 constexpr int kBoundBoxes = 20000;
 constexpr int kLastBoxes = 60000;             // where there are many devices
@@ -72,14 +74,15 @@ class ClassSearch {
       result.upper_bound = program.bound();
     const double split_value = program.value();
     const std::vector<double> prices = program.device_prices();
-    const bool try_split = problem_.allow_split &&
-                           split_value > kSplitWorthTrying * program.Relax(RolesWanted::kWhole);
+    const bool may_split = problem_.allow_split && problem_.graph->devices() <= kSplitUpTo;
+    const bool try_split =
+        may_split && split_value > kSplitWorthTrying * program.Relax(RolesWanted::kWhole);
     columns_ = merge ? &program : nullptr;
     std::optional<Placement> best = Planned(classes, program, false);
     std::optional<Placement> split = Split(classes, try_split, RateOf(best), &program);
     if (split) {
       best = TheBetter(std::move(best), std::move(split));
-    } else if (best && problem_.allow_split && !problem_.watch.Stopped()) {
+    } else if (best && may_split && !problem_.watch.Stopped()) {
       best->notes.push_back(LosingSplitNote(true, 0, 0));
     }
     if (!best) return result;
@@ -159,9 +162,9 @@ class ClassSearch {
       PlanRest(&at);
       if (problem_.graph->devices() <= kMoveUpTo) {
         PlacementMoves moves(problem_, &shapes_);
-        const int64_t judged = kJudgedPerDevice * problem_.graph->devices();
-        moves.Improve(&at, Few() ? kMaxJudgedOfFew : std::min(kMaxJudged, judged),
-                      Few() && !rough_);
+        const int64_t judged = std::min(kMaxJudged, kJudgedPerDevice * problem_.graph->devices());
+        const int64_t wanted = Few() ? kMaxJudgedOfFew : rough_ ? judged / kFewerJudged : judged;
+        moves.Improve(&at, wanted, Few() && !rough_);
       }
     }
     if (at.replicas().empty()) return std::nullopt;
