@@ -13,7 +13,6 @@
 #include "proto/data_types.h"
 #include "proto/emulated_kind.h"
 #include "proto/json_message.h"
-#include "proto/model/gguf_header.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
 #include "third_party/spdlog/log.h"
@@ -133,15 +132,8 @@ absl::StatusOr<LoadedModel> LoadModel(const CoordinatorOptions& options, int64_t
   LoadedModel loaded;
   loaded.served = std::make_shared<ServedModel>();
   ServedModel& served = *loaded.served;
-  std::filesystem::path named = absolute;
-  if (named.filename().empty()) named = named.parent_path();  // a trailing slash
-  const bool is_folder = std::filesystem::is_directory(options.model);
-  const bool is_gguf = HasGgufName(options.model);
   const std::vector<std::string>& names = options.served_model_names;
-  served.name = !names.empty() ? names.front()
-                : is_folder    ? named.filename().string()
-                : is_gguf      ? named.stem().string()
-                               : options.model;
+  served.name = names.empty() ? model.name() : names.front();
   if (options.rehearsal) served.name = absl::StrCat(std::string(kRehearsedModel), model.name());
   if (!names.empty()) served.other_names.assign(names.begin() + 1, names.end());
   served.folder = absolute.string();

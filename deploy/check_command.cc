@@ -239,7 +239,8 @@ class Checks {
     const std::string folder = flags_.model_folder.empty() ? folder_ : flags_.model_folder;
     if (folder.empty())
       return Say(Skipped("model", "its folder is not known; --model-folder names it"));
-    const auto fingerprint = Fingerprint(folder);
+    const auto found = ResolveModelFolder(folder);
+    const auto fingerprint = found.ok() ? Fingerprint(*found) : found.status();
     if (!fingerprint.ok()) {
       return Say(Problem("model", StrCat(std::string(StdView(fingerprint.status().message())),
                                          ": put the checkpoint there, or name its folder with "

@@ -173,6 +173,9 @@ class OneWorker final : public HostedWorker {
     setup.fingerprint = Fingerprint;
     setup.clock = NowSeconds;
     setup.model_folder = options_.model_folder;
+    // What is not there yet, Configure names.
+    if (const auto found = ResolveModelFolder(options_.model_folder); found.ok())
+      setup.model_folder = found->string();
     setup.kv_cache_bytes = options_.kv_cache_memory_bytes;
     setup.state_cache_bytes = worker_.state_cache_bytes;
     OfferLinks(links_.get(), {inbox_.get(), outbox_.get(), advertised_kv_, incarnation_}, coder(),

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <system_error>
@@ -56,10 +58,13 @@ class Sha256 {
 
 // The first 8 bytes say how long the header behind them is, little endian.
 absl::StatusOr<std::string> SafetensorsHeader(const fs::path& path, int64_t file_bytes) {
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
   std::array<unsigned char, 8> prefix;
   if (!file.read(reinterpret_cast<char*>(prefix.data()), prefix.size())) {
-    return absl::InvalidArgumentError(StrCat(path.string(), ": cannot be read, or cut off"));
+    return absl::InvalidArgumentError(StrCat(
+        path.string(), ": ",
+        errno == 0 ? "cut off" : "cannot be read: ", errno == 0 ? "" : std::strerror(errno)));
   }
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | prefix[i];

@@ -1,5 +1,7 @@
 #include "proto/model/model_folder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -27,6 +29,19 @@ constexpr char kGenerationConfig[] = "generation_config.json";
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
+}
+
+absl::Status NotAllowed(const fs::path& path) {
+  return absl::PermissionDeniedError(
+      StrCat("'", path.string(), "': user ", geteuid(),
+             ", who runs this program, may not look there; a folder's owner lets others in with "
+             "chmod o+rx, all folders on its way included"));
+}
+
+fs::path WithoutSlash(const fs::path& folder) {
+  std::error_code error;
+  const fs::path path = fs::absolute(folder, error).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();
 }
 
 // Where huggingface_hub keeps downloads.
@@ -63,6 +78,17 @@ std::string CacheFolderName(std::string_view name) {
   return folder;
 }
 
+// "organisation/model" of a model's folder in the cache; empty: of another folder.
+std::string CachedName(const fs::path& folder) {
+  constexpr std::string_view kPrefix = "models--";
+  std::string name = folder.filename().string();
+  if (!name.starts_with(kPrefix)) return {};
+  name.erase(0, kPrefix.size());
+  if (const size_t dashes = name.find("--"); dashes != std::string::npos)
+    name.replace(dashes, 2, "/");
+  return IsHubName(name) ? name : std::string();
+}
+
 // The revisions of a model in the cache, by name.
 std::vector<fs::path> Snapshots(const fs::path& model) {
   std::vector<fs::path> snapshots;
@@ -77,8 +103,7 @@ std::vector<fs::path> Snapshots(const fs::path& model) {
 
 // The snapshot that refs/main points to, or where that file is missing (a copied or partly deleted
 // cache, a revision downloaded by its hash) the only one; else an empty path.
-fs::path CachedSnapshot(const fs::path& cache, std::string_view name) {
-  const fs::path model = cache / CacheFolderName(name);
+fs::path CachedSnapshot(const fs::path& model) {
   absl::StatusOr<std::string> revision = ReadFileText(model / "refs" / "main", 256);
   if (absl::IsNotFound(revision.status())) {
     const std::vector<fs::path> snapshots = Snapshots(model);
@@ -92,6 +117,35 @@ fs::path CachedSnapshot(const fs::path& cache, std::string_view name) {
   std::error_code error;
   const fs::path snapshot = model / "snapshots" / *revision;
   return fs::is_directory(snapshot, error) ? snapshot : fs::path();
+}
+
+// Why CachedSnapshot has none. `model`: where the cache has, or would have, the model.
+absl::Status NoSnapshot(const fs::path& model, std::string_view name) {
+  std::error_code error;
+  if (!fs::exists(model, error) && error == std::errc::permission_denied) return NotAllowed(model);
+  const std::vector<fs::path> several = Snapshots(model);
+  if (several.empty()) {
+    return absl::NotFoundError(StrCat("model '", name, "' is no folder, and not in the ",
+                                      "Hugging Face cache ", model.parent_path().string(),
+                                      "; to download it: hf download ", name));
+  }
+  if (several.size() == 1) {
+    return absl::NotFoundError(
+        StrCat("model '", name, "': ", model.string(),
+               "/refs/main names a revision that is not there; ", "to download it: hf download ",
+               name, "; to take the one that is there give its folder, ", several[0].string()));
+  }
+  std::string paths;
+  for (const fs::path& snapshot : several) paths += StrCat("\n  ", snapshot.string());
+  return absl::NotFoundError(StrCat(
+      "model '", name, "' is in the Hugging Face cache in ", several.size(), " revisions, and ",
+      model.string(), "/refs/main does not say which; give the folder of one:", paths));
+}
+
+// A model's folder as huggingface_hub makes it in its cache, above the revisions.
+bool IsCachedModel(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_directory(folder / "snapshots", error) && !fs::exists(folder / kConfig, error);
 }
 
 // {} where the folder has no such file.
@@ -131,6 +185,16 @@ absl::Status CheckNoAdapter(const fs::path& folder) {
              "give its folder"));
 }
 
+// What a model of this folder is called: by its name at Hugging Face, where the folder is a
+// revision in the cache.
+std::string NameOf(const fs::path& folder) {
+  const fs::path path = WithoutSlash(folder);
+  if (path.parent_path().filename() == "snapshots") {
+    if (std::string name = CachedName(path.parent_path().parent_path()); !name.empty()) return name;
+  }
+  return path.filename().string();
+}
+
 // Named as its file.
 absl::StatusOr<v1::Model> ReadNamedGgufModel(const fs::path& path) {
   absl::StatusOr<v1::Model> model = ReadGgufModel(path);
@@ -143,32 +207,29 @@ absl::StatusOr<v1::Model> ReadNamedGgufModel(const fs::path& path) {
 absl::StatusOr<fs::path> ResolveModelFolder(std::string_view name_or_path) {
   const fs::path path(name_or_path);
   std::error_code error;
+  const fs::file_status found = fs::status(path, error);
+  if (error == std::errc::permission_denied) return NotAllowed(path);
   if (HasGgufName(name_or_path)) {
-    if (fs::is_regular_file(path, error)) return path;
+    if (fs::is_regular_file(found)) return path;
     return absl::NotFoundError(StrCat("'", name_or_path, "' is no file"));
   }
-  if (fs::is_directory(path, error)) return path;
-  if (fs::exists(path, error)) {
+  if (fs::is_directory(found)) {
+    if (!IsCachedModel(path)) return path;
+    const fs::path model = WithoutSlash(path);
+    if (fs::path snapshot = CachedSnapshot(model); !snapshot.empty()) return snapshot;
+    const std::string name = CachedName(model);
+    return NoSnapshot(model, name.empty() ? model.filename().string() : name);
+  }
+  if (fs::exists(found)) {
     return absl::InvalidArgumentError(StrCat(
         "'", name_or_path, "' is a file; give the folder with config.json, or a .gguf file"));
   }
   if (!IsHubName(name_or_path)) {
     return absl::NotFoundError(StrCat("model folder '", name_or_path, "' does not exist"));
   }
-  const fs::path cache = HubCache();
-  if (fs::path snapshot = CachedSnapshot(cache, name_or_path); !snapshot.empty()) return snapshot;
-  const fs::path cached = cache / CacheFolderName(name_or_path);
-  if (const std::vector<fs::path> several = Snapshots(cached); several.size() > 1) {
-    std::string paths;
-    for (const fs::path& snapshot : several) paths += StrCat("\n  ", snapshot.string());
-    return absl::NotFoundError(StrCat("model '", name_or_path, "' is in the Hugging Face cache in ",
-                                      several.size(), " revisions, and ", cached.string(),
-                                      "/refs/main does not say which; give the folder of one:",
-                                      paths));
-  }
-  return absl::NotFoundError(StrCat("model '", name_or_path, "' is no folder, and not in the ",
-                                    "Hugging Face cache ", cache.string(),
-                                    "; to download it: hf download ", name_or_path));
+  const fs::path model = HubCache() / CacheFolderName(name_or_path);
+  if (fs::path snapshot = CachedSnapshot(model); !snapshot.empty()) return snapshot;
+  return NoSnapshot(model, name_or_path);
 }
 
 absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
@@ -188,13 +249,8 @@ absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
   if (!status.ok()) return status;
 
   std::error_code error;
-  fs::path shown(name_or_path);
-  if (fs::is_directory(shown, error)) {
-    shown = fs::absolute(shown, error).lexically_normal();
-    if (!shown.has_filename()) shown = shown.parent_path();  // a trailing slash
-    shown = shown.filename();
-  }
-  model->set_name(shown.string());
+  model->set_name(fs::is_directory(fs::path(name_or_path), error) ? NameOf(*folder)
+                                                                  : std::string(name_or_path));
   return model;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "proto/model/weight_files.h"
+#include "tests/plain_rights.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera {
@@ -106,6 +107,51 @@ TEST_CASE("a name is looked up in the Hugging Face cache") {
   cache.Write("hub/models--acme--evil/refs/main", "../../../etc");
   CHECK_THAT(ErrorOf(ReadModelFolder("acme/evil")), Contains("hf download"));
   ::unsetenv("HF_HOME");
+}
+
+TEST_CASE("a model's folder in the Hugging Face cache stands for its revision") {
+  tests::TemporaryFolder hub;
+  const std::string tiny = (hub.path() / "models--acme--tiny").string();
+  hub.Write("models--acme--tiny/snapshots/abc123/config.json", kConfig);
+  for (const char* slash : {"", "/"}) {
+    CHECK(ResolveModelFolder(tiny + slash).value() == tiny + "/snapshots/abc123");
+    CHECK(ReadModelFolder(tiny + slash).value().name() == "acme/tiny");
+  }
+  CHECK(ReadModelFolder(tiny + "/snapshots/abc123").value().name() == "acme/tiny");
+  hub.Write("models--acme--tiny/refs/main", "def456");
+  CHECK_THAT(ErrorOf(ReadModelFolder(tiny)),
+             Contains("hf download acme/tiny") && Contains(tiny + "/snapshots/abc123"));
+  hub.Write("models--acme--tiny/snapshots/def456/config.json", kConfig);
+  CHECK(ResolveModelFolder(tiny).value() == tiny + "/snapshots/def456");
+  fs::remove_all(tiny + "/refs");
+  CHECK_THAT(ErrorOf(ReadModelFolder(tiny)),
+             Contains("in 2 revisions") && Contains("give the folder of one") &&
+                 Contains(tiny + "/snapshots/abc123\n") && Contains(tiny + "/snapshots/def456"));
+  // A folder of one's own may hold one of that name.
+  hub.Write("models--acme--tiny/config.json", kConfig);
+  CHECK(ResolveModelFolder(tiny).value() == tiny);
+  CHECK(ReadModelFolder(tiny).value().name() == "models--acme--tiny");
+}
+
+TEST_CASE("a folder that this user may not look into is not called missing") {
+  tests::TemporaryFolder folder;
+  folder.Write("closed/tiny/config.json", kConfig);
+  folder.Write("tiny/config.json", kConfig);
+  fs::permissions(folder.path() / "closed", fs::perms::none);
+  fs::permissions(folder.path() / "tiny/config.json", fs::perms::none);
+  ::setenv("HF_HUB_CACHE", (folder.path() / "closed").c_str(), 1);
+  std::string closed, cached, file;
+  {
+    const tests::PlainRights plain;
+    closed = ErrorOf(ReadModelFolder((folder.path() / "closed/tiny").string()));
+    cached = ErrorOf(ReadModelFolder("acme/tiny"));
+    file = ErrorOf(ReadModelFolder((folder.path() / "tiny").string()));
+  }
+  ::unsetenv("HF_HUB_CACHE");
+  fs::permissions(folder.path() / "closed", fs::perms::owner_all);
+  CHECK_THAT(closed, Contains("closed/tiny") && Contains("may not look there"));
+  CHECK_THAT(cached, Contains("models--acme--tiny") && Contains("may not look there"));
+  CHECK_THAT(file, Contains("tiny/config.json") && Contains("may not read it"));
 }
 
 TEST_CASE("what is no model folder") {
