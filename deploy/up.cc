@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -27,6 +29,7 @@
 #include "deploy/processes/supervisor.h"
 #include "proto/device_names.h"
 #include "proto/protocol.h"
+#include "proto/written_file.h"
 #include "third_party/linux/cpu_share.h"
 
 namespace tessera::deploy {
@@ -52,9 +55,11 @@ absl::Status WriteSecret(const std::string& path, const std::string& text) {
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   const bool written =
       file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int error = errno;
   if (file >= 0) close(file);
   if (written) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat(path, ": cannot be written; see --log-dir"));
+  return absl::UnavailableError(
+      absl::StrCat(path, ": cannot be written: ", std::strerror(error), "; see --log-dir"));
 }
 
 std::string DrawKey() {
@@ -215,10 +220,15 @@ class Local {
     if (log_folder_.empty()) {
       std::string pattern = (fs::temp_directory_path(error) / "tessera-XXXXXX").string();
       if (mkdtemp(pattern.data()) == nullptr)
-        return absl::UnavailableError("cannot create a folder for logs");
+        return absl::UnavailableError(absl::StrCat("cannot make a folder for logs, ", pattern, ": ",
+                                                   std::strerror(errno), "; see --log-dir"));
       log_folder_ = pattern;
     } else {
       fs::create_directories(log_folder_, error);
+      if (error) {
+        return absl::UnavailableError(
+            absl::StrCat("--log-dir ", log_folder_, " cannot be made: ", error.message()));
+      }
     }
     programs_.emplace(log_folder_, Now);
     return absl::OkStatus();
@@ -301,8 +311,9 @@ class Local {
       arguments.insert(arguments.end(), {"--api-key-file", options_.api_key_file});
     if (!options_.description.empty()) {
       const std::string file = log_folder_ + "/cluster.yaml";
-      if (!(std::ofstream(file) << options_.description).flush())
-        return absl::UnavailableError(absl::StrCat(file, ": cannot be written; see --log-dir"));
+      if (absl::Status s = WriteFileText(file, options_.description); !s.ok()) {
+        return absl::Status(s.code(), absl::StrCat(std::string(s.message()), "; see --log-dir"));
+      }
       arguments.insert(arguments.end(), {"--cluster", file});
       std::cout << "planning for the devices that are started, described in " << file << std::endl;
     }

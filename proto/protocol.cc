@@ -1,6 +1,8 @@
 #include "proto/protocol.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <sstream>
 
@@ -23,7 +25,10 @@ absl::Status CheckVersions(std::string_view peer, std::string_view peer_build_ve
 
 absl::StatusOr<std::string> ReadTokenFile(const std::string& path) {
   std::ifstream file(path);
-  if (!file) return absl::NotFoundError(absl::StrCat("token file ", path, " cannot be read"));
+  if (!file) {
+    return absl::NotFoundError(
+        absl::StrCat("token file ", path, " cannot be read: ", std::strerror(errno)));
+  }
   std::stringstream text;
   text << file.rdbuf();
   std::string token(absl::StripAsciiWhitespace(text.str()));

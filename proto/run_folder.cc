@@ -95,10 +95,13 @@ absl::Status WriteSecret(const fs::path& file, const std::string& text) {
   const int opened = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (opened < 0) return Failure(temporary, std::strerror(errno));
   const std::string line = text + "\n";
-  const bool written = write(opened, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  close(opened);
+  bool written = write(opened, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  int error = errno;
+  if (close(opened) != 0 && written) written = false, error = errno;
   if (written && rename(temporary.c_str(), file.c_str()) == 0) return absl::OkStatus();
-  return Failure(file, "cannot be written");
+  if (written) error = errno;
+  unlink(temporary.c_str());
+  return Failure(file, absl::StrCat("cannot be written: ", std::strerror(error)));
 }
 
 std::string ReadSecret(const fs::path& file) {

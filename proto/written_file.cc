@@ -12,7 +12,10 @@ namespace tessera {
 
 absl::Status WriteFileText(const std::string& path, std::string_view text) {
   const auto failed = [&] {
-    return absl::UnavailableError(StrCat("cannot write ", path, ": ", std::strerror(errno)));
+    const bool full = errno == ENOSPC || errno == EDQUOT;
+    return absl::UnavailableError(
+        StrCat("cannot write ", path, ": ", std::strerror(errno),
+               full ? ": make room there, or name a file on another disk" : ""));
   };
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (file < 0) return failed();

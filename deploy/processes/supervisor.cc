@@ -1,6 +1,10 @@
 #include "deploy/processes/supervisor.h"
 
+#include <sys/statvfs.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <limits>
@@ -21,6 +25,9 @@ std::string LastLines(const std::string& path) {
   for (size_t i = lines.size() > 5 ? lines.size() - 5 : 0; i < lines.size(); ++i) {
     absl::StrAppend(&text, "\n    ", lines[i]);
   }
+  struct statvfs disk = {};
+  if (statvfs(path.c_str(), &disk) == 0 && disk.f_bavail == 0)
+    absl::StrAppend(&text, "\n    (", std::strerror(ENOSPC), ": more was not written)");
   return text;
 }
 

@@ -23,7 +23,8 @@ TEST_CASE("a file is written as a whole, and why it cannot be is said") {
   REQUIRE(WriteFileText(path, std::string(100'000, 'y')).ok());
   REQUIRE(WriteFileText(path, "short").ok());
   CHECK(*ReadFileText(path, 100) == "short");
-  CHECK_THAT(ErrorOf("/dev/full"), Contains("cannot write /dev/full: No space left on device"));
+  CHECK_THAT(ErrorOf("/dev/full"),
+             Contains("cannot write /dev/full: No space left on device: make room there"));
   const std::string missing = (folder.path() / "none" / "plan.json").string();
   CHECK_THAT(ErrorOf(missing), Contains(missing) && Contains("No such file or directory"));
   CHECK_THAT(ErrorOf(folder.path().string()), Contains("Is a directory"));
