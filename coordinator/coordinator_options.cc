@@ -14,6 +14,7 @@
 #include "proto/data_types.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
+#include "proto/reach.h"
 #include "third_party/cli11/flag_file.h"
 #include "third_party/cli11/flags.h"
 #include "third_party/cli11/misspelt.h"
@@ -383,6 +384,7 @@ absl::StatusOr<ParsedOptions> ParseCoordinatorOptions(int argc, const char* cons
   }
   if (parsed.options.tls.certificate.empty() != parsed.options.tls.key.empty())
     return absl::InvalidArgumentError("--tls-cert needs --tls-key, the file with its key");
+  parsed.options.host = WithoutBrackets(parsed.options.host);
   if (absl::Status s = ReadApiKeys(files, parsed); !s.ok()) return s;
   if (absl::Status s = CheckNames(parsed.options.served_model_names); !s.ok()) return s;
   if (absl::Status s = CheckSpeculate(parsed.options.speculate); !s.ok()) return s;

@@ -14,6 +14,7 @@
 #include "proto/device_names.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
+#include "proto/reach.h"
 #include "scheduler/input/supported_devices.h"
 #include "third_party/cli11/flag_file.h"
 #include "third_party/cli11/number_check.h"
@@ -278,6 +279,7 @@ absl::Status FinishUp(const Command& up, UpFlags& flags) {
   if (!flags.config.empty()) {
     if (absl::Status s = ApplyFlagFile(flags.config, up); !s.ok()) return s;
   }
+  o.host = WithoutBrackets(o.host);
   if (o.models.empty()) {
     return absl::InvalidArgumentError("no model is named: tessera up MODEL (see --help)");
   }

@@ -185,7 +185,10 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
     if (absl::Status s = CheckHostPort(one); !s.ok())
       return absl::InvalidArgumentError(StrCat("--coordinator: ", StdView(s.message())));
   }
+  std::string listen = options.listen;
+  if (listen.ends_with(":0")) listen.back() = '1';  // any port
   const std::pair<const char*, const std::string*> addresses[] = {
+      {"--listen", &listen},
       {"--advertise", &options.advertise},
       {"--advertise-link", &options.advertise_link},
       {"--advertise-kv", &options.advertise_kv}};

@@ -103,6 +103,10 @@ TEST_CASE("an address that cannot be one is refused at once, with its flag") {
       CHECK(Parse({flag, address}).ok());
     }
   }
+  // Any port is one to listen on.
+  CHECK(Parse({"--listen", "[::1]:0"}).ok());
+  CHECK_THAT(std::string(Parse({"--listen", "::1:0"}).status().message()),
+             Catch::StartsWith("--listen: ") && Catch::Contains("[::1]:8001"));
 }
 
 TEST_CASE("a variable that is no flag's is warned of, others' variables are not") {
