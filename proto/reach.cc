@@ -4,9 +4,13 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "proto/protocol.h"
+#include "third_party/linux/host_lookup.h"
 
 namespace tessera {
 
@@ -20,16 +24,17 @@ absl::Status Reach(const std::string& address, double timeout_seconds) {
   if (absl::Status s = CheckHostPort(address); !s.ok()) return s;
   const size_t colon = address.rfind(':');
   const std::string host = WithoutBrackets(address.substr(0, colon));
+  const absl::StatusOr<HostAddresses> found = LookUpHost(host, timeout_seconds);
+  if (!found.ok()) return found.status();
+  const auto port = static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1));
   asio::io_context context;
   boost::system::error_code error;
-  asio::ip::tcp::resolver resolver(context);
-  const auto found = resolver.resolve(host, address.substr(colon + 1), error);
-  if (error) {
-    return absl::UnavailableError(absl::StrCat("no host ", host, " is known: ", error.message()));
-  }
+  std::vector<asio::ip::tcp::endpoint> ends;
+  for (const std::string& numeric : *found)
+    ends.emplace_back(asio::ip::make_address(numeric, error), port);
   asio::ip::tcp::socket socket(context);
   bool ended = false;
-  asio::async_connect(socket, found, [&](const boost::system::error_code& e, const auto&) {
+  asio::async_connect(socket, ends, [&](const boost::system::error_code& e, const auto&) {
     ended = true;
     error = e;
   });
