@@ -248,8 +248,8 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "is that of a rehearsal (tessera rehearse), and answers say so");
   app.AddOption("--ha", o.ha,
                 "Store that several coordinators share, of which one leads and the others are its "
-                "spares, as etcd://HOST:PORT[,HOST:PORT][/CLUSTER]; workers are given the addresses "
-                "of all of them");
+                "spares, as etcd://HOST:PORT[,HOST:PORT][/CLUSTER][?login=FILE], or inside TLS as "
+                "etcds://...?ca=FILE; workers are given the addresses of all of them");
   app.AddOption("--ha-lease", o.ha_lease_seconds,
                 "Seconds after which a leader that is not heard of is replaced")
       .Range(2, 3600)

@@ -99,9 +99,10 @@ absl::StatusOr<std::unique_ptr<HighAvailability>> HighAvailability::Lead(
   leadership.now_seconds = std::move(now_seconds);
   // Two may fail within the third of a lease that is left when it is renewed.
   const double patience_seconds = std::min(options.ha_lease_seconds / 6, kMaxPatienceSeconds);
-  auto store = MakeEtcdStore(std::move(place->members), patience_seconds);
+  auto store = MakeEtcdStore(*place, patience_seconds);
+  if (!store.ok()) return store.status();
   std::unique_ptr<HighAvailability> joined(
-      new HighAvailability(options, *std::move(flags), std::move(leadership), std::move(store)));
+      new HighAvailability(options, *std::move(flags), std::move(leadership), *std::move(store)));
   if (absl::Status s = joined->Await(certificates, stopped); !s.ok()) return s;
   return joined;
 }

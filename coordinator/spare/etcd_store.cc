@@ -1,14 +1,20 @@
 #include "coordinator/spare/etcd_store.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
+#include "proto/file_text.h"
 #include "third_party/absl/str_cat.h"
+#include "tls/asio_context.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -52,10 +58,17 @@ std::string Behind(std::string prefix) {
   return prefix;
 }
 
+struct Login {
+  std::string user, password;
+};
+
 class EtcdStore final : public LeaderStore {
  public:
-  EtcdStore(std::vector<HttpPeer> members, double patience_seconds)
+  EtcdStore(std::vector<HttpPeer> members, PostTerms terms, std::optional<Login> login,
+            double patience_seconds)
       : members_(std::move(members)),
+        terms_(std::move(terms)),
+        login_(std::move(login)),
         patience_(static_cast<int64_t>(std::lround(1e3 * patience_seconds))) {}
 
   absl::StatusOr<Lease> Grant(double seconds) override {
@@ -125,12 +138,34 @@ class EtcdStore final : public LeaderStore {
                 {{"compare", Json::array({created_then})}, {"success", Json::array({change})}});
   }
 
+  // With a login, that of a session; one that etcd has ended begins again.
   absl::StatusOr<Json> Call(const std::string& path, const Json& request) {
+    if (!login_.has_value()) return Ask(path, request);
+    const bool fresh = terms_.authorization.empty();
+    if (fresh) {
+      if (absl::Status s = LogIn(); !s.ok()) return s;
+    }
+    auto reply = Ask(path, request);
+    if (!absl::IsUnauthenticated(reply.status()) || fresh) return reply;
+    if (absl::Status s = LogIn(); !s.ok()) return s;
+    return Ask(path, request);
+  }
+
+  absl::Status LogIn() {
+    terms_.authorization.clear();
+    auto reply =
+        Ask("/v3/auth/authenticate", {{"name", login_->user}, {"password", login_->password}});
+    if (!reply.ok()) return reply.status();
+    terms_.authorization = Text(*reply, "token");
+    return terms_.authorization.empty() ? Strange("a session") : absl::OkStatus();
+  }
+
+  absl::StatusOr<Json> Ask(const std::string& path, const Json& request) {
     const std::string body = request.dump();
     absl::Status failed;
     for (size_t tried = 0; tried < members_.size(); ++tried) {
       const HttpPeer& member = members_[first_];
-      const absl::StatusOr<HttpAnswer> answer = PostJson(member, path, body, patience_);
+      const absl::StatusOr<HttpAnswer> answer = PostJson(member, path, body, patience_, terms_);
       if (answer.ok() && answer->status < 500) return Parsed(*answer);
       failed = absl::UnavailableError(
           StrCat("etcd at ", member.authority, ": ",
@@ -143,11 +178,17 @@ class EtcdStore final : public LeaderStore {
 
   absl::StatusOr<Json> Parsed(const HttpAnswer& answer) const {
     Json reply = Json::parse(answer.body, nullptr, /*allow_exceptions=*/false);
-    if (!reply.is_object()) return Strange("JSON");
+    if (!reply.is_object() && answer.status == 200) return Strange("JSON");
     if (answer.status == 404) return absl::NotFoundError("etcd: not found");
     if (answer.status == 200) return reply;
-    return absl::UnavailableError(StrCat("etcd at ", members_[first_].authority, ": status ",
-                                         answer.status, " ", answer.body));
+    const std::string why = reply.is_object() ? Text(reply, "error") : "";
+    const std::string text = StrCat("etcd at ", members_[first_].authority, ": status ",
+                                    answer.status, " ", why.empty() ? answer.body : why);
+    if (answer.status == 401) return absl::UnauthenticatedError(text);
+    // What it says where it wants a login and gets none.
+    if (why.find("user name is empty") != std::string::npos)
+      return absl::UnavailableError(StrCat(text, ": --ha takes ?login=FILE, with USER:PASSWORD"));
+    return absl::UnavailableError(text);
   }
 
   absl::Status Strange(const char* what) const {
@@ -156,23 +197,69 @@ class EtcdStore final : public LeaderStore {
   }
 
   const std::vector<HttpPeer> members_;
+  PostTerms terms_;
+  const std::optional<Login> login_;
   const std::chrono::milliseconds patience_;
   size_t first_ = 0;  // that is asked first
 };
 
+// "a=b&c=d" into `place`; false: with a name that it has no place for, or without a value.
+bool ReadTerms(std::string_view text, EtcdPlace* place) {
+  const std::pair<std::string_view, std::string*> known[] = {{"ca", &place->files.ca},
+                                                             {"cert", &place->files.certificate},
+                                                             {"key", &place->files.key},
+                                                             {"name", &place->files.server_name},
+                                                             {"login", &place->login_file}};
+  for (bool more = true; more;) {
+    const size_t end = text.find('&');
+    const std::string_view term = text.substr(0, end);
+    const size_t equals = term.find('=');
+    if (equals == std::string_view::npos || equals + 1 == term.size()) return false;
+    const std::string_view name = term.substr(0, equals);
+    const auto* found = std::find_if(std::begin(known), std::end(known),
+                                     [name](const auto& entry) { return entry.first == name; });
+    if (found == std::end(known) || (!place->encrypted && name != "login")) return false;
+    *found->second = std::string(term.substr(equals + 1));
+    more = end != std::string_view::npos;
+    if (more) text.remove_prefix(end + 1);
+  }
+  return true;
+}
+
+absl::StatusOr<Login> ReadLogin(const std::string& file) {
+  constexpr int64_t kMaxLoginBytes = 4096;
+  auto text = ReadFileText(file, kMaxLoginBytes);
+  if (!text.ok())
+    return absl::InvalidArgumentError(StrCat("--ha login=", StdView(text.status().message())));
+  const std::string line = text->substr(0, text->find_first_of("\r\n"));
+  const size_t colon = line.find(':');
+  if (colon == std::string::npos || colon == 0)
+    return absl::InvalidArgumentError(StrCat("--ha login=", file, ": USER:PASSWORD is expected"));
+  return Login{line.substr(0, colon), line.substr(colon + 1)};
+}
+
 }  // namespace
 
 absl::StatusOr<EtcdPlace> ParseEtcdUrl(const std::string& url) {
-  constexpr std::string_view kScheme = "etcd://";
+  constexpr std::string_view kPlain = "etcd://", kEncrypted = "etcds://";
   const absl::Status bad = absl::InvalidArgumentError(
       StrCat("--ha \"", url,
              "\": etcd://HOST:PORT[,HOST:PORT][/CLUSTER] is expected, the client ports of etcd's "
              "members and what the keys of this cluster are called, such as "
-             "etcd://10.0.0.5:2379,10.0.0.6:2379/chat"));
-  if (!url.starts_with(kScheme)) return bad;
-  const std::string_view rest = std::string_view(url).substr(kScheme.size());
-  const size_t slash = rest.find('/');
+             "etcd://10.0.0.5:2379,10.0.0.6:2379/chat; ?login=FILE behind it names a file with "
+             "USER:PASSWORD; etcds:// is inside TLS, with ?ca=FILE, cert=FILE, key=FILE and "
+             "name=NAME, between them &"));
   EtcdPlace place;
+  place.encrypted = url.starts_with(kEncrypted);
+  if (!place.encrypted && !url.starts_with(kPlain)) return bad;
+  std::string_view rest = url;
+  rest.remove_prefix(place.encrypted ? kEncrypted.size() : kPlain.size());
+  if (const size_t mark = rest.find('?'); mark != std::string_view::npos) {
+    if (!ReadTerms(rest.substr(mark + 1), &place)) return bad;
+    rest = rest.substr(0, mark);
+  }
+  if (place.encrypted && place.files.ca.empty()) place.files.ca = "system";
+  const size_t slash = rest.find('/');
   place.cluster = slash == std::string_view::npos ? "default" : std::string(rest.substr(slash + 1));
   if (place.cluster.empty() || place.cluster.find('/') != std::string::npos) return bad;
   std::string_view members = rest.substr(0, slash);
@@ -187,8 +274,30 @@ absl::StatusOr<EtcdPlace> ParseEtcdUrl(const std::string& url) {
   return place;
 }
 
-std::unique_ptr<LeaderStore> MakeEtcdStore(std::vector<HttpPeer> members, double patience_seconds) {
-  return std::make_unique<EtcdStore>(std::move(members), patience_seconds);
+absl::StatusOr<std::unique_ptr<LeaderStore>> MakeEtcdStore(const EtcdPlace& place,
+                                                           double patience_seconds) {
+  PostTerms terms;
+  if (place.encrypted) {
+    auto tls = ReadClientTls(place.files);
+    auto context = tls.ok() ? ClientContext(*tls) : tls.status();
+    if (!context.ok()) {
+      return absl::InvalidArgumentError(absl::StrReplaceAll(
+          context.status().message(), {{"--tls-cert and --tls-key", "--ha cert= and key="},
+                                       {"--tls-ca ", "--ha ca="},
+                                       {"--tls-cert ", "--ha cert="},
+                                       {"--tls-key ", "--ha key="}}));
+    }
+    terms.tls = *std::move(context);
+    terms.server_name = place.files.server_name;
+  }
+  std::optional<Login> login;
+  if (!place.login_file.empty()) {
+    auto read = ReadLogin(place.login_file);
+    if (!read.ok()) return read.status();
+    login = *std::move(read);
+  }
+  return std::make_unique<EtcdStore>(place.members, std::move(terms), std::move(login),
+                                     patience_seconds);
 }
 
 }  // namespace tessera::coordinator

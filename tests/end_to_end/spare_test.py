@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -70,6 +71,9 @@ class Pair(Cluster):
         for i in range(workers):
             self.start_worker(f"w{i}", "--cluster-token-file", str(self.folder / "token"))
 
+    def store(self):
+        return f"etcd://127.0.0.1:{self.client_port}/test"
+
     def start_etcd(self):
         peer, client = (f"http://127.0.0.1:{port}" for port in (self.peer_port, self.client_port))
         self.start("etcd", ETCD[0], "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", client,
@@ -85,7 +89,7 @@ class Pair(Cluster):
     def start_coordinator(self, name):
         port, grpc = self.ports[name]
         self.start(name, "coordinator/tessera-coordinator", MODEL, "--port", str(port), "--grpc-port", str(grpc),
-                   "--ha", f"etcd://127.0.0.1:{self.client_port}/test", "--ha-lease", str(LEASE_SECONDS), "--dtype", "float32",
+                   "--ha", self.store(), "--ha-lease", str(LEASE_SECONDS), "--dtype", "float32",
                    "--cluster-token-file", str(self.folder / "token"), "--admin-key-file", str(self.folder / "admin"),
                    *self.flags)
 
@@ -130,6 +134,55 @@ class Pair(Cluster):
                     assert response.status == 503 and response.getheader("Retry-After"), (response.status, text)
             time.sleep(0.05)
         raise AssertionError("nobody answered")
+
+
+class Guarded(Pair):
+    """With an etcd inside TLS, which asks for a name and a password."""
+
+    def __init__(self):
+        self.certificates = pathlib.Path(tempfile.mkdtemp())
+        subprocess.run(["tests/tls/issue", str(self.certificates)], check=True)
+        (self.certificates / "login").write_text("tessera:of etcd\n")
+        super().__init__(workers=1)
+
+    def file(self, name):
+        return str(self.certificates / name)
+
+    def store(self):
+        return f"etcds://127.0.0.1:{self.client_port}/test?ca={self.file('ca.pem')}&login={self.file('login')}"
+
+    def start_etcd(self):
+        peer, client = f"http://127.0.0.1:{self.peer_port}", f"https://127.0.0.1:{self.client_port}"
+        self.start("etcd", ETCD[0], "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", client,
+                   "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                   "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--cert-file", self.file("cert.pem"),
+                   "--key-file", self.file("key.pem"))
+        wait_for("etcd", lambda: self.called("/v3/auth/user/add", {"name": "root", "password": "r"}))
+        self.call("/v3/auth/role/add", {"name": "root"})
+        self.call("/v3/auth/user/grant", {"user": "root", "role": "root"})
+        self.call("/v3/auth/user/add", {"name": "tessera", "password": "of etcd"})
+        self.call("/v3/auth/role/add", {"name": "spare"})
+        keys = [base64.b64encode(key).decode() for key in (b"/tessera/test/", b"/tessera/test0")]
+        self.call("/v3/auth/role/grant", {"name": "spare", "perm": {
+            "permType": "READWRITE", "key": keys[0], "range_end": keys[1]}})
+        self.call("/v3/auth/user/grant", {"user": "tessera", "role": "spare"})
+        self.call("/v3/auth/enable", {})
+
+    def call(self, path, body):
+        context = ssl.create_default_context(cafile=self.file("ca.pem"))
+        connection = http.client.HTTPSConnection("127.0.0.1", self.client_port, timeout=PATIENCE_SECONDS, context=context)
+        with contextlib.closing(connection):
+            connection.request("POST", path, json.dumps(body))
+            response = connection.getresponse()
+            text = response.read().decode()
+            assert response.status == 200, (path, text)
+
+    def called(self, path, body):
+        try:
+            self.call(path, body)
+        except (OSError, http.client.HTTPException):
+            return False
+        return True
 
 
 class Load:
@@ -279,3 +332,14 @@ def test_without_etcd_the_leader_serves_on_and_a_plan_is_kept(tmp):
         c.ask("b")
         wait_for("b to serve", c.ready)
         assert len(c.status()["plan"]["replicas"]) == 1 and c.tokens() == expected
+
+
+def test_an_etcd_that_guards_itself(tmp):
+    with Guarded() as c:
+        wait_for("a replica", c.ready)
+        time.sleep(KEPT_SECONDS)
+        c.signal("a", KILL)
+        c.ask("b")
+        wait_for("b to serve", c.ready)
+        assert "would not find the plan" not in c.log("a") + c.log("b"), c.log("a")
+        assert c.log("b").count("taking up worker") == 1, c.log("b")
