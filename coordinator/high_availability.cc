@@ -41,7 +41,9 @@ bool IsGone(const std::string& leader) {
 
 // What the flags say of plans, with the files that they name: the plans of others are not these.
 absl::StatusOr<std::string> PlanFlags(const CoordinatorOptions& options) {
-  std::string flags = absl::StrCat(options.cluster_file, "\n", options.workload_file, "\n");
+  const char* split = !options.split.has_value() ? "" : *options.split ? "split" : "no-split";
+  std::string flags = absl::StrCat(options.cluster_file, "\n", options.workload_file, "\n",
+                                   options.prefer, "\n", split, "\n");
   std::vector<std::string> files = options.plan_files;
   for (const std::string& file : {options.cluster_file, options.workload_file}) {
     if (!file.empty()) files.push_back(file);
