@@ -178,8 +178,8 @@ absl::StatusOr<v1::ProfileReply> ClusterProfile::MeasureWorker(const WorkerRecor
       absl::StrCat("worker ", worker.registration.name(), " could not be measured");
   if (absl::IsResourceExhausted(status)) {
     return Explain(status, what,
-                   "it needs 2 MiB for that at least: start it with a larger --memory or a smaller "
-                   "--kv-cache-memory-bytes");
+                   "it needs 2 MiB for that at least: start the worker with a larger --memory or a "
+                   "smaller --kv-cache-memory-bytes");
   }
   return Explain(status, what, "look at its log, and measure again when it is ready");
 }

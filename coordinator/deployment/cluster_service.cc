@@ -311,14 +311,15 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     const auto taken = workers.find(name);
     if (taken != workers.end() && taken->second.state != v1::WORKER_STATE_LOST) {
       return absl::StrCat("a worker named ", name, " is alive at ",
-                          taken->second.registration.address(), ": take another --name");
+                          taken->second.registration.address(),
+                          ": give this worker another --name");
     }
     if (!deployment_.names_devices()) return "";
     const std::set<std::string> planned = DevicesOf(deployment_.plans());
     if (planned.count(name) > 0) return "";
-    return absl::StrCat("the plan in force has no device ", name, ", it has ",
-                        absl::StrJoin(planned, ", "),
-                        ": take one of these as --name, or apply a plan with this one");
+    return absl::StrCat(
+        "the plan in force has no device ", name, ", it has ", absl::StrJoin(planned, ", "),
+        ": take one of these as the worker's --name, or apply a plan with this one");
   }
 
   absl::Status MayMeasure(bool while_serving) const {

@@ -55,7 +55,8 @@ absl::Status WithRemedy(const absl::Status& status, const std::string& address) 
     if (status.message().find(unreached) == absl::string_view::npos) continue;
     return absl::UnavailableError(absl::StrCat(
         "the coordinator cannot reach it at ", address, " (", std::string(status.message()),
-        "): name an address that answers there with --advertise, or open the port of --listen"));
+        "): name an address that answers there with the worker's --advertise, or open the port of "
+        "its --listen"));
   }
   return status;
 }

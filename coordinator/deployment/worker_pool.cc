@@ -71,7 +71,7 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
     if (alive && !same && worker.registration.address() != request.address()) {
       return absl::AlreadyExistsError(absl::StrCat("a worker named ", request.name(),
                                                    " is alive at ", worker.registration.address(),
-                                                   ": give this one another --name"));
+                                                   ": give this worker another --name"));
     }
     if (!same || !alive) {
       worker = WorkerRecord();

@@ -317,6 +317,17 @@ TEST_CASE("a refused worker shows at the coordinator too") {
       [&] { return coordinator.Count("is refused: a worker named s0r0 is alive") > 0; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   CHECK(coordinator.Count("is refused") == 1);  // it tries again and again
+  const auto stub = v1::Coordinator::NewStub(
+      grpc::CreateChannel(cluster.address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::RegisterRequest older;
+  older.set_name("s1r0");
+  older.set_address("10.0.0.9:9000");
+  older.set_build_version("older");
+  v1::RegisterReply reply;
+  CHECK_FALSE(stub->Register(&context, older, &reply).ok());
+  CHECK(coordinator.Count(
+            "worker s1r0 at 10.0.0.9:9000 is refused: worker s1r0 runs build older") == 1);
 }
 
 TEST_CASE("a member without room for its share is refused with the amounts, and nothing is sent") {

@@ -81,7 +81,7 @@ TEST_CASE("two live workers of one name are refused by name") {
   REQUIRE(pool.Register(Worker("a", 7), 0).ok());
   const auto second = pool.Register(Worker("a", 9, "127.0.0.1:2"), 0);
   CHECK(second.status() ==
-        absl::AlreadyExistsError("a worker named a is alive at 127.0.0.1:1: give this one "
+        absl::AlreadyExistsError("a worker named a is alive at 127.0.0.1:1: give this worker "
                                  "another --name"));
 }
 

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import cluster
-from cluster import Cluster, running
+from cluster import Cluster, running, wait_for
 from staged_replica_test import staged_plan
 
 
@@ -54,6 +54,11 @@ def test_each_problem_has_a_line_with_its_remedy(tmp):
         code, lines = check("--coordinator", c.grpc, "--cluster-token-file", str(wrong))
         assert code == 1 and lines["token"][0] == "FAIL" and "token is missing or wrong" in lines["token"][1], lines
         assert lines["the rest"][0] == "--", lines
+        # One that is started all the same shows in both logs.
+        c.start_worker("w9", "--cluster-token-file", str(wrong))
+        for log in ("coordinator", "w9"):
+            wait_for("the refusal", lambda log=log: "cluster token is missing or wrong" in c.log(log))
+        assert re.search("worker w9/0 at .* is refused", c.log("coordinator")), c.log("coordinator")
         given = ("--coordinator", c.grpc, "--cluster-token-file", str(token))
         code, lines = check(*given, "--advertise-link", "127.0.0.1:1", "--model-folder", str(other))
         assert code == 1 and lines["way back"][0] == "ok" and lines["name"][0] == "ok", lines

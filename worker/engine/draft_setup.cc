@@ -20,7 +20,7 @@ absl::Status NoDraftHead(const v1::Model& model) {
   return absl::InvalidArgumentError(
       StrCat("model '", model.name(),
              "' has no head that predicts further tokens (multi-token prediction): use "
-             "--speculate ngram, or off"));
+             "the coordinator's --speculate ngram, or off"));
 }
 
 absl::Status CheckDraftModel(const v1::Model& model) {

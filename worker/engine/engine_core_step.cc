@@ -16,9 +16,10 @@ using Scheduled = EngineStep::Scheduled;
 using ScoreRow = EngineStep::ScoreRow;
 
 absl::Status NotFinite(int64_t position) {
-  return absl::InternalError(
-      StrCat("the model produced logits that are not finite (NaN or infinity) at position ",
-             position, ": its weights are damaged, or values overflow (try --dtype float32)"));
+  return absl::InternalError(StrCat(
+      "the model produced logits that are not finite (NaN or infinity) at position ", position,
+      ": its weights are damaged, or values overflow (try the coordinator's --dtype "
+      "float32)"));
 }
 
 absl::Status NothingToPick(const Submission& submission, int64_t position, int64_t vocabulary) {

@@ -201,8 +201,8 @@ void HandOver::CollectPushes(EngineStep* step) {
       submission.handed_over = {
           absl::FailedPreconditionError(
               StrCat("layers with a window keep tokens from ", kept, " on here; the other replica ",
-                     "asks for those from ", target.window_first_token(), " on: give both the ",
-                     "same --max-model-len and --block-size")),
+                     "asks for those from ", target.window_first_token(), " on: both need the ",
+                     "same --max-model-len and --block-size of their coordinator")),
           {}};
       continue;
     }

@@ -238,7 +238,8 @@ absl::StatusOr<ModelBuffers> AllocateBuffers(const ModelOptions& options,
     return absl::Status(memory.status().code(),
                         StrCat("activations of ", tokens, " tokens and ", logit_rows,
                                " logit rows: ", std::string(memory.status().message()),
-                               "; lower --max-num-batched-tokens or --max-num-seqs"));
+                               "; lower the coordinator's --max-num-batched-tokens or "
+                               "--max-num-seqs"));
   }
   buffers.memory = *std::move(memory);
   buffers.bytes = arena.bytes();

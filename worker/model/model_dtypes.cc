@@ -47,7 +47,7 @@ absl::StatusOr<ResolvedDTypes> ResolveDTypes(const v1::Model& model, v1::DataTyp
   if (KeepsInt4(model) && requested_weights == v1::DATA_TYPE_INT8) {
     return absl::InvalidArgumentError(
         "the checkpoint's weights are quantised already and are not quantised to int8: leave out "
-        "--quantization int8, or use the original checkpoint");
+        "the coordinator's --quantization int8, or use the original checkpoint");
   }
   ResolvedDTypes chosen;
   switch (requested_weights) {

@@ -518,7 +518,8 @@ absl::StatusOr<std::unique_ptr<ModelWeights>> LoadDraftHead(
   if (!status.ok()) {
     return absl::Status(status.code(), StrCat("the model's head for further tokens: ",
                                               std::string(status.message()),
-                                              " (--speculate ngram or off needs no head)"));
+                                              " (the coordinator's --speculate ngram or "
+                                              "off needs none)"));
   }
   auto loaded = planner.plan().Execute(device, /*pack_later=*/false, progress);
   if (!loaded.ok()) return loaded.status();
