@@ -96,6 +96,9 @@ OPT_NO_EFFECT = ("self_attn.k_proj.bias",)
 
 # Most variants: float16, which float32 holds exactly, and prompts little longer than a window.
 SMALL = dict(dtype=torch.float16, prompts=(24, 10))
+# Of a family that has a larger one as well.
+BRIEF = dict(dtype=torch.float16, prompts=(12, 3))
+HALF_WIDE = dict(hidden_size=16, intermediate_size=20)
 SHORT = (24, 7)  # prompts of variants that differ from others in how weights are stored
 WORD_SIZES = dict(num_key_value_heads=4, intermediate_size=64)  # whole words of any bits
 INT4_SIZES = dict(hidden_size=64, intermediate_size=96)
@@ -106,10 +109,12 @@ VARIANTS = {
         generation=dict(eos_token_id=[1, 2, 3], do_sample=True, temperature=0.6, top_p=0.9)),
     "llama_tied_v4": Variant("Llama", dict(
         rope_parameters=rope("default", rope_theta=500.0), tie_word_embeddings=True,
-        num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4, prompts=SHORT),
+        num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4, dtype=torch.float16,
+        prompts=SHORT),
     "llama_bias_wide_heads": Variant("Llama", dict(
         rope_parameters=PLAIN, attention_bias=True, mlp_bias=True, head_dim=16,
-        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)], prompts=SHORT),
+        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)],
+        dtype=torch.float16, prompts=SHORT),
     "llama3_scaled": Variant("Llama", dict(rope_parameters=rope(
         "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
         original_max_position_embeddings=32)), [dict(rope_parameters=PLAIN)], **SMALL),
@@ -155,7 +160,8 @@ VARIANTS = {
         **SMALL),
     "qwen3_moe": Variant("Qwen3Moe", dict(
         rope_parameters=PLAIN, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[1],
-        norm_topk_prob=True, **MOE), [dict(norm_topk_prob=False), dict(num_experts_per_tok=1)]),
+        norm_topk_prob=True, **MOE), [dict(norm_topk_prob=False), dict(num_experts_per_tok=1)],
+        **SMALL),
     "qwen3_moe_raw_weights": Variant("Qwen3Moe", dict(
         rope_parameters=PLAIN, norm_topk_prob=False, **MOE), [dict(norm_topk_prob=True)], form=4,
         **SMALL),
@@ -193,7 +199,7 @@ VARIANTS = {
                                    original_max_position_embeddings=32, beta_fast=2.0))], **SMALL),
     "qwen3_yarn_v4": Variant("Qwen3", dict(rope_parameters=rope(
         "yarn", rope_theta=100.0, factor=2.0, original_max_position_embeddings=32,
-        attention_factor=0.9), max_position_embeddings=32, **QWEN3),
+        attention_factor=0.9), max_position_embeddings=32, **HALF_WIDE, **QWEN3),
         [dict(rope_parameters=NO_THETA)], form=4, **SMALL),
     "glm4": Variant("Glm4", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=16,
@@ -202,13 +208,13 @@ VARIANTS = {
          dict(rope_parameters=rope("default", rope_theta=100.0, partial_rotary_factor=0.5))],
         **SMALL),
     "glm4_no_bias": Variant("Glm4", dict(
-        rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=8,
-        attention_bias=False, num_key_value_heads=4), [dict(hidden_act="gelu")], **SMALL),
+        HALF_WIDE, rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=8,
+        attention_bias=False, num_key_value_heads=4), [dict(hidden_act="gelu")], **BRIEF),
     "ernie4_5": Variant("Ernie4_5", dict(rope_parameters=PLAIN, head_dim=16, use_bias=True),
                         [dict(rope_parameters=NO_THETA)], **SMALL),
     "ernie4_5_tied": Variant("Ernie4_5", dict(
-        rope_parameters=PLAIN, head_dim=8, use_bias=False, tie_word_embeddings=True,
-        num_key_value_heads=1), [dict(rope_parameters=NO_THETA)], **SMALL),
+        HALF_WIDE, rope_parameters=PLAIN, head_dim=8, use_bias=False, tie_word_embeddings=True,
+        num_key_value_heads=1), [dict(rope_parameters=NO_THETA)], **BRIEF),
     "exaone4": Variant("Exaone4", dict(
         rope_parameters=PLAIN, sliding_window=16, sliding_window_pattern=3, num_hidden_layers=4),
         [dict(sliding_window=17), dict(sliding_window_pattern=2), dict(rope_parameters=NO_THETA)],
@@ -229,9 +235,9 @@ VARIANTS = {
                                  dict(hidden_act="relu")],
         rename=("lm_head.", "embed_out."), **SMALL),
     "gpt_neox_serial": Variant("GPTNeoX", dict(
-        rope_parameters=rope("default", partial_rotary_factor=0.5), use_parallel_residual=False,
+        HALF_WIDE, rope_parameters=rope("default", partial_rotary_factor=0.5), use_parallel_residual=False,
         layer_norm_eps=0.05, attention_bias=False, num_key_value_heads=4),
-        [dict(rope_parameters=rope("default", partial_rotary_factor=0.25))], **SMALL),
+        [dict(rope_parameters=rope("default", partial_rotary_factor=1.0))], **BRIEF),
     "phi3": Variant("Phi3", dict(rope_parameters=rope("default", partial_rotary_factor=1.0),
                                  sliding_window=16, num_key_value_heads=2),
                     [dict(sliding_window=17), dict(sliding_window=None)], **SMALL),
@@ -263,8 +269,8 @@ VARIANTS = {
         [dict(rope_parameters=NO_THETA), dict(norm_epsilon=0.0), dict(sliding_window=None),
          dict(hidden_act="relu")], **SMALL),
     "starcoder2_no_bias": Variant("Starcoder2", dict(
-        rope_parameters=PLAIN, norm_epsilon=0.05, use_bias=False, tie_word_embeddings=False),
-        [dict(rope_parameters=NO_THETA)], **SMALL),
+        HALF_WIDE, rope_parameters=PLAIN, norm_epsilon=0.05, use_bias=False, tie_word_embeddings=False),
+        [dict(rope_parameters=NO_THETA)], **BRIEF),
     "mixtral_awq_bf16": Variant("Mixtral", dict(
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2,
         **{**INT4_SIZES, "intermediate_size": 32}), [dict(num_experts_per_tok=1)],
