@@ -24,6 +24,7 @@ constexpr size_t kMaxShown = 60;
 constexpr int64_t kMaxLayersLooked = 10'000;
 constexpr const char* kWeightsNorm = "expert_weights_norm";
 constexpr const char* kClamp = "attention.clamp_kqv";
+constexpr const char* kGain = "attention.temperature_scale";
 constexpr const char* kWindow = "attention.sliding_window";
 constexpr const char* kWindowLayers = "attention.sliding_window_pattern";
 
@@ -69,7 +70,9 @@ class ConfigWriter {
     const std::string* type = header_.Find<std::string>("general.type");
     if (type != nullptr && *type != "model") {
       keys_.Fail("general.type",
-                 StrCat("is '", type->substr(0, kMaxShown), "': the file is no language model"));
+                 StrCat("is '", type->substr(0, kMaxShown),
+                        "': the file is no language model; give the model's own file, of type "
+                        "'model'"));
       return keys_.status();
     }
     const std::string* name = header_.Find<std::string>("general.architecture");
@@ -108,7 +111,10 @@ class ConfigWriter {
                         StrCat("is ", *experts, ": not supported of this architecture"));
     }
     std::set<std::string> names;
-    for (const Family* one : Families()) names.emplace(one->gguf.architecture);
+    for (const Family* one : Families()) {
+      names.emplace(one->gguf.architecture);
+      names.emplace(one->gguf.with_images);
+    }
     std::string known;
     for (const std::string& one : names) {
       if (!one.empty()) known = StrCat(known, known.empty() ? "" : ", ", one);
@@ -271,6 +277,7 @@ class ConfigWriter {
     if (family.gguf.heads_by_kind) return WriteGgufKinds(keys_, layers_, factors_.all);
     if (family.gguf.latent) {
       WriteGgufLatent(keys_);
+      if (!family.gguf.gains) keys_.Refuse(kGain, 0);
       if (keys_.ok()) head_dim_ = config_["qk_rope_head_dim"].get<int64_t>();
     } else {
       WriteAttention(family.gguf);
@@ -364,17 +371,18 @@ class ConfigWriter {
   // What grows with the length: yarn's scale, and the queries of Ministral 3.
   void WriteGrowth(const GgufFacts& facts, json& scaling) {
     constexpr const char* kLogMultiplier = "rope.scaling.yarn_log_multiplier";
-    constexpr const char* kGain = "attention.temperature_scale";
     if (!facts.latent && !facts.gains) keys_.Refuse(kLogMultiplier, 0);
     const double* all = keys_.FindReal(kLogMultiplier);
-    if (all != nullptr && facts.gains) {
+    if (all != nullptr && !facts.latent) {
       if (*all != 0) scaling["mscale"] = scaling["mscale_all_dim"] = *all;
     } else if (all != nullptr) {
       // A tenth of mscale_all_dim, to which mscale is equal.
       scaling["mscale"] = scaling["mscale_all_dim"] = std::round(*all * 1e6) / 1e5;
     }
     if (!facts.gains) return;
-    if (const double* gain = keys_.FindReal(kGain)) scaling["llama_4_scaling_beta"] = *gain;
+    const double* gain = keys_.FindReal(kGain);
+    const double grows = gain == nullptr ? facts.gain_unsaid : *gain;
+    if (grows != 0) scaling["llama_4_scaling_beta"] = grows;
   }
 
   // Factors for each frequency: longrope's, or what Llama 3.1's rule gives.

@@ -114,7 +114,6 @@ void WriteGgufLatent(GgufKeys& keys) {
   keys.CopyInteger("attention.q_lora_rank", "q_lora_rank");
   keys.CopyInteger("rope.dimension_count", "qk_rope_head_dim", true);
   keys.FindSame("attention.head_count_kv");
-  keys.Refuse("attention.temperature_scale", 0);
   const int64_t* as_one = keys.FindSame("attention.key_length_mla");
   const int64_t* values_as_one = keys.FindSame("attention.value_length_mla");
   const int64_t* key = keys.FindSame("attention.key_length");

@@ -116,6 +116,16 @@ absl::StatusOr<Opened> Open(const fs::path& path) {
   return opened;
 }
 
+// llama.cpp turns halves of what has rotations of images, so its converter puts rows of pairs into
+// that order (GLM-4.1V: conversion/glm.py).
+bool HasRopeSections(const GgufHeader& header) {
+  const auto* arch = header.Find<std::string>("general.architecture");
+  const auto* sections =
+      header.Find<std::vector<int64_t>>(StrCat(*arch, ".rope.dimension_sections"));
+  return sections != nullptr &&
+         std::any_of(sections->begin(), sections->end(), [](int64_t pairs) { return pairs > 0; });
+}
+
 constexpr double kDecodedBytes = 2;
 
 // How many elements the matrices of a file have.
@@ -249,12 +259,12 @@ absl::StatusOr<v1::Model> ReadGgufModel(const fs::path& path) {
   if (!opened.ok()) return opened.status();
   absl::StatusOr<v1::Model> model = ParseModelConfig(opened->config.dump(), path.string());
   if (!model.ok()) return model.status();
+  const bool sections = HasRopeSections(opened->parts.whole);
   for (v1::LayerKind& kind : *model->mutable_kinds()) {
-    if (!kind.has_attention()) continue;
-    v1::Attention& attention = *kind.mutable_attention();
-    if (opened->family->gguf.pairs_rows && attention.has_rope()) {
-      attention.mutable_rope()->set_neighbour_pairs(true);
-    }
+    if (!kind.has_attention() || !kind.attention().has_rope()) continue;
+    v1::Rope& rope = *kind.mutable_attention()->mutable_rope();
+    if (opened->family->gguf.pairs_rows) rope.set_neighbour_pairs(true);
+    if (sections) rope.set_neighbour_pairs(false);
   }
   const TensorNames names = NamesInGguf(opened->family->tensors);
   const std::vector<SafetensorsEntry> entries = EntriesOf(*opened, std::nullopt);

@@ -20,6 +20,7 @@ constexpr std::array kSlots = {LayerSlot{"attn_norm", &TensorNames::attention_no
                                LayerSlot{"attn_k", &TensorNames::k},
                                LayerSlot{"attn_v", &TensorNames::v},
                                LayerSlot{"attn_qkv", &TensorNames::qkv},
+                               LayerSlot{"attn_gate", &TensorNames::head_gate},
                                LayerSlot{"attn_output", &TensorNames::o},
                                LayerSlot{"attn_q_norm", &TensorNames::q_norm},
                                LayerSlot{"attn_k_norm", &TensorNames::k_norm},

@@ -176,6 +176,10 @@ class Walk {
       parts[1].order.paired = PairedRows(attention);
     }
     if (!gated) return parts;
+    if (!names_.head_gate.empty()) {
+      parts.push_back(part(names_.head_gate, q_rows, TensorCut::kQueryHeads, 0));
+      return parts;
+    }
     // Behind the rows of a head's query stand those of its gate.
     parts[0].shape[0] = 2 * q_rows;
     parts[0].order.stride = 2 * d;

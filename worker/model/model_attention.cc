@@ -44,6 +44,16 @@ bool IsPreparedNorm(const v1::Model& model, const v1::Attention& attention) {
          !attention.borrows_kv() && attention.qkv_limit() == 0;
 }
 
+// Queries that grow with their position.
+kernels::ScaleArgs GrowthOf(const v1::Attention& attention, const StepInputs& step,
+                            const TensorView& queries) {
+  return {.rows = Flat(queries),
+          .positions = step.positions,
+          .position_gain = static_cast<float>(attention.query_gain()),
+          .position_period = attention.query_gain_period(),
+          .position_offset = attention.query_gain_offset()};
+}
+
 }  // namespace
 
 ForwardPass::Projections ForwardPass::ProjectionsOf(int64_t index, int64_t tokens) const {
@@ -127,12 +137,7 @@ absl::Status ForwardPass::PrepareAttention(int64_t index, const StepInputs& step
     status = ops_.PrepareAttention(args, stream);
   }
   if (!status.ok() || attention.query_gain() == 0) return status;
-  return ops_.Scale({.rows = Flat(projected.q),
-                     .positions = step.positions,
-                     .position_gain = static_cast<float>(attention.query_gain()),
-                     .position_period = attention.query_gain_period(),
-                     .position_offset = attention.query_gain_offset()},
-                    stream);
+  return ops_.Scale(GrowthOf(attention, step, projected.q), stream);
 }
 
 ForwardPass::QkNorms ForwardPass::HeadNorms(int64_t index) const {
@@ -278,6 +283,10 @@ absl::Status ForwardPass::WriteLatent(int64_t index, const StepInputs& step, con
     status = ops_.Rope(
         {.q = rows.absorbed, .k = key, .cos_sin = buffers_.ropes[rope].cos_sin.Rows(in.rows())},
         stream);
+  }
+  const v1::Attention& attention = Kind(index).attention();
+  if (status.ok() && attention.query_gain() != 0) {
+    status = ops_.Scale(GrowthOf(attention, step, rows.absorbed), stream);
   }
   if (!status.ok()) return status;
   return ops_.KvWrite(

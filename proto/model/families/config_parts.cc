@@ -182,6 +182,21 @@ void ReadRotation(ConfigDraft& draft, double theta, double partial_rotary,
   draft.model->set_max_positions(rope.max_positions);
 }
 
+void ReadQueryGain(ConfigDraft& draft, v1::Attention* attention) {
+  constexpr const char* kRope = "rope_parameters";
+  JsonReader& config = draft.config;
+  const char* key = config.Has(kRope) ? kRope : "rope_scaling";
+  if (!config.Has(key) || !config.At(key).is_object()) return;
+  JsonReader rope = config.Nested(key);
+  constexpr const char* kPeriod = "original_max_position_embeddings";
+  attention->set_query_gain(rope.NumberOr("llama_4_scaling_beta", 0, 0, 1e6));
+  if (attention->query_gain() != 0) {
+    JsonReader& reader = config.Has(kPeriod) ? config : rope;
+    attention->set_query_gain_period(reader.Integer(kPeriod, 1, kMaxPositions));
+  }
+  config.Adopt(rope.status());
+}
+
 std::vector<bool> ReadLayerTypes(ConfigDraft& draft,
                                  const std::function<bool(int64_t layer)>& fallback) {
   JsonReader& config = draft.config;

@@ -46,6 +46,10 @@ void ReadRotation(ConfigDraft& draft, v1::Attention* attention);
 void ReadRotation(ConfigDraft& draft, double theta, double partial_rotary,
                   v1::Attention* attention);
 
+// Queries that grow with their position, as rope_parameters say it (llama_4_scaling_beta). The
+// period is the rotation's original length, for which the key of the top level wins.
+void ReadQueryGain(ConfigDraft& draft, v1::Attention* attention);
+
 // Which layers have a window: those that layer_types calls sliding_attention; without it those for
 // which `fallback` holds.
 std::vector<bool> ReadLayerTypes(ConfigDraft& draft,

@@ -1,6 +1,5 @@
 // ERNIE 4.5 with experts: ERNIE's attention; in some layers routed experts, chosen by their
 // probability with a correction, and shared ones.
-#include <array>
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
@@ -43,7 +42,7 @@ constexpr TensorNames kTensors = [] {
 }();
 
 // The width of the shared expert is written wrong by llama.cpp's converter, and nobody reads it.
-constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
+constexpr GgufFacts::Keys kGgufKeys = {
     {{"expert_shared_count", "moe_num_shared_experts"},
      {"expert_shared_feed_forward_length", ""},
      {"leading_dense_block_count", "moe_layer_start_index"},

@@ -1,5 +1,5 @@
-// EXAONE 4: norms behind the blocks, a norm over each head of q and k; where some layers have a
-// window, only these are rotated.
+// EXAONE 4, alone and as the text part of 4.5: norms behind the blocks, a norm over each head of q
+// and k; where some layers have a window, only these are rotated.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -75,5 +75,17 @@ extern const Family kExaone4 = {
              .config = R"({"sliding_window": null})",
              .layers = 64,
              .config_of_layers = R"({"sliding_window": 4096, "sliding_window_pattern": "LLLG"})"}};
+
+extern const Family kExaone45Wrapped = {.architecture = "Exaone4_5_ForConditionalGeneration",
+                                        .name = "EXAONE 4.5 (its text part)",
+                                        .read = Read,
+                                        .tensors = Wrapped(kTensors),
+                                        .wrapped = true,
+                                        .norm_epsilon = 1e-5,
+                                        .vocabulary = 102400,
+                                        .heads = 32,
+                                        .kv_heads = 32,
+                                        .max_positions = 2048,
+                                        .sliding_window = 4096};
 
 }  // namespace tessera

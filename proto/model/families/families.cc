@@ -5,6 +5,8 @@
 namespace tessera {
 
 // Defined in the file of that name.
+extern const Family kAfmoe;
+extern const Family kArcee;
 extern const Family kCohere;
 extern const Family kCohere2;
 extern const Family kDeepseekV2;
@@ -12,6 +14,7 @@ extern const Family kDeepseekV3;
 extern const Family kErnie45;
 extern const Family kErnie45Moe;
 extern const Family kExaone4;
+extern const Family kExaone45Wrapped;
 extern const Family kGemma;
 extern const Family kGemma2;
 extern const Family kGemma3;
@@ -20,12 +23,15 @@ extern const Family kGemma4;
 extern const Family kGemma4Unified;
 extern const Family kGemma4Wrapped;
 extern const Family kGlm4;
+extern const Family kGlm4vWrapped;
 extern const Family kGlm4Moe;
 extern const Family kGlm4MoeLite;
+extern const Family kGlm4vMoeWrapped;
 extern const Family kGptNeoX;
 extern const Family kGptOss;
 extern const Family kGranite;
 extern const Family kGraniteMoe;
+extern const Family kGraniteMoeHybrid;
 extern const Family kHunyuanDense;
 extern const Family kHunyuanMoe;
 extern const Family kKimiK25Wrapped;
@@ -36,6 +42,7 @@ extern const Family kMiniMaxM2;
 extern const Family kMinistral3;
 extern const Family kMistral;
 extern const Family kMistral3Wrapped;
+extern const Family kMistral4;
 extern const Family kMixtral;
 extern const Family kNemotron;
 extern const Family kOlmo2;
@@ -55,6 +62,7 @@ extern const Family kQwen35MoeWrapped;
 extern const Family kQwen35Wrapped;
 extern const Family kQwen3Next;
 extern const Family kQwen3VlWrapped;
+extern const Family kQwen3VlMoeWrapped;
 extern const Family kSeedOss;
 extern const Family kSmolLm3;
 extern const Family kStableLm;
@@ -62,13 +70,16 @@ extern const Family kStarcoder2;
 
 namespace {
 
-constexpr std::array kFamilies = {&kCohere2,
+constexpr std::array kFamilies = {&kAfmoe,
+                                  &kArcee,
+                                  &kCohere2,
                                   &kCohere,
                                   &kDeepseekV2,
                                   &kDeepseekV3,
                                   &kErnie45,
                                   &kErnie45Moe,
                                   &kExaone4,
+                                  &kExaone45Wrapped,
                                   &kGptNeoX,
                                   &kGemma2,
                                   &kGemma3,
@@ -78,11 +89,14 @@ constexpr std::array kFamilies = {&kCohere2,
                                   &kGemma4Unified,
                                   &kGemma,
                                   &kGlm4,
+                                  &kGlm4vWrapped,
                                   &kGlm4Moe,
                                   &kGlm4MoeLite,
+                                  &kGlm4vMoeWrapped,
                                   &kGptOss,
                                   &kGranite,
                                   &kGraniteMoe,
+                                  &kGraniteMoeHybrid,
                                   &kHunyuanDense,
                                   &kHunyuanMoe,
                                   &kKimiK25Wrapped,
@@ -92,6 +106,7 @@ constexpr std::array kFamilies = {&kCohere2,
                                   &kMiniMaxM2,
                                   &kMinistral3,
                                   &kMistral3Wrapped,
+                                  &kMistral4,
                                   &kMistral,
                                   &kMixtral,
                                   &kNemotron,
@@ -112,6 +127,7 @@ constexpr std::array kFamilies = {&kCohere2,
                                   &kQwen35Wrapped,
                                   &kQwen3Next,
                                   &kQwen3VlWrapped,
+                                  &kQwen3VlMoeWrapped,
                                   &kSeedOss,
                                   &kSmolLm3,
                                   &kStableLm,
@@ -134,7 +150,7 @@ const Family* FindFamily(std::string_view architecture) {
 const Family* FindGgufFamily(std::string_view architecture, bool with_experts) {
   for (const Family* family : kFamilies) {
     const GgufFacts& facts = family->gguf;
-    if (facts.architecture != architecture) continue;
+    if (facts.architecture != architecture && facts.with_images != architecture) continue;
     if (facts.with_experts == with_experts || facts.without_experts_too) return family;
   }
   return nullptr;

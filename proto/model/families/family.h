@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -30,8 +31,10 @@ struct ConfigDraft {
 // What a GGUF file of the family does not say: llama.cpp has it in its code (src/models).
 struct GgufFacts {
   std::string_view architecture = {};  // general.architecture; empty: the family is not read so
-  bool with_experts = false;           // models of that architecture that have routed experts
-  bool without_experts_too = false;    // then: others of it as well
+  // Another name of it: models that take images as well, whose text part is the same.
+  std::string_view with_images = {};
+  bool with_experts = false;         // models of that architecture that have routed experts
+  bool without_experts_too = false;  // then: others of it as well
   // Rows of q and k are neighbouring pairs there, and halves in the family's own checkpoints.
   bool pairs_rows = false;
   // Key of config.json for attention.layer_norm_epsilon.
@@ -59,14 +62,18 @@ struct GgufFacts {
     std::string_view gguf = {};
     std::string_view config = {};
   };
-  std::array<Key, 8> keys = {};
+  static constexpr size_t kMaxKeys = 12;
+  using Keys = std::array<Key, kMaxKeys>;
+  Keys keys = {};
   int64_t gating = 1;  // expert_gating_func: softmax, sigmoid, or softmax of the chosen
   // Another family that has this architecture where expert_gating_func is its own.
   const Family* other_gating = nullptr;
   // Another family that has this architecture where the file says how long a window is.
   const Family* with_windows = nullptr;
-  bool latent = false;         // keys of latent attention
-  bool gains = false;          // attention.temperature_scale; yarn's multiplier is mscale_all_dim
+  bool latent = false;  // keys of latent attention
+  // attention.temperature_scale; yarn's multiplier is mscale_all_dim, but of latents.
+  bool gains = false;
+  double gain_unsaid = 0;      // the scale of a file that names none
   bool heads_by_kind = false;  // heads of layers with a window have keys of their own
   bool delta = false;  // keys of gated delta nets, one for each of ssm.group_count key heads
   bool scaled_by_head = false;  // query_pre_attn_scalar is the size of a head

@@ -1,6 +1,6 @@
-// GLM-4.5, 4.6 and 4.7: half of each head rotated, perhaps norms over the heads of q and k; the
-// first layers dense, then experts chosen by a sigmoid with a correction, and shared ones.
-#include <array>
+// GLM-4.5, 4.6 and 4.7, alone and as the text part of GLM-4.5V and 4.6V: half of each head rotated,
+// perhaps norms over the heads of q and k; the first layers dense, then experts chosen by a sigmoid
+// with a correction, and shared ones.
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
@@ -9,12 +9,9 @@
 namespace tessera {
 namespace {
 
-void Read(ConfigDraft& draft) {
+// Experts behind dense layers that are alike.
+void AppendExperts(ConfigDraft& draft, const v1::LayerKind& dense) {
   JsonReader& config = draft.config;
-  v1::LayerKind dense;
-  ReadLlamaLayer(draft, &dense);
-  dense.mutable_attention()->set_output_bias(false);
-  dense.mutable_attention()->set_qk_norm(config.BoolOr("use_qk_norm", false));
   v1::Experts experts;
   ReadExperts(draft, {.count = 128, .per_token = 8, .width = 1408}, &experts);
   experts.set_score(v1::EXPERT_SCORE_SIGMOID);
@@ -24,7 +21,24 @@ void Read(ConfigDraft& draft) {
   const int64_t first = config.IntegerOr("first_k_dense_replace", 1, 0, kMaxLayers);
   AppendMixedLayers(draft, dense, RoutedLayer(dense, experts, shared * experts.width()),
                     [first](int64_t layer) { return layer >= first; });
+}
+
+void Read(ConfigDraft& draft) {
+  v1::LayerKind dense;
+  ReadLlamaLayer(draft, &dense);
+  dense.mutable_attention()->set_output_bias(false);
+  dense.mutable_attention()->set_qk_norm(draft.config.BoolOr("use_qk_norm", false));
+  AppendExperts(draft, dense);
   ReadLayerDraftHead(draft);
+}
+
+// Rotations for images (mrope) are plain ones for text.
+void ReadText(ConfigDraft& draft) {
+  v1::LayerKind dense;
+  ReadLlamaLayer(draft, &dense);
+  dense.mutable_attention()->set_qkv_bias(draft.config.BoolOr("attention_bias", true));
+  dense.mutable_attention()->set_output_bias(false);
+  AppendExperts(draft, dense);
 }
 
 constexpr TensorNames kTensors = [] {
@@ -35,14 +49,13 @@ constexpr TensorNames kTensors = [] {
   return names;
 }();
 
-constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
-    {{"expert_shared_count", "n_shared_experts"},
-     {"leading_dense_block_count", "first_k_dense_replace"},
-     {"expert_group_count", "n_group"},
-     {"expert_group_used_count", "topk_group"},
-     {"expert_weights_scale", "routed_scaling_factor"},
-     {"expert_weights_norm", "norm_topk_prob"},
-     {"nextn_predict_layers", "num_nextn_predict_layers"}}};
+constexpr GgufFacts::Keys kGgufKeys = {{{"expert_shared_count", "n_shared_experts"},
+                                        {"leading_dense_block_count", "first_k_dense_replace"},
+                                        {"expert_group_count", "n_group"},
+                                        {"expert_group_used_count", "topk_group"},
+                                        {"expert_weights_scale", "routed_scaling_factor"},
+                                        {"expert_weights_norm", "norm_topk_prob"},
+                                        {"nextn_predict_layers", "num_nextn_predict_layers"}}};
 
 }  // namespace
 
@@ -60,5 +73,17 @@ extern const Family kGlm4Moe = {.architecture = "Glm4MoeForCausalLM",
                                          .flags = {{{"use_qk_norm", "attn_q_norm.weight"}}},
                                          .keys = kGgufKeys,
                                          .gating = 2}};
+
+extern const Family kGlm4vMoeWrapped = {.architecture = "Glm4vMoeForConditionalGeneration",
+                                        .name = "GLM-4.5V, GLM-4.6V (their text parts)",
+                                        .read = ReadText,
+                                        .tensors = Wrapped(kTensors),
+                                        .wrapped = true,
+                                        .norm_epsilon = 1e-5,
+                                        .vocabulary = 151424,
+                                        .heads = 96,
+                                        .kv_heads = 8,
+                                        .max_positions = 65536,
+                                        .partial_rotary = 0.5};
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
-// Granite 3 (dense): Llama with multipliers of embeddings, scores, blocks and logits.
+// Granite 3 (dense): Llama with multipliers of embeddings, scores, blocks and logits. GGUF files of
+// Granite 4 without Mamba layers are of this family.
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 
@@ -24,6 +25,13 @@ extern const Family kGranite = {.architecture = "GraniteForCausalLM",
                                          .keys = {{{"embedding_scale", "embedding_multiplier"},
                                                    {"residual_scale", "residual_multiplier"},
                                                    {"attention.scale", "attention_multiplier"},
-                                                   {"logit_scale", "logits_scaling"}}}}};
+                                                   {"logit_scale", "logits_scaling"},
+                                                   // The hybrid class has these always.
+                                                   {"expert_shared_feed_forward_length", ""},
+                                                   {"ssm.conv_kernel", ""},
+                                                   {"ssm.state_size", ""},
+                                                   {"ssm.group_count", ""},
+                                                   {"ssm.inner_size", ""},
+                                                   {"ssm.time_step_rank", ""}}}}};
 
 }  // namespace tessera

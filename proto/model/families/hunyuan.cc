@@ -1,6 +1,5 @@
 // Hunyuan: Llama with norms over the heads of q and k behind their rotation, whose base a fixed
 // alpha stretches; dense, or with routed experts and a shared one.
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -68,7 +67,7 @@ constexpr TensorNames kTensors = [] {
 }();
 
 // The tensors say how wide the shared expert is.
-constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
+constexpr GgufFacts::Keys kGgufKeys = {
     {{"expert_shared_count", ""}, {"expert_shared_feed_forward_length", ""}}};
 
 }  // namespace

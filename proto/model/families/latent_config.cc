@@ -42,7 +42,7 @@ void ReadLatentLayer(ConfigDraft& draft, const LatentDefaults& defaults, v1::Lay
   v1::Attention& attention = *layer->mutable_attention();
   ReadHeadCount(draft, &attention);
   v1::LatentAttention& latent = *attention.mutable_latent();
-  const int64_t rank = config.IntegerOr("kv_lora_rank", 512, 1, kMaxWidth);
+  const int64_t rank = config.IntegerOr("kv_lora_rank", defaults.rank, 1, kMaxWidth);
   const int64_t rotated = config.IntegerOr("qk_rope_head_dim", 64, 2, kMaxHeads);
   latent.set_rank(rank);
   latent.set_query_rank(config.IntegerOr(
@@ -53,12 +53,18 @@ void ReadLatentLayer(ConfigDraft& draft, const LatentDefaults& defaults, v1::Lay
   attention.set_head_dim(rotated + rank);
   ReadLlamaFfn(draft, "hidden_act", "silu", layer);
   if (!config.ok()) return;
-  const RopeConfig rope =
-      ReadRope(config, draft.family.rope_theta, 0, rotated, draft.model->max_positions());
+  const double whole = static_cast<double>(latent.plain_dim() + rotated);
+  const RopeConfig rope = ReadRope(config, draft.family.rope_theta,
+                                   defaults.says_part ? static_cast<double>(rotated) / whole : 0,
+                                   defaults.says_part ? latent.plain_dim() + rotated : rotated,
+                                   draft.model->max_positions());
+  if (config.ok() && rope.rope.rotary_dim() != rotated) {
+    config.Fail("partial_rotary_factor", StrCat("rotates ", rope.rope.rotary_dim(),
+                                                " dimensions, qk_rope_head_dim says ", rotated));
+  }
   *attention.mutable_rope() = rope.rope;
   attention.mutable_rope()->set_neighbour_pairs(draft.family.neighbour_pairs ||
                                                 config.BoolOr("rope_interleave", true));
-  const double whole = static_cast<double>(latent.plain_dim() + rotated);
   attention.set_scale(rope.latent_factor * rope.latent_factor / std::sqrt(whole));
   draft.model->set_max_positions(rope.max_positions);
 }

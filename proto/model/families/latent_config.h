@@ -2,7 +2,6 @@
 // their checkpoints keep it. Failures go to the draft's reader.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -13,12 +12,14 @@ namespace tessera {
 
 // What a family's configuration class assumes for absent keys.
 struct LatentDefaults {
+  int64_t rank = 512;
   int64_t query_rank = 1536;  // null in the file: queries are projected from the block's input
   int64_t plain_dim = 128;
   int64_t value_dim = 128;
+  bool says_part = false;  // partial_rotary_factor may say which part of a head is rotated
 };
 
-// Latent attention (with rank 512 and 64 rotated dimensions where the file says nothing) and a
+// Latent attention (with 64 rotated dimensions where the file says nothing) and a
 // dense ffn behind RMS norms.
 void ReadLatentLayer(ConfigDraft& draft, const LatentDefaults& defaults, v1::LayerKind* layer);
 
@@ -48,7 +49,7 @@ inline constexpr TensorNames kCorrectedLatentTensors = [] {
 }();
 
 // GGUF's keys (GgufFacts::keys).
-inline constexpr std::array<GgufFacts::Key, 8> kLatentGgufKeys = {
+inline constexpr GgufFacts::Keys kLatentGgufKeys = {
     {{.gguf = "expert_shared_count", .config = "n_shared_experts"},
      {.gguf = "leading_dense_block_count", .config = "first_k_dense_replace"},
      {.gguf = "expert_weights_scale", .config = "routed_scaling_factor"},

@@ -1,30 +1,15 @@
-// Mistral Small 3 and Ministral 3: Mistral as the text part of what takes images. Ministral's
-// queries grow with their position.
-#include <nlohmann/json.hpp>
+// Mistral Small 3, Ministral 3 and Mistral Small 4: the text part of what takes images; the last
+// two alone as well. Their queries grow with their position. Mistral Small 4 has DeepSeek's latent
+// attention, and experts by softmax beside a shared one.
+#include <string>
 
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
+#include "proto/model/families/latent_config.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
 namespace {
-
-// Beside the rotation. The period is the rotation's original length, for which the key of the top
-// level wins.
-void ReadQueryGain(ConfigDraft& draft, v1::Attention* attention) {
-  constexpr const char* kRope = "rope_parameters";
-  JsonReader& config = draft.config;
-  const char* key = config.Has(kRope) ? kRope : "rope_scaling";
-  if (!config.Has(key) || !config.At(key).is_object()) return;
-  JsonReader rope = config.Nested(key);
-  constexpr const char* kPeriod = "original_max_position_embeddings";
-  attention->set_query_gain(rope.NumberOr("llama_4_scaling_beta", 0, 0, 1e6));
-  if (attention->query_gain() != 0) {
-    JsonReader& reader = config.Has(kPeriod) ? config : rope;
-    attention->set_query_gain_period(reader.Integer(kPeriod, 1, kMaxPositions));
-  }
-  config.Adopt(rope.status());
-}
 
 void ReadMinistral(ConfigDraft& draft) {
   v1::LayerKind layer;
@@ -34,17 +19,50 @@ void ReadMinistral(ConfigDraft& draft) {
   AppendLayers(layer, draft.layers, draft.model);
 }
 
+void ReadMistral4(ConfigDraft& draft) {
+  JsonReader& config = draft.config;
+  v1::LayerKind dense;
+  ReadLatentLayer(
+      draft,
+      {.rank = 256, .query_rank = 1024, .plain_dim = 64, .value_dim = 128, .says_part = true},
+      &dense);
+  ReadQueryGain(draft, dense.mutable_attention());
+  v1::Experts experts;
+  ReadExperts(draft, {.count = 128, .per_token = 4, .width = 2048}, &experts);
+  ReadScoredRouting(draft, &experts);
+  const int64_t shared = config.IntegerOr("n_shared_experts", 1, 0, kMaxExperts);
+  const int64_t first = config.IntegerOr("first_k_dense_replace", 0, 0, kMaxLayers);
+  AppendMixedLayers(draft, dense, RoutedLayer(dense, experts, shared * experts.width()),
+                    [first](int64_t layer) { return layer >= first; });
+}
+
 void ReadWrapped(ConfigDraft& draft) {
   JsonReader& config = draft.config;
   const std::string type = config.StringOr("model_type", "mistral");
+  if (type == "mistral4") return ReadMistral4(draft);
   if (type != "mistral" && type != "ministral3") {
-    config.Fail("model_type", StrCat("is '", type, "'; supported are mistral and ministral3"));
+    config.Fail("model_type",
+                StrCat("is '", type, "'; supported are mistral, ministral3 and mistral4"));
   }
   if (type == "mistral" && !config.HasKey("sliding_window")) {
     config.Fail("sliding_window", "is missing: write null where there is none");
   }
   ReadMinistral(draft);
 }
+
+// Names of all three: those of Mistral Small 4 are latent attention's and experts'.
+constexpr TensorNames kWrappedTensors = [] {
+  TensorNames names = kLatentTensors;
+  names.k = kLlamaTensors.k;
+  names.v = kLlamaTensors.v;
+  return names;
+}();
+
+constexpr GgufFacts::Keys kMistral4Keys = [] {
+  GgufFacts::Keys keys = kLatentGgufKeys;
+  keys.back() = {"attention.temperature_length", ""};  // the original length
+  return keys;
+}();
 
 }  // namespace
 
@@ -61,13 +79,26 @@ extern const Family kMinistral3 = {
     .gguf = {.architecture = "mistral3", .pairs_rows = true, .gains = true}};
 
 extern const Family kMistral3Wrapped = {.architecture = "Mistral3ForConditionalGeneration",
-                                        .name = "Mistral Small 3, Ministral 3 (their text parts)",
+                                        .name = "Mistral Small 3 and 4, Ministral 3 (text parts)",
                                         .read = ReadWrapped,
-                                        .tensors = Wrapped(kLlamaTensors),
+                                        .tensors = Wrapped(kWrappedTensors),
                                         .wrapped = true,
                                         .norm_epsilon = 1e-5,
                                         .kv_heads = 8,
                                         .head_dim = 128,
                                         .max_positions = 131072};
+
+extern const Family kMistral4 = {.architecture = "Mistral4ForCausalLM",
+                                 .name = "Mistral Small 4 (text)",
+                                 .read = ReadMistral4,
+                                 .tensors = kLatentTensors,
+                                 .vocabulary = 131072,
+                                 .max_positions = 1048576,
+                                 .gguf = {.architecture = "mistral4",
+                                          .with_experts = true,
+                                          .keys = kMistral4Keys,
+                                          .latent = true,
+                                          .gains = true,
+                                          .gain_unsaid = 0.1}};
 
 }  // namespace tessera

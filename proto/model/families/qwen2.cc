@@ -20,7 +20,7 @@ extern const Family kQwen2 = {.architecture = "Qwen2ForCausalLM",
                               .read = Read,
                               .tensors = kLlamaTensors,
                               .max_positions = 32768,
-                              .gguf = {.architecture = "qwen2"}};
+                              .gguf = {.architecture = "qwen2", .with_images = "qwen2vl"}};
 
 extern const Family kQwen25VlWrapped = {.architecture = "Qwen2_5_VLForConditionalGeneration",
                                         .name = "Qwen2.5-VL (its text part)",

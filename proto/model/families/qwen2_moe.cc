@@ -1,6 +1,5 @@
 // Qwen1.5-MoE and Qwen2-MoE: Qwen2's attention; routed experts and a shared one with a gate of its
 // own, in some layers perhaps a dense ffn.
-#include <array>
 #include <vector>
 
 #include "proto/layers/layers.h"
@@ -42,7 +41,7 @@ constexpr TensorNames kTensors = [] {
   return names;
 }();
 
-constexpr std::array<GgufFacts::Key, 8> kGgufKeys = {
+constexpr GgufFacts::Keys kGgufKeys = {
     {{"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
      {"expert_weights_norm", "norm_topk_prob"}}};
 

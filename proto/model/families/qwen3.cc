@@ -28,7 +28,9 @@ extern const Family kQwen3 = {.architecture = "Qwen3ForCausalLM",
                               .tensors = kQkNormTensors,
                               .head_dim = 128,
                               .max_positions = 32768,
-                              .gguf = {.architecture = "qwen3"}};
+                              .gguf = {.architecture = "qwen3",
+                                       .with_images = "qwen3vl",
+                                       .keys = {{{"n_deepstack_layers", ""}}}}};  // of images
 
 extern const Family kQwen3VlWrapped = {.architecture = "Qwen3VLForConditionalGeneration",
                                        .name = "Qwen3-VL (its text part)",

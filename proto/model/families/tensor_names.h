@@ -69,6 +69,8 @@ struct TensorNames {
   std::string_view q = {}, k = {}, v = {}, o = {};
   std::string_view qkv = {};  // instead of q, k and v: one matrix of all
   QkvRows qkv_rows = QkvRows::kBlocks;
+  // Gates of what heads read (v1::Attention::output_gate); empty: their rows are among those of q.
+  std::string_view head_gate = {};
   std::string_view q_norm = {}, k_norm = {};
   bool norm_of_each_head = false;  // "<q_norm>.<head>" is the norm of one head; else of all
   LatentNames latent = {};         // instead of k and v; with a query_rank, of q

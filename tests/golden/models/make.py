@@ -41,6 +41,7 @@ import expert_variants
 import gemma4_variants
 import formats
 import latent_variants
+import recent_variants
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS, TOKENS = 16, 32
@@ -291,7 +292,8 @@ VARIANTS = {
     "llama_nf4": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
                          format="bitsandbytes", prompts=SHORT),
 }
-for family in (delta_variants, dense_variants, expert_variants, gemma4_variants, latent_variants):
+for family in (delta_variants, dense_variants, expert_variants, gemma4_variants, latent_variants,
+               recent_variants):
     VARIANTS.update(family.variants(Variant, rope))
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]  # the output of each nibble of a word, from the lowest on
 

@@ -69,7 +69,7 @@ def keys_of(name):
     for key in sorted(read - common):
         has, default = default_of(config_class, key)
         if has:
-            keys[key] = default
+            keys[key] = None if "Infinity" in json.dumps(default) else default  # JSON has none
     return keys
 
 

@@ -35,6 +35,7 @@ const std::map<std::string, std::string> kNames = {
     {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
     {"mlp.gate", "ffn_gate_inp"},
+    {"self_attn.gate_proj", "attn_gate"},
     {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
     {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
     {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
@@ -216,14 +217,14 @@ void Copies::WriteGguf(const std::vector<std::string>& keys, const Tensors& tens
   folder_.Write("model.gguf", tests::GgufBytes(keys, places, 0) + data);
 }
 
-void Copies::Check(bool paired) const {
+void Copies::Check(std::optional<bool> paired) const {
   auto in_folder = ReadModelFolder(folder().string());
   const auto in_file = ReadModelFolder(file().string());
   INFO(in_folder.status().ToString() << in_file.status().ToString());
   REQUIRE(in_folder.ok());
   REQUIRE(in_file.ok());
   for (v1::LayerKind& kind : *in_folder->mutable_kinds()) {
-    if (paired) kind.mutable_attention()->mutable_rope()->set_neighbour_pairs(true);
+    if (paired) kind.mutable_attention()->mutable_rope()->set_neighbour_pairs(*paired);
   }
   CHECK(SameLayers(*in_folder, *in_file));
   for (const kernels::Isa isa : kernels::SupportedIsas(kernels::DetectCpuFeatures())) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -64,9 +65,10 @@ class Copies {
   Copies(const std::string& golden, const nlohmann::json& config, const Tensors& tensors);
 
   void WriteGguf(const std::vector<std::string>& keys, const Tensors& tensors) const;
-  // Their models are the same, but that rows of q and k may be `paired` in the file, and so are the
-  // logits of the golden prompts, on all paths of the CPU.
-  void Check(bool paired = false) const;
+  // Their models are the same, but that rows of q and k may be neighbouring pairs in one of them
+  // alone (`paired`: in the file, or not), and so are the logits of the golden prompts, on all
+  // paths of the CPU.
+  void Check(std::optional<bool> paired = {}) const;
   // What whoever serves the file hears of it.
   absl::StatusOr<CheckedModel> ReadFile() const { return ReadCheckedModel(file().string()); }
 

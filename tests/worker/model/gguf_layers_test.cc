@@ -343,9 +343,28 @@ TEST_CASE("Hunyuan with experts as GGUF: a shared expert beside them") {
   copies.Check();
 }
 
+// Rows of heads, of which the first `turning` change places: `to_pairs`, those of halves become
+// neighbours, or the other way round.
+Numbers Moved(const Numbers& rows, int64_t head_dim, int64_t turning, bool to_pairs) {
+  const int64_t half = turning / 2;
+  Numbers moved;
+  for (int64_t row = 0; row < rows.shape[0]; ++row) {
+    const int64_t within = row % head_dim, head = row - within;
+    int64_t from = within;
+    if (within < turning && to_pairs) from = within / 2 + within % 2 * half;
+    if (within < turning && !to_pairs) from = 2 * (within % half) + within / half;
+    Append(RowsOf(rows, head + from, head + from + 1), &moved);
+  }
+  return moved;
+}
+
+bool IsOfQOrK(const std::string& name) {
+  return name.find("q_proj") != std::string::npos || name.find("k_proj") != std::string::npos;
+}
+
 TEST_CASE("Ministral 3 as GGUF: queries that grow, and rows in pairs") {
   const json config = ReadConfig("ministral3");
-  const int64_t half = config.at("head_dim").get<int64_t>() / 2;
+  const int64_t head_dim = config.at("head_dim");
   const Tensors tensors = ReadTensors("ministral3");
   const Copies copies("ministral3", config, tensors);
   std::vector<std::string> keys = DenseKeys("mistral3", config);
@@ -353,18 +372,140 @@ TEST_CASE("Ministral 3 as GGUF: queries that grow, and rows in pairs") {
   keys.push_back(RealKey("mistral3.attention.temperature_scale", 0.5));
   copies.WriteGguf(keys, InGguf(tensors, [&](const std::string& name, const std::string& block,
                                              Numbers tensor, Tensors* all) {
-                     if (name.ends_with("q_proj") || name.ends_with("k_proj")) {
-                       Numbers paired;
-                       for (int64_t row = 0; row < tensor.shape[0]; ++row) {
-                         const int64_t head = row / (2 * half), within = row % (2 * half);
-                         const int64_t from = head * 2 * half + within / 2 + within % 2 * half;
-                         Append(RowsOf(tensor, from, from + 1), &paired);
-                       }
-                       tensor = std::move(paired);
-                     }
+                     if (IsOfQOrK(name)) tensor = Moved(tensor, head_dim, head_dim, true);
                      PutUnderGgufName(name, block, std::move(tensor), all);
                    }));
   copies.Check(/*paired=*/true);
+}
+
+TEST_CASE("AFM-4.5B as GGUF: rows and biases in pairs, no gate") {
+  const json config = ReadConfig("arcee");
+  const int64_t head_dim = config.at("head_dim");
+  const Tensors tensors = ReadTensors("arcee");
+  const Copies copies("arcee", config, tensors);
+  copies.WriteGguf(DenseKeys("arcee", config),
+                   InGguf(tensors, [&](const std::string& name, const std::string& block,
+                                       Numbers tensor, Tensors* all) {
+                     if (IsOfQOrK(name)) tensor = Moved(tensor, head_dim, head_dim, true);
+                     PutBiases(name, block, std::move(tensor), all);
+                   }));
+  copies.Check(/*paired=*/true);
+}
+
+TEST_CASE("Granite 4 without Mamba as GGUF: Granite 3, with keys of the hybrid class") {
+  const json config = ReadConfig("granite_moe_hybrid");
+  const int64_t head_dim = config.at("head_dim");
+  const int64_t width = config.at("shared_intermediate_size");
+  const Tensors tensors = ReadTensors("granite_moe_hybrid");
+  const Copies copies("granite_moe_hybrid", config, tensors);
+  json sizes = config;
+  sizes["intermediate_size"] = width;
+  sizes.erase("layer_types");
+  std::vector<std::string> keys = CommonKeys("granite", sizes);
+  std::string kv_heads;
+  for (int64_t i = 0; i < config.at("num_hidden_layers"); ++i) {
+    kv_heads += tests::GgufNumber(config.at("num_key_value_heads").get<uint64_t>(), 4);
+  }
+  keys.push_back(tests::GgufListKey("granite.attention.head_count_kv", tests::kGgufI32,
+                                    config.at("num_hidden_layers").get<uint64_t>(), kv_heads));
+  for (const char* key : {"attention.key_length", "attention.value_length"}) {
+    keys.push_back(GgufKey(std::string("granite.") + key, static_cast<uint32_t>(head_dim)));
+  }
+  for (const char* key : {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size",
+                          "ssm.time_step_rank", "expert_shared_feed_forward_length"}) {
+    keys.push_back(GgufKey(std::string("granite.") + key, static_cast<uint32_t>(width)));
+  }
+  for (const auto& [key, of_config] : {std::pair("embedding_scale", "embedding_multiplier"),
+                                       std::pair("residual_scale", "residual_multiplier"),
+                                       std::pair("attention.scale", "attention_multiplier"),
+                                       std::pair("logit_scale", "logits_scaling")}) {
+    keys.push_back(RealKey(std::string("granite.") + key, config.at(of_config)));
+  }
+  copies.WriteGguf(keys, InGguf(tensors, [&](const std::string& name, const std::string& block,
+                                             Numbers tensor, Tensors* all) {
+                     if (IsOfQOrK(name)) tensor = Moved(tensor, head_dim, head_dim, true);
+                     if (name == "shared_mlp.input_linear") {
+                       (*all)[block + "ffn_gate.weight"] = RowsOf(tensor, 0, width);
+                       (*all)[block + "ffn_up.weight"] = RowsOf(tensor, width, 2 * width);
+                     } else if (name == "shared_mlp.output_linear") {
+                       (*all)[block + "ffn_down.weight"] = std::move(tensor);
+                     } else {
+                       PutUnderGgufName(name, block, std::move(tensor), all);
+                     }
+                   }));
+  copies.Check(/*paired=*/true);
+}
+
+TEST_CASE("Trinity as GGUF: gates of heads, windows, experts behind a dense layer") {
+  json config = ReadConfig("afmoe");
+  const Tensors tensors = ReadTensors("afmoe");
+  const Copies copies("afmoe", config, tensors);
+  const std::map<std::string, std::string> names = {
+      {"post_attention_layernorm", "post_attention_norm.weight"},
+      {"pre_mlp_layernorm", "ffn_norm.weight"},
+      {"post_mlp_layernorm", "post_ffw_norm.weight"},
+      {"mlp.router.gate", "ffn_gate_inp.weight"},
+      {"mlp.expert_bias", "exp_probs_b.bias"}};
+  std::vector<std::string> keys = DenseKeys("afmoe", config);
+  for (const auto& [key, of_config] :
+       {std::pair("expert_shared_count", "num_shared_experts"),
+        std::pair("leading_dense_block_count", "num_dense_layers")}) {
+    keys.push_back(GgufKey(std::string("afmoe.") + key, config.at(of_config).get<uint32_t>()));
+  }
+  keys.push_back(RealKey("afmoe.expert_weights_scale", config.at("route_scale")));
+  copies.WriteGguf(keys, InGguf(tensors, [&](const std::string& name, const std::string& block,
+                                             Numbers tensor, Tensors* all) {
+                     const auto found = names.find(name);
+                     if (found == names.end())
+                       return PutUnderGgufName(name, block, std::move(tensor), all);
+                     (*all)[block + found->second] = std::move(tensor);
+                   }));
+  copies.Check();
+}
+
+// A list of how many pairs turn by each position of an image.
+std::string SectionsKey(const std::string& arch) {
+  std::string sections;
+  for (const uint32_t pairs : {2, 1, 1, 0}) sections += tests::GgufNumber(pairs, 4);
+  return tests::GgufListKey(arch + ".rope.dimension_sections", tests::kGgufI32, 4, sections);
+}
+
+TEST_CASE("Qwen3-VL as GGUF: its text part is Qwen3") {
+  const json config = ReadConfig("qwen3");
+  const Tensors tensors = ReadTensors("qwen3");
+  const Copies copies("qwen3", config, tensors);
+  std::vector<std::string> keys = DenseKeys("qwen3vl", config);
+  keys.push_back(GgufKey("qwen3vl.n_deepstack_layers", uint32_t{3}));
+  keys.push_back(SectionsKey("qwen3vl"));
+  copies.WriteGguf(keys, InGguf(tensors, PutUnderGgufName));
+  copies.Check();
+}
+
+TEST_CASE("GLM-4.1V as GGUF: with rotations of images halves turn, else neighbouring pairs") {
+  const json config = ReadConfig("glm4");
+  const int64_t head_dim = config.at("head_dim"), turning = head_dim / 2;
+  const Tensors tensors = ReadTensors("glm4");
+  const std::map<std::string, std::string> names = {
+      {"post_self_attn_layernorm", "post_attention_norm.weight"},
+      {"post_mlp_layernorm", "post_ffw_norm.weight"},
+      {"mlp.gate_up_proj", "ffn_up.weight"}};
+  for (const bool of_images : {false, true}) {
+    const Copies copies("glm4", config, tensors);
+    std::vector<std::string> keys = DenseKeys("glm4", config);
+    keys.push_back(GgufKey("glm4.rope.dimension_count", static_cast<uint32_t>(turning)));
+    if (of_images) keys.push_back(SectionsKey("glm4"));
+    copies.WriteGguf(keys, InGguf(tensors, [&](const std::string& name, const std::string& block,
+                                               Numbers tensor, Tensors* all) {
+                       if (IsOfQOrK(name) && of_images) {
+                         tensor = Moved(tensor, head_dim, turning, false);
+                       }
+                       const auto found = names.find(name);
+                       if (found == names.end())
+                         return PutBiases(name, block, std::move(tensor), all);
+                       (*all)[block + found->second] = std::move(tensor);
+                     }));
+    copies.Check(/*paired=*/!of_images);
+  }
 }
 
 TEST_CASE("a tensor that nobody reads is refused by name, but those of layers behind the model's") {

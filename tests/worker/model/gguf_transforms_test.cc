@@ -149,8 +149,10 @@ TEST_CASE("Qwen3-Next as GGUF: one matrix of q, k, v and z is two, by heads") {
 }
 
 TEST_CASE("DeepSeek's latent attention as GGUF: keys turned, values apart, and older files") {
-  for (const auto& [golden, apart] :
-       {std::pair("deepseek_v3", true), {"deepseek_v3", false}, {"deepseek_v2", true}}) {
+  for (const auto& [golden, apart] : {std::pair("deepseek_v3", true),
+                                      {"deepseek_v3", false},
+                                      {"deepseek_v2", true},
+                                      {"mistral4", true}}) {
     INFO(golden << (apart ? "" : ", keys and values in one"));
     json config = ReadConfig(golden);
     if (!config.contains("rope_parameters")) {
@@ -187,7 +189,8 @@ TEST_CASE("DeepSeek's latent attention as GGUF: keys turned, values apart, and o
       (*all)[block + "attn_k_b.weight"] = std::move(keys);
       (*all)[block + "attn_v_b.weight"] = std::move(values);
     });
-    const std::string arch = "deepseek2";
+    const bool grows = rope.contains("llama_4_scaling_beta");
+    const std::string arch = grows ? "mistral4" : "deepseek2";
     std::vector<std::string> keys = CommonKeys(arch, config);
     const auto number = [&](const char* name, int64_t size) {
       keys.push_back(GgufKey(arch + "." + name, static_cast<uint32_t>(size)));
@@ -216,6 +219,11 @@ TEST_CASE("DeepSeek's latent attention as GGUF: keys turned, values apart, and o
     number("rope.scaling.original_context_length", rope.at("original_max_position_embeddings"));
     keys.push_back(RealKey(arch + ".rope.scaling.yarn_beta_fast", rope.at("beta_fast")));
     keys.push_back(RealKey(arch + ".rope.scaling.yarn_log_multiplier", 0.1 * 0.7));
+    if (grows) {
+      keys.push_back(
+          RealKey(arch + ".attention.temperature_scale", rope.at("llama_4_scaling_beta")));
+      number("attention.temperature_length", rope.at("original_max_position_embeddings"));
+    }
     copies.WriteGguf(keys, out);
     copies.Check();
   }
