@@ -15,6 +15,16 @@
 namespace tessera {
 namespace {
 
+// The entry of a layer, whose number transformers pads with zeros to the width of the last one's
+// ("05"); null: there is none.
+const nlohmann::json* EntryOf(const nlohmann::json& layers, int64_t layer) {
+  constexpr size_t kMaxDigits = 8;
+  for (std::string name = StrCat(layer); name.size() <= kMaxDigits; name.insert(0, "0")) {
+    if (const auto found = layers.find(name); found != layers.end()) return &*found;
+  }
+  return nullptr;
+}
+
 // Heads of layers without a window, as transformers 5 writes them, by layer; null: not so.
 const nlohmann::json* PerLayerConfig(ConfigDraft& draft, const std::vector<bool>& windowed) {
   constexpr const char* kKey = "per_layer_config";
@@ -23,13 +33,13 @@ const nlohmann::json* PerLayerConfig(ConfigDraft& draft, const std::vector<bool>
   const nlohmann::json& layers = config.At(kKey);
   const nlohmann::json* one = nullptr;
   for (int64_t i = 0; layers.is_object() && i < draft.layers; ++i) {
-    const auto found = layers.find(StrCat(i));
+    const nlohmann::json* found = EntryOf(layers, i);
     const bool full = !windowed[static_cast<size_t>(i)];
-    if (full != (found != layers.end()) || (one != nullptr && full && *one != *found)) {
+    if (full != (found != nullptr) || (one != nullptr && full && *one != *found)) {
       config.Fail(kKey, "must say the same of all layers without a window, and nothing of others");
       return nullptr;
     }
-    if (full) one = &*found;
+    if (full) one = found;
   }
   if (one == nullptr || !one->is_object()) config.Fail(kKey, "must be an object of objects");
   return one != nullptr && one->is_object() ? one : nullptr;

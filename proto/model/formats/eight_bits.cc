@@ -140,7 +140,7 @@ void ReadFp8(JsonReader& reader, v1::Quantization* quantization) {
   quantization->set_format(v1::WEIGHT_FORMAT_FP8);
   for (const auto& [key, known] : {std::pair("fmt", "e4m3"), std::pair("expert_dtype", "fp8")}) {
     const std::string value = reader.StringOr(key, known);
-    if (value == known) continue;
+    if (value == known || value == "float8_e4m3fn") continue;  // as torch calls it
     reader.Fail(key, StrCat("'", value.substr(0, 60), "' is not supported: ", known, " is",
                             kOtherCheckpoint));
   }
