@@ -10,6 +10,7 @@
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
 #include "proto/model/families/families.h"
+#include "proto/model/folder_contents.h"
 #include "proto/model/formats/formats.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
@@ -210,6 +211,11 @@ absl::StatusOr<std::string> DescribeModel(std::string_view name_or_path) {
              DevicesText(*checked));
   if (absl::Status s = FindWeights(name_or_path); !s.ok()) {
     text += StrCat("warning: it cannot be served yet: ", StdView(s.message()), "\n");
+  }
+  if (const auto folder = ResolveModelFolder(name_or_path); folder.ok()) {
+    if (absl::Status s = CheckTokenizerFiles(*folder); !s.ok()) {
+      text += StrCat("warning: it cannot be served yet: ", StdView(s.message()), "\n");
+    }
   }
   for (const std::string& warning : checked->warnings) text += StrCat("warning: ", warning, "\n");
   return text;

@@ -10,6 +10,7 @@
 #include "coordinator/tokenizer/text/utf8.h"
 #include "coordinator/tokenizer/tokenizer_config.h"
 #include "coordinator/tokenizer/tokenizer_json.h"
+#include "proto/model/folder_contents.h"
 #include "proto/model/gguf_header.h"
 #include "third_party/absl/str_cat.h"
 
@@ -50,10 +51,7 @@ absl::StatusOr<TokenizerParts> LoadParts(const std::filesystem::path& folder) {
   if (has("tekken.json")) return LoadTekken(folder / "tekken.json", *config);
   const std::filesystem::path tiktoken = FindTiktoken(folder);
   if (!tiktoken.empty()) return LoadTiktoken(tiktoken, *config);
-  return absl::NotFoundError(
-      StrCat(folder.string(),
-             ": no tokenizer (looked for tokenizer.json, tokenizer.model, vocab.json with "
-             "merges.txt, tekken.json, tiktoken.model)"));
+  return CheckTokenizerFiles(folder);
 }
 
 }  // namespace

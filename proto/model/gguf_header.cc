@@ -163,7 +163,11 @@ class HeaderReader {
     std::array<char, 4> magic = {};
     Take(magic.data(), 4);
     if (!ok() || std::string_view(magic.data(), 4) != "GGUF") {
-      status_ = absl::InvalidArgumentError(StrCat(file_, ": not a GGUF file, or cut off"));
+      const bool pointer = std::string_view(magic.data(), 4) == "vers";
+      status_ = absl::InvalidArgumentError(StrCat(
+          file_, pointer ? ": a pointer of Git LFS, not the file itself: fetch it (git lfs pull, hf "
+                           "download)"
+                         : ": not a GGUF file, or cut off"));
       return 0;
     }
     const auto version = static_cast<int64_t>(Unsigned(4));

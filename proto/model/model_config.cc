@@ -51,6 +51,11 @@ void ReadCommon(ConfigDraft& draft) {
   const char* dtype = old ? "torch_dtype" : "dtype";
   model->set_dtype(ReadDataType(Holding(draft, dtype), dtype));
   ReadTokenIds(draft);
+  constexpr const char* kMlx = "quantization";
+  if (JsonReader& holder = Holding(draft, kMlx); holder.Has(kMlx)) {
+    holder.Fail(kMlx, "says that weights are quantised by MLX, which is not read: use the original "
+                      "checkpoint, an AWQ, GPTQ or FP8 one, or a GGUF file");
+  }
   ReadQuantization(Holding(draft, "quantization_config"), model);
   config.Adopt(draft.outer.status());
 }

@@ -11,6 +11,7 @@
 
 #include "proto/file_text.h"
 #include "proto/json_reader.h"
+#include "proto/model/folder_contents.h"
 #include "proto/model/gguf_generation.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/gguf_model.h"
@@ -169,22 +170,6 @@ absl::Status AddGenerationEosIds(const fs::path& folder, v1::Model* model) {
   return reader.status();
 }
 
-// Fails where the folder holds an adapter instead of a model.
-absl::Status CheckNoAdapter(const fs::path& folder) {
-  const fs::path path = folder / "adapter_config.json";
-  std::error_code error;
-  if (!fs::exists(path, error)) return absl::OkStatus();
-  std::string base;
-  if (const auto document = ReadOptionalJson(path); document.ok()) {
-    base = JsonReader(*document, path.string()).StringOr("base_model_name_or_path", "");
-  }
-  return absl::NotFoundError(
-      StrCat(path.string(), ": the folder holds an adapter (LoRA)",
-             base.empty() ? std::string() : StrCat(" of '", base.substr(0, 120), "'"),
-             ", not a model; merge it into its model (merge_and_unload of peft), save that, and "
-             "give its folder"));
-}
-
 // What a model of this folder is called: by its name at Hugging Face, where the folder is a
 // revision in the cache.
 std::string NameOf(const fs::path& folder) {
@@ -239,9 +224,7 @@ absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
   if (HasGgufName(folder->string())) return ReadNamedGgufModel(*folder);
   const fs::path path = *folder / kConfig;
   absl::StatusOr<std::string> text = ReadFileText(path, kMaxJsonBytes);
-  if (absl::IsNotFound(text.status())) {
-    if (absl::Status adapter = CheckNoAdapter(*folder); !adapter.ok()) return adapter;
-  }
+  if (absl::IsNotFound(text.status())) return NoModelIn(*folder);
   if (!text.ok()) return text.status();
   absl::StatusOr<v1::Model> model = ParseModelConfig(*text, path.string(), notes);
   if (!model.ok()) return model.status();

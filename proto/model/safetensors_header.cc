@@ -195,6 +195,9 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(std::string
   const uint64_t header_bytes = SafetensorsHeaderBytes(bytes);
   const int64_t most = std::min({kMaxHeaderBytes, file_bytes - kPrefixBytes,
                                  static_cast<int64_t>(bytes.size()) - kPrefixBytes});
+  if (bytes.starts_with("version ")) {
+    return error("a pointer of Git LFS, not the file itself: fetch it (git lfs pull, hf download)");
+  }
   if (header_bytes > static_cast<uint64_t>(most)) {
     return error(StrCat("a header of ", header_bytes, " bytes in a file of ", file_bytes,
                         ": not a safetensors file, or cut off"));

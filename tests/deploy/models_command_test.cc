@@ -6,7 +6,9 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <string_view>
 
+#include "proto/model/families/families.h"
 #include "tests/temporary_folder.h"
 
 namespace tessera::deploy {
@@ -26,6 +28,16 @@ TEST_CASE("docs/models.md has the table of families that the command prints") {
   CHECK_THAT(TextOf("docs/models.md"), Contains("\n\n" + ModelsMarkdown() + "\n"));
 }
 
+TEST_CASE("docs/models.md names each architecture that GGUF files may have") {
+  const std::string text = TextOf("docs/models.md");
+  const std::string named = text.substr(text.find("\nArchitectures: "));
+  for (const Family* family : Families()) {
+    for (const std::string_view name : {family->gguf.architecture, family->gguf.with_images}) {
+      CHECK_THAT(named.substr(0, named.find("Tokenizers are")), Contains(std::string(name)));
+    }
+  }
+}
+
 TEST_CASE("the list names families by their publishers' names and by their classes") {
   CHECK_THAT(ListModels(), Contains("  GLM-4-0414                 Glm4ForCausalLM\n") &&
                                Contains("  AWQ (gemm), 4 bits\n") &&
@@ -37,7 +49,8 @@ TEST_CASE("a checkpoint: its family, its layers by kind, its bytes") {
   const auto text = DescribeModel("tests/golden/models/exaone4");
   REQUIRE(text.status().message() == "");
   CHECK_THAT(*text,
-             Contains("family:   EXAONE 4 (Exaone4ForCausalLM)\n") && Contains("layers:   4\n"));
+             Contains("family:   EXAONE 4 (Exaone4ForCausalLM)\n") && Contains("layers:   4\n") &&
+                 Contains("warning: it cannot be served yet: ") && Contains(": no tokenizer"));
   // 2 x 2 kv heads x 8 x 2 bytes in each layer.
   CHECK_THAT(*text, Contains("  3 with 4 heads and 2 kv heads of 8, a window of 16 tokens, rope of "
                              "base 10000; ffn of width 48, gated; KV 0.19 KiB per token") &&

@@ -105,6 +105,8 @@ TEST_CASE("lies of a header are refused by name") {
     return ErrorOf(GgufBytes({}, {tensor}, 128));
   };
   CHECK_THAT(ErrorOf("GGML"), Contains("m.gguf: not a GGUF file"));
+  CHECK_THAT(ErrorOf("version https://git-lfs.github.com/spec/v1\n"),
+             Contains("m.gguf: a pointer of Git LFS"));
   CHECK_THAT(ErrorOf(GgufBytes({}, {}, 0, 1)), Contains("version 1; 2 and 3 are read"));
   CHECK_THAT(ErrorOf(GgufBytes({}, {}, 0, 0x03000000)), Contains("big endian"));
   CHECK_THAT(ErrorOf("GGUF" + GgufNumber(3, 4) + GgufNumber(uint64_t{1} << 60, 8)),

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "proto/model/folder_contents.h"
 #include "proto/model/weight_files.h"
 #include "tests/plain_rights.h"
 #include "tests/temporary_folder.h"
@@ -164,13 +165,59 @@ TEST_CASE("what is no model folder") {
   CHECK_THAT(ErrorOf(ReadModelFolder("a/../b")), Contains("does not exist"));
   CHECK_THAT(ErrorOf(ReadModelFolder("")), Contains("does not exist"));
   CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())),
-             Contains("config.json: no such file"));
+             Contains("no config.json; the download may be incomplete"));
   folder.Write("adapter_config.json", R"({"base_model_name_or_path": "acme/base"})");
   CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())),
              Contains("an adapter (LoRA) of 'acme/base', not a model; merge it"));
   folder.Write("adapter_config.json", "no JSON");
   CHECK_THAT(ErrorOf(ReadModelFolder(folder.path().string())),
              Contains("an adapter (LoRA), not a model"));
+}
+
+TEST_CASE("a folder without config.json: what it holds, and what to give in its place") {
+  const auto error_of = [](const tests::TemporaryFolder& folder) {
+    return ErrorOf(ReadModelFolder(folder.path().string()));
+  };
+  const tests::TemporaryFolder folder;
+  CHECK_THAT(error_of(folder), Contains("no config.json: the folder is empty"));
+  folder.Write("q4/model-Q4_K_M.gguf", "GGUF");
+  CHECK_THAT(error_of(folder),
+             Contains("give what is in it: ") && Contains("q4/model-Q4_K_M.gguf"));
+  folder.Write("params.json", "{}");
+  CHECK_THAT(error_of(folder), Contains("its publisher's own form"));
+  folder.Write("mmproj-F16.gguf", "GGUF");
+  folder.Write("model-00001-of-00002.gguf", "GGUF");
+  folder.Write("model-00002-of-00002.gguf", "GGUF");
+  CHECK_THAT(error_of(folder), Contains("give the file in place of the folder: ") &&
+                                   Contains("/model-00001-of-00002.gguf"));
+  folder.Write("model-Q8_0.gguf", "GGUF");
+  CHECK_THAT(error_of(folder),
+             Contains("give one of them in its place: model-00001-of-00002.gguf, model-Q8_0.gguf"));
+  folder.Write("model_index.json", "{}");
+  CHECK_THAT(error_of(folder), Contains("a Diffusers pipeline"));
+}
+
+TEST_CASE("a model's folder in the Hugging Face cache stands for the revision that it names") {
+  const tests::TemporaryFolder cache;
+  cache.Write("models--acme--one/refs/main", "abc");
+  cache.Write("models--acme--one/snapshots/abc/config.json", kConfig);
+  cache.Write("models--acme--one/snapshots/def/config.json", kConfig);
+  const std::string one = (cache.path() / "models--acme--one").string();
+  CHECK(ResolveModelFolder(one).value() == cache.path() / "models--acme--one/snapshots/abc");
+  CHECK(ReadModelFolder(one + "/").status().message() == "");
+  fs::remove(cache.path() / "models--acme--one/refs/main");
+  CHECK_THAT(ErrorOf(ReadModelFolder(one)), Contains("in 2 revisions"));
+}
+
+TEST_CASE("a tokenizer's files, or none") {
+  const tests::TemporaryFolder folder;
+  CHECK_THAT(std::string(CheckTokenizerFiles(folder.path()).message()),
+             Contains("no tokenizer (looked for tokenizer.json, "));
+  CHECK(CheckTokenizerFiles(folder.path() / "model.gguf").ok());
+  folder.Write("vocab.json", "{}");
+  CHECK_FALSE(CheckTokenizerFiles(folder.path()).ok());
+  folder.Write("merges.txt", "");
+  CHECK(CheckTokenizerFiles(folder.path()).ok());
 }
 
 TEST_CASE("weight files: single, sharded, absent, hostile") {

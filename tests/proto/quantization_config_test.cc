@@ -58,6 +58,11 @@ TEST_CASE("quantization_config: AWQ and GPTQ of 4 bits") {
   CHECK_FALSE(Read(R"("quantization_config": null)").has_quantization());
 }
 
+TEST_CASE("weights that MLX quantised are refused by the key that says so") {
+  CHECK_THAT(ErrorWith(R"("quantization": {"group_size": 64, "bits": 4})"),
+             Contains("quantization says that weights are quantised by MLX"));
+}
+
 TEST_CASE("quantization_config: AWQ's own spelling of bits and group size") {
   const v1::Quantization awq = Read(R"("quantization_config": {
       "quant_method": "awq", "w_bit": 4, "q_group_size": 64, "zero_point": true})")

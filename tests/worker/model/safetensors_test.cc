@@ -87,6 +87,8 @@ TEST_CASE("lengths that cannot be") {
 }
 
 TEST_CASE("headers that are none") {
+  CHECK_THAT(ErrorOf("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+             Contains("a pointer of Git LFS, not the file itself: fetch it"));
   CHECK_THAT(ErrorOf("{", 0), Contains("not valid JSON"));
   CHECK_THAT(ErrorOf("", 0), Contains("not valid JSON"));
   CHECK_THAT(ErrorOf("[]", 0), Contains("a list"));
