@@ -187,6 +187,8 @@ TEST_CASE("keys become config.json's, and what may change answers is refused by 
              Contains("'mamba', which is not supported as GGUF; known are afmoe, arcee, cohere2, "
                       "command-r, deepseek2, "
                       "ernie4_5, ernie4_5-moe"));
+  CHECK_THAT(ConfigError({}, GgufTextKey("general.architecture", "")),
+             Contains("'', which is not supported as GGUF"));
   std::vector<std::string> without = Llama();
   without.erase(without.begin() + 1);
   CHECK_THAT(ErrorOf(Config(without).status()), Contains("'llama.block_count' is missing"));

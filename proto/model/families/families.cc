@@ -148,6 +148,7 @@ const Family* FindFamily(std::string_view architecture) {
 }
 
 const Family* FindGgufFamily(std::string_view architecture, bool with_experts) {
+  if (architecture.empty()) return nullptr;
   for (const Family* family : kFamilies) {
     const GgufFacts& facts = family->gguf;
     if (facts.architecture != architecture && facts.with_images != architecture) continue;
