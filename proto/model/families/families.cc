@@ -23,9 +23,9 @@ extern const Family kGemma4;
 extern const Family kGemma4Unified;
 extern const Family kGemma4Wrapped;
 extern const Family kGlm4;
-extern const Family kGlm4vWrapped;
 extern const Family kGlm4Moe;
 extern const Family kGlm4MoeLite;
+extern const Family kGlm4vWrapped;
 extern const Family kGlm4vMoeWrapped;
 extern const Family kGptNeoX;
 extern const Family kGptOss;
@@ -89,9 +89,9 @@ constexpr std::array kFamilies = {&kAfmoe,
                                   &kGemma4Unified,
                                   &kGemma,
                                   &kGlm4,
-                                  &kGlm4vWrapped,
                                   &kGlm4Moe,
                                   &kGlm4MoeLite,
+                                  &kGlm4vWrapped,
                                   &kGlm4vMoeWrapped,
                                   &kGptOss,
                                   &kGranite,

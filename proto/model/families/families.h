@@ -15,7 +15,7 @@ absl::Span<const Family* const> Families();
 // Null where no family has this name.
 const Family* FindFamily(std::string_view architecture);
 
-// By GgufFacts::architecture.
+// By GgufFacts::architecture and with_images.
 const Family* FindGgufFamily(std::string_view architecture, bool with_experts);
 
 }  // namespace tessera
