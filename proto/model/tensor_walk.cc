@@ -55,7 +55,6 @@ class Walk {
   }
   // The name in the layer that is being walked over.
   std::string InLayer(std::string_view name) const { return StrCat(prefix_, name); }
-
   void VisitNorm(TensorRole role, std::string name, int64_t width) {
     Visit({.role = role,
            .layer = layer_,
@@ -154,7 +153,7 @@ class Walk {
     const int64_t d = attention.head_dim(), q_rows = attention.heads() * d;
     const int64_t kv_rows = attention.kv_heads() * d, all = q_rows + 2 * kv_rows;
     const bool fused = !names_.qkv.empty(), by_head = names_.qkv_rows == QkvRows::kByHead;
-    const bool gated = attention.output_gate();
+    const bool gated = attention.output_gate(), apart = !names_.head_gate.empty();
     // From head to head, and from q to k to v.
     const int64_t stride = fused && by_head ? 3 * d : d;
     const int64_t k_first = by_head ? d : q_rows, v_first = by_head ? 2 * d : q_rows + kv_rows;
@@ -175,11 +174,8 @@ class Walk {
       parts.push_back(part(v, kv_rows, TensorCut::kKvHeads, v_first));
       parts[1].order.paired = PairedRows(attention);
     }
-    if (!gated) return parts;
-    if (!names_.head_gate.empty()) {
-      parts.push_back(part(names_.head_gate, q_rows, TensorCut::kQueryHeads, 0));
-      return parts;
-    }
+    if (gated && apart) parts.push_back(part(names_.head_gate, q_rows, TensorCut::kQueryHeads, 0));
+    if (!gated || apart) return parts;
     // Behind the rows of a head's query stand those of its gate.
     parts[0].shape[0] = 2 * q_rows;
     parts[0].order.stride = 2 * d;

@@ -42,6 +42,7 @@ import gemma4_variants
 import formats
 import latent_variants
 import recent_variants
+import stored_names
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS, TOKENS = 16, 32
@@ -70,6 +71,7 @@ class Variant:
     sharpness: float = 2.5          # of attention
     router_margin: float = 0.0      # of a token's last expert before the next, of the largest logit
     stacked: bool = False           # as transformers 5 holds experts: a tensor for all of a layer
+    turned: bool = False            # such tensors have inputs before outputs, as they are published
     int4: str = ""                  # "awq" or "gptq": how matrices are packed
     group: int = 0                  # inputs that share a scale
     config_class: str = ""          # where it is not <family>Config
@@ -97,9 +99,7 @@ OPT_NO_EFFECT = ("self_attn.k_proj.bias",)
 
 # Most variants: float16, which float32 holds exactly, and prompts little longer than a window.
 SMALL = dict(dtype=torch.float16, prompts=(24, 10))
-# Of a family that has a larger one as well.
-BRIEF = dict(dtype=torch.float16, prompts=(12, 3))
-HALF_WIDE = dict(hidden_size=16, intermediate_size=20)
+BRIEF, HALF_WIDE = {**SMALL, "prompts": (12, 3)}, dict(hidden_size=16, intermediate_size=20)
 SHORT = (24, 7)  # prompts of variants that differ from others in how weights are stored
 WORD_SIZES = dict(num_key_value_heads=4, intermediate_size=64)  # whole words of any bits
 INT4_SIZES = dict(hidden_size=64, intermediate_size=96)
@@ -110,12 +110,10 @@ VARIANTS = {
         generation=dict(eos_token_id=[1, 2, 3], do_sample=True, temperature=0.6, top_p=0.9)),
     "llama_tied_v4": Variant("Llama", dict(
         rope_parameters=rope("default", rope_theta=500.0), tie_word_embeddings=True,
-        num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4, dtype=torch.float16,
-        prompts=SHORT),
+        num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4, prompts=SHORT),
     "llama_bias_wide_heads": Variant("Llama", dict(
         rope_parameters=PLAIN, attention_bias=True, mlp_bias=True, head_dim=16,
-        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)],
-        dtype=torch.float16, prompts=SHORT),
+        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)], prompts=SHORT),
     "llama3_scaled": Variant("Llama", dict(rope_parameters=rope(
         "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
         original_max_position_embeddings=32)), [dict(rope_parameters=PLAIN)], **SMALL),
@@ -162,7 +160,7 @@ VARIANTS = {
     "qwen3_moe": Variant("Qwen3Moe", dict(
         rope_parameters=PLAIN, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[1],
         norm_topk_prob=True, **MOE), [dict(norm_topk_prob=False), dict(num_experts_per_tok=1)],
-        **SMALL),
+        router_margin=0.02, **SMALL),
     "qwen3_moe_raw_weights": Variant("Qwen3Moe", dict(
         rope_parameters=PLAIN, norm_topk_prob=False, **MOE), [dict(norm_topk_prob=True)], form=4,
         **SMALL),
@@ -201,7 +199,7 @@ VARIANTS = {
     "qwen3_yarn_v4": Variant("Qwen3", dict(rope_parameters=rope(
         "yarn", rope_theta=100.0, factor=2.0, original_max_position_embeddings=32,
         attention_factor=0.9), max_position_embeddings=32, **HALF_WIDE, **QWEN3),
-        [dict(rope_parameters=NO_THETA)], form=4, **SMALL),
+        [dict(rope_parameters=NO_THETA)], form=4, **BRIEF),
     "glm4": Variant("Glm4", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=16,
         attention_bias=True, attention_dropout=0.0),
@@ -224,8 +222,8 @@ VARIANTS = {
         rope_parameters=PLAIN, sliding_window=None, tie_word_embeddings=True,
         layer_types=["full_attention"] * 2), [dict(rope_parameters=NO_THETA)], **SMALL),
     "stablelm": Variant("StableLm", dict(
-        rope_parameters=rope("default", partial_rotary_factor=0.5), use_qkv_bias=True,
-        layer_norm_eps=0.05), [dict(layer_norm_eps=0.0)], **SMALL),
+        HALF_WIDE, rope_parameters=rope("default", partial_rotary_factor=0.5), use_qkv_bias=True,
+        layer_norm_eps=0.05, num_attention_heads=2), [dict(layer_norm_eps=0.0)], **BRIEF),
     "stablelm_parallel": Variant("StableLm", dict(
         rope_parameters=rope("default", partial_rotary_factor=0.25), use_parallel_residual=True,
         qk_layernorm=True, layer_norm_eps=0.05), [dict(layer_norm_eps=0.0), dict(
@@ -236,12 +234,12 @@ VARIANTS = {
                                  dict(hidden_act="relu")],
         rename=("lm_head.", "embed_out."), **SMALL),
     "gpt_neox_serial": Variant("GPTNeoX", dict(
-        HALF_WIDE, rope_parameters=rope("default", partial_rotary_factor=0.5), use_parallel_residual=False,
+        rope_parameters=rope("default", partial_rotary_factor=0.5), use_parallel_residual=False,
         layer_norm_eps=0.05, attention_bias=False, num_key_value_heads=4),
-        [dict(rope_parameters=rope("default", partial_rotary_factor=1.0))], **BRIEF),
+        [dict(rope_parameters=rope("default", partial_rotary_factor=0.25))], **SMALL),
     "phi3": Variant("Phi3", dict(rope_parameters=rope("default", partial_rotary_factor=1.0),
-                                 sliding_window=16, num_key_value_heads=2),
-                    [dict(sliding_window=17), dict(sliding_window=None)], **SMALL),
+                                 sliding_window=8, num_attention_heads=2, **HALF_WIDE),
+                    [dict(sliding_window=9), dict(sliding_window=None)], **BRIEF),
     # Prompts are longer than the original length, where the oracle takes the long list too.
     "phi3_longrope": Variant("Phi3", dict(
         rope_parameters=rope("longrope", partial_rotary_factor=0.5, short_factor=[1.0, 1.2],
@@ -249,18 +247,19 @@ VARIANTS = {
         [dict(rope_parameters=rope("longrope", partial_rotary_factor=0.5, short_factor=[1.0, 1.2],
                                    long_factor=[1.0, 1.2]))], **{**SMALL, "prompts": (24, 20)}),
     "smollm3": Variant("SmolLM3", dict(
-        rope_parameters=PLAIN, no_rope_layers=[1, 0], tie_word_embeddings=True, pad_token_id=None),
+        HALF_WIDE, num_attention_heads=2, rope_parameters=PLAIN, no_rope_layers=[1, 0],
+        tie_word_embeddings=True, pad_token_id=None),
         [dict(no_rope_layers=[1, 1]), dict(no_rope_layers=[0, 0]), dict(no_rope_layers=[0, 1])],
-        **SMALL),
+        **BRIEF),
     "smollm3_window": Variant("SmolLM3", dict(
         rope_parameters=PLAIN, no_rope_layer_interval=2, use_sliding_window=True, sliding_window=16,
         tie_word_embeddings=False, num_hidden_layers=3, pad_token_id=None),
         [dict(use_sliding_window=False), dict(no_rope_layer_interval=3), dict(sliding_window=17)],
         **SMALL),
     "seed_oss": Variant("SeedOss", dict(
-        rope_parameters=PLAIN, head_dim=16, attention_bias=True, attention_out_bias=False,
+        HALF_WIDE, rope_parameters=PLAIN, head_dim=16, attention_bias=True, attention_out_bias=False,
         attention_dropout=0.0, residual_dropout=0.0, num_key_value_heads=1, pad_token_id=None),
-        [dict(rope_parameters=NO_THETA)], **SMALL),
+        [dict(rope_parameters=NO_THETA)], **BRIEF),
     "seed_oss_out_bias": Variant("SeedOss", dict(
         rope_parameters=PLAIN, head_dim=16, attention_bias=False, attention_out_bias=True,
         mlp_bias=True, attention_dropout=0.0, residual_dropout=0.0, pad_token_id=None),
@@ -270,7 +269,7 @@ VARIANTS = {
         [dict(rope_parameters=NO_THETA), dict(norm_epsilon=0.0), dict(sliding_window=None),
          dict(hidden_act="relu")], **SMALL),
     "starcoder2_no_bias": Variant("Starcoder2", dict(
-        HALF_WIDE, rope_parameters=PLAIN, norm_epsilon=0.05, use_bias=False, tie_word_embeddings=False),
+        HALF_WIDE, num_attention_heads=2, rope_parameters=PLAIN, norm_epsilon=0.05, use_bias=False, tie_word_embeddings=False),
         [dict(rope_parameters=NO_THETA)], **BRIEF),
     "mixtral_awq_bf16": Variant("Mixtral", dict(
         rope_parameters=PLAIN, num_local_experts=4, num_experts_per_tok=2,
@@ -518,19 +517,6 @@ def to_form_4(config):
     config["transformers_version"] = "4.40.0"
 
 
-def rename_tensors(folder, old, new):
-    for file in folder.glob("*.safetensors"):
-        tensors = safetensors.torch.load_file(file)
-        safetensors.torch.save_file({new + n.removeprefix(old) if n.startswith(old) else n: t
-                                     for n, t in tensors.items()}, file)
-    index = folder / "model.safetensors.index.json"
-    if index.exists():
-        content = json.loads(index.read_text())
-        content["weight_map"] = {new + n.removeprefix(old) if n.startswith(old) else n: f
-                                 for n, f in content["weight_map"].items()}
-        index.write_text(json.dumps(content, indent=1))
-
-
 def pack_folder(folder, variant, tensors):
     file = folder / "model.safetensors"
     plain = safetensors.torch.load_file(file)
@@ -560,7 +546,9 @@ def write(name, variant, model, golden, stored):
     if not variant.generation:
         (folder / "generation_config.json").unlink(missing_ok=True)
     if variant.rename:
-        rename_tensors(folder, *variant.rename)
+        stored_names.rename_tensors(folder, *variant.rename)
+    if variant.turned:
+        stored_names.turn_experts(folder / "model.safetensors")
     if stored:
         pack_folder(folder, variant, stored)
     if variant.format:

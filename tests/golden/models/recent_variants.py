@@ -58,7 +58,7 @@ def variants(Variant, rope):
         "granite_moe_hybrid": Variant("GraniteMoeHybrid", dict(
             {**tiny, "intermediate_size": 12}, shared_intermediate_size=20, num_local_experts=0,
             layer_types=["full_attention"] * 2, position_embedding_type="rope",
-            embedding_multiplier=3.0, attention_multiplier=0.2, residual_multiplier=0.5,
+            embedding_multiplier=3.0, attention_multiplier=0.25, residual_multiplier=0.5,
             logits_scaling=4.0, mamba_n_heads=4, mamba_d_head=8),
             [dict(embedding_multiplier=1.0), dict(attention_multiplier=0.35),
              dict(residual_multiplier=1.0), dict(logits_scaling=1.0),
@@ -71,10 +71,11 @@ def variants(Variant, rope):
         "qwen3_vl_moe": Variant("Qwen3VLMoe", dict(
             {**tiny, "rope_parameters": rope("default", rope_theta=100.0, mrope_section=[2, 1, 1],
                                              mrope_interleaved=True)}, num_experts=4,
-            num_experts_per_tok=2, moe_intermediate_size=8, mlp_only_layers=[0]),
+            num_experts_per_tok=2, moe_intermediate_size=12, mlp_only_layers=[0]),
             [dict(num_experts_per_tok=1),
              dict(rope_parameters=rope("default", mrope_section=[2, 1, 1]))],
             model_class="Qwen3VLMoeForConditionalGeneration",
             outer=dict(tie_word_embeddings=False, vision_config=dict(
-                tower, num_position_embeddings=4, deepstack_visual_indexes=[0])), **files),
+                tower, num_position_embeddings=4, deepstack_visual_indexes=[0])), turned=True,
+            **files),
     }
