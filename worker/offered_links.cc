@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<StagedKvCoder>> MakeKvCoder(const WorkerDevice& w
 
 absl::StatusOr<std::unique_ptr<DevicePairs>> MakeDevicePairs(const WorkerDevice& worker,
                                                              std::optional<KvTransport> asked) {
-  kernels::GroupMaker* const maker = worker.device->group_maker();
+  kernels::GroupMaker* maker = worker.device->group_maker();
+  if (maker != nullptr && !maker->has_library()) maker = nullptr;
   if (maker == nullptr && asked == KvTransport::kNccl) {
     return absl::FailedPreconditionError(
         StrCat("--kv-transport nccl: ", worker.device->Describe(),

@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "kernels/cuda/device/cuda_group_maker.h"
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/cuda_ops.h"
 #include "kernels/cuda/device/cuda_stream.h"
-#include "kernels/cuda/device/nccl_group.h"
 #include "kernels/cuda/device/pinned_memory.h"
 #include "kernels/cuda/runtime.h"
 #include "third_party/absl/str_cat.h"
@@ -30,16 +29,14 @@ class CudaDevice final : public Device {
         description_(std::move(description)),
         health_(name, options.max_wait_seconds),
         ops_(&health_, options.index, {capability, multiprocessors, options.widened_bytes},
-             std::move(blas)) {
-    if (options.nccl == nullptr) return;
-    groups_.emplace(*options.nccl, options.nccl_version, options.uuid, options.index, &health_);
-  }
+             std::move(blas)),
+        groups_(options, &health_) {}
 
   std::string Describe() const override { return description_; }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
   int host_threads() const override { return kHostThreads; }
   Ops& ops() override { return ops_; }
-  GroupMaker* group_maker() override { return groups_.has_value() ? &*groups_ : nullptr; }
+  GroupMaker* group_maker() override { return &groups_; }
   absl::Status Lost() const override { return health_.lost(); }
 
   absl::StatusOr<Buffer> Allocate(int64_t size_bytes) override;
@@ -57,7 +54,7 @@ class CudaDevice final : public Device {
   const std::string description_;
   CudaHealth health_;
   CudaOps ops_;
-  std::optional<NcclGroupMaker> groups_;
+  CudaGroupMaker groups_;
   std::atomic<int64_t> used_bytes_{0};
 };
 

@@ -28,9 +28,12 @@ struct CudaDeviceOptions {
   const BlasTable* blas = nullptr;
   // Bytes of 16-bit weights that codes become at a time, for products of many rows by cuBLASLt.
   int64_t widened_bytes = int64_t{32} << 20;
-  // NCCL for groups with other GPUs, copied, its version, and the GPU's UUID; null: none are made.
+  // NCCL for groups with other GPUs, copied, and its version; null: none are made.
   const NcclTable* nccl = nullptr;
   std::string nccl_version = {};
+  // Whether small sums of ranks on one machine are made in memory that their devices map.
+  bool maps_sums = true;
+  // Names the GPU among all processes; empty: this process alone has it.
   std::string uuid = {};
 };
 

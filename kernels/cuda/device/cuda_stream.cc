@@ -88,6 +88,7 @@ absl::Status CudaStream::Synchronize() {
   if (!done.ok()) return done;
   // Also after a failure: what was handed on before it must be over when the caller goes on.
   done = WaitIdle(stream_, *health_, "Synchronize");
+  if (done.ok()) done = Reported();
   absl::Status failure = std::exchange(failure_, absl::OkStatus());
   if (absl::Status lost = health_->lost(); !lost.ok()) return lost;
   failure.Update(std::move(done));
@@ -104,6 +105,7 @@ absl::Status CudaStream::EnqueueHostWork(HostWork work, const void* arguments, i
   Record& record = *next;
   record.run = [](const Record& r, CudaStream& stream) {
     absl::Status status = WaitIdle(stream.stream_, *stream.health_, "work before host work");
+    if (status.ok()) status = stream.Reported();
     if (!status.ok()) return status;
     stream.in_host_work_ = true;
     status = reinterpret_cast<HostWork>(r.call)(r.arguments.data());
@@ -248,7 +250,18 @@ absl::Status CudaStream::WaitMark(int index) {
   absl::Status done = WaitHandedOn(mark.end);
   if (done.ok()) done = health_->lost();
   if (done.ok()) done = mark.failure;
-  return done.ok() ? WaitEvent(mark.event, stream_, *health_, "a mark") : done;
+  if (done.ok()) done = WaitEvent(mark.event, stream_, *health_, "a mark");
+  return done.ok() ? Reported() : done;
+}
+
+void CudaStream::Watch(std::shared_ptr<const KernelReports> reports) {
+  const std::lock_guard<std::mutex> lock(reports_mutex_);
+  reports_ = std::move(reports);
+}
+
+absl::Status CudaStream::Reported() const {
+  const std::lock_guard<std::mutex> lock(reports_mutex_);
+  return reports_ == nullptr ? absl::OkStatus() : reports_->failure();
 }
 
 absl::Status CudaStream::EndCapture(CudaGraphs::Graph& graph, bool whole) {

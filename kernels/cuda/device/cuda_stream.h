@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <thread>
 #include <type_traits>
@@ -21,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/device/cuda_graphs.h"
 #include "kernels/cuda/device/cuda_health.h"
+#include "kernels/cuda/device/kernel_reports.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
 #include "kernels/marking_stream.h"
@@ -71,6 +73,10 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
     Submit();
   }
 
+  // From now on what these kernels report is the stream's failure, too: it is asked where the host
+  // has waited for the stream, and before host work. Replaces what was watched before.
+  void Watch(std::shared_ptr<const KernelReports> reports);
+
   const void* owner() const override { return health_; }
   // Device memory: kMaxSplitTiles zeros, for products that split their depth.
   int32_t* arrivals() const { return arrivals_; }
@@ -112,6 +118,7 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   absl::Status Copy(void* to, const void* from, int64_t size_bytes, cudaMemcpyKind kind);
   Record* NextRecord();  // waits for room; null where the device is lost meanwhile
   void Submit();
+  absl::Status Reported() const;
   // Until so many records are handed on. An error: the device is lost, and they may not be.
   absl::Status WaitHandedOn(uint32_t target);
   void Loop();
@@ -128,11 +135,13 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   // The runner's while records are in the ring, the caller's once all are handed on.
   absl::Status failure_;
   std::array<MarkedPoint, kMarks> marks_;
-  CudaGraphs graphs_;                       // the caller's, but for a graph's content
-  CudaGraphs::Graph* recording_ = nullptr;  // the caller's: that which is being recorded
-  bool captures_ = false;                   // the runner's
-  absl::Status capture_failure_;            // the runner's
-  std::vector<Record> captured_;            // the runner's: to run them, should the graph fail
+  mutable std::mutex reports_mutex_;
+  std::shared_ptr<const KernelReports> reports_;  // null: nothing is watched
+  CudaGraphs graphs_;                             // the caller's, but for a graph's content
+  CudaGraphs::Graph* recording_ = nullptr;        // the caller's: that which is being recorded
+  bool captures_ = false;                         // the runner's
+  absl::Status capture_failure_;                  // the runner's
+  std::vector<Record> captured_;  // the runner's: to run them, should the graph fail
   std::thread runner_;
 };
 

@@ -9,13 +9,14 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "kernels/collectives/group_maker.h"
+#include "kernels/collectives/device_pair.h"
 #include "kernels/collectives/host_group.h"
 #include "kernels/cuda/device/nccl_comm.h"
 
@@ -66,27 +67,23 @@ class NcclGroup final : public HostGroup {
   std::array<int64_t, kMaxGroupSize + 1> sizes_ = {};  // by rank; then the own one
 };
 
-// Makes the groups of one GPU. NCCL takes no two slices of a GPU, nor one GPU twice.
-class NcclGroupMaker final : public GroupMaker {
+// Makes the groups of one GPU, as GroupMaker has them. NCCL takes no two slices of a GPU, nor one
+// GPU twice.
+class NcclGroupMaker {
  public:
-  // `uuid` is the GPU's. `table` is copied; `health` must outlive the groups.
-  NcclGroupMaker(const NcclTable& table, const std::string& version, const std::string& uuid,
-                 int device_index, CudaHealth* health)
-      : table_(table),
-        library_("NCCL " + version),
-        uuid_(uuid),
-        device_index_(device_index),
-        health_(health) {}
+  // `table` is copied; `health` must outlive the groups.
+  NcclGroupMaker(const NcclTable& table, const std::string& version, int device_index,
+                 CudaHealth* health)
+      : table_(table), library_("NCCL " + version), device_index_(device_index), health_(health) {}
 
-  std::string device_id() const override { return uuid_; }
-  std::string library() const override { return library_; }
-  absl::StatusOr<std::string> NewId() override;
+  const std::string& library() const { return library_; }
+  absl::StatusOr<std::string> NewId();
   absl::StatusOr<std::unique_ptr<Group>> Join(int rank, int size, const std::string& id,
                                               const GroupOptions& options, double join_seconds,
-                                              const std::function<bool()>& cancelled) override;
-  absl::StatusOr<std::unique_ptr<DevicePair>> JoinPair(
-      int rank, const std::string& id, int64_t memory_bytes, double join_seconds,
-      const std::function<bool()>& cancelled) override;
+                                              const std::function<bool()>& cancelled);
+  absl::StatusOr<std::unique_ptr<DevicePair>> JoinPair(int rank, const std::string& id,
+                                                       int64_t memory_bytes, double join_seconds,
+                                                       const std::function<bool()>& cancelled);
 
  private:
   absl::StatusOr<std::unique_ptr<BoundedComm>> Open(NcclPlace place, const std::string& id,
@@ -95,7 +92,6 @@ class NcclGroupMaker final : public GroupMaker {
 
   const NcclTable table_;
   const std::string library_;
-  const std::string uuid_;
   const int device_index_;
   CudaHealth* const health_;
 };

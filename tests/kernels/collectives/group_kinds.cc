@@ -5,16 +5,19 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/group_maker.h"
 #include "kernels/collectives/loopback_group.h"
 #include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
 #include "kernels/collectives/staged_group.h"
+#include "kernels/collectives/summing_group.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/far_device.h"
 #include "tests/kernels/collectives/cpu_streams.h"
 #include "tests/kernels/cuda/driver/fake_nccl.h"
+#include "tests/kernels/links/shared_mappings.h"
 #include "tests/kernels/links/transports.h"
 
 namespace tessera::tests {
@@ -137,6 +140,95 @@ Groups CreateByNccl(int size, const GroupOptions& options) {
   return groups;
 }
 
+// A rank on the emulated GPU, which reads the test's memory: its device's sums on a stream of its
+// own, for which the test's stream waits.
+class SummingRank final : public Group {
+ public:
+  SummingRank(std::unique_ptr<Group> base, std::shared_ptr<std::byte> memory,
+              const GroupOptions& options)
+      : base_(std::move(base)) {
+    auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = 1 << 20});
+    REQUIRE(device.ok());
+    device_ = *std::move(device);
+    auto sums =
+        device_->group_maker()->MapSums(base_->rank(), base_->size(), std::move(memory), options);
+    REQUIRE(sums.status().message() == "");
+    sums_ = *std::move(sums);
+    group_ = std::make_unique<kernels::SummingGroup>(base_.get(), sums_.get());
+    stream_ = *device_->CreateStream();
+  }
+
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  std::string transport() const override { return group_->transport(); }
+  absl::Status AllReduceSum(const TensorView& values, Stream& stream) override {
+    if (absl::Status status = kernels::CheckSum(values); !status.ok()) return status;
+    if (!IsByDevices(values)) return group_->AllReduceSum(values, stream);
+    return Enqueue({this, values, kSum}, stream);
+  }
+  absl::Status Broadcast(const TensorView& values, int root, Stream& stream) override {
+    if (absl::Status status = kernels::CheckBroadcast(values, root, size()); !status.ok()) {
+      return status;
+    }
+    if (!IsByDevices(values)) return group_->Broadcast(values, root, stream);
+    return Enqueue({this, values, root}, stream);
+  }
+  absl::Status AllGather(const TensorView& in, const TensorView& out, Stream& stream) override {
+    return group_->AllGather(in, out, stream);
+  }
+  absl::Status Gather(const TensorView& in, const TensorView& out, int root,
+                      Stream& stream) override {
+    return group_->Gather(in, out, root, stream);
+  }
+  void Abort(const absl::Status& reason) override { group_->Abort(reason); }
+  absl::Status status() const override { return group_->status(); }
+  std::chrono::nanoseconds call_time() const override { return group_->call_time(); }
+
+ private:
+  static constexpr int kSum = -1;
+  struct Call {
+    SummingRank* rank;
+    TensorView values;
+    int root;  // or kSum
+  };
+
+  bool IsByDevices(const TensorView& values) const {
+    const int64_t bytes = kernels::DenseBytes(values);
+    return bytes <= sums_->max_bytes() && bytes % 4 == 0;
+  }
+  static absl::Status Enqueue(const Call& call, Stream& stream) {
+    const auto run = [](const Call& enqueued) {
+      Group& group = *enqueued.rank->group_;
+      Stream& own = *enqueued.rank->stream_;
+      absl::Status status = enqueued.root == kSum
+                                ? group.AllReduceSum(enqueued.values, own)
+                                : group.Broadcast(enqueued.values, enqueued.root, own);
+      return status.ok() ? own.Synchronize() : status;
+    };
+    return kernels::EnqueueHost<Call>(stream, run, call);
+  }
+
+  const std::unique_ptr<Group> base_;
+  std::unique_ptr<kernels::Device> device_;
+  std::unique_ptr<kernels::DeviceSums> sums_;
+  std::unique_ptr<Group> group_;
+  std::unique_ptr<Stream> stream_;  // ends before what it runs
+};
+
+// Of one rank there is nothing to sum.
+Groups CreateSumming(int size, const GroupOptions& options) {
+  Groups groups = CreateShm(size, options);
+  if (size == 1) return groups;
+  const auto maker = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = 1 << 20});
+  REQUIRE(maker.ok());
+  const auto memory = MapForRanks(size, (*maker)->group_maker()->SumsMemoryBytes(size));
+  REQUIRE(memory.size() == groups.size());
+  for (size_t r = 0; r < groups.size(); ++r) {
+    groups[r] = std::make_unique<SummingRank>(std::move(groups[r]), memory[r], options);
+  }
+  return groups;
+}
+
 }  // namespace
 
 const std::vector<GroupKind>& GroupKinds() {
@@ -150,6 +242,7 @@ const std::vector<GroupKind>& GroupKinds() {
       {"staged, sockets",
        [](int n, const auto& o) { return StageOddRanks(CreateOverSockets(n, o, "pair")); }},
       {"nccl", CreateByNccl, true},
+      {"sums by devices", CreateSumming, false, true},
   };
   return kinds;
 }

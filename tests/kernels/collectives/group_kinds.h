@@ -21,6 +21,8 @@ struct GroupKind {
   std::function<Groups(int size, const kernels::GroupOptions& options)> create;
   // NCCL says neither which rank did not come, nor that ranks make different calls.
   bool by_nccl = false;
+  // Its sums do not meet its other calls, so that a rank which makes another call is a late one.
+  bool sums_apart = false;
 };
 
 const std::vector<GroupKind>& GroupKinds();

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/launch/kv_shapes.h"
+#include "kernels/cuda/launch/mapped_sum_shape.h"
 #include "kernels/cuda/launch/plain_shapes.h"
 
 namespace tessera::kernels::cuda {
@@ -144,6 +145,20 @@ TEST_CASE("a wide norm's threads hold the whole vector") {
     CHECK(shape.threads.x <= kWarpThreads * kMaxWideNormWarps);
     CHECK(4 * kWideNormFours * shape.threads.x >= width);
   }
+}
+
+TEST_CASE("a sum of ranks has the same blocks for every count, which hold all values") {
+  for (const int64_t count : {1, 63, 64, 65, 4096, 65536}) {
+    CAPTURE(count);
+    const LaunchShape shape = MappedSumShape(count);
+    CHECK(shape.IsLegal());
+    CHECK(shape.blocks.count() == kMappedSumBlocks);
+    CHECK(shape.threads.x % kWarpThreads == 0);
+    CHECK(shape.threads.x <= kMaxMappedSumThreads);
+    CHECK(4 * MappedSumFours(count) * kMappedSumBlocks >= count);
+  }
+  // 16 KiB: a value's four to a thread.
+  CHECK(MappedSumShape(4096).threads.x == 64);
 }
 
 TEST_CASE("how a norm sums depends on the width alone") {

@@ -76,7 +76,10 @@ struct TwoRanks {
 };
 
 TEST_CASE("a device without NCCL makes no groups; one with it says who it is") {
-  CHECK((*emulated::CreateCudaDevice({.memory_bytes = 1 << 20}))->group_maker() == nullptr);
+  const auto plain = emulated::CreateCudaDevice({.memory_bytes = 1 << 20});
+  CHECK_FALSE((*plain)->group_maker()->has_library());
+  CHECK((*plain)->group_maker()->NewId().status().code() ==
+        absl::StatusCode::kFailedPrecondition);
   const TwoRanks ranks;
   CHECK(ranks.devices[1]->group_maker()->device_id() == "GPU-1");
   CHECK(ranks.devices[1]->group_maker()->library() == "NCCL 2.28.9");

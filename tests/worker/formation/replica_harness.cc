@@ -115,6 +115,7 @@ std::unique_ptr<kernels::Device> MakeDevice(const ReplicaOptions& options, int m
                 {.memory_bytes = kMemoryBytes,
                  .nccl = options.nccl,
                  .nccl_version = options.nccl_version,
+                 .maps_sums = options.maps_sums,
                  .uuid =
                      "GPU-" + std::to_string(options.first_gpu + (options.same_gpu ? 0 : member))})
           : kernels::CreateCpuDevice(
@@ -149,7 +150,8 @@ struct PlannedReplica::Worker {
     outbox.reset();
     inbox.reset();
     kernels::GroupMaker* const maker = device->group_maker();
-    if (maker != nullptr) pairs = std::make_unique<DevicePairs>(DevicePairOptions{.maker = maker});
+    if (maker != nullptr && maker->has_library())
+      pairs = std::make_unique<DevicePairs>(DevicePairOptions{.maker = maker});
     auto started = KvInbox::Start({{"127.0.0.1:0"}, "secret", incarnation, coder, pairs.get()});
     if (!started.ok()) return started.status();
     inbox = *std::move(started);

@@ -41,6 +41,7 @@ struct ReplicaOptions {
   bool same_gpu = false;  // all have one UUID, instead of each its own
   int first_gpu = 0;      // the UUIDs count from here
   std::string nccl_version = "2.28.9";
+  bool maps_sums = true;  // of GPUs: small sums of ranks meet in memory that they map
   int32_t max_batched_tokens = 64;
   int32_t micro_batches = 0;            // steps in flight; 0: one per stage
   int32_t kv_blocks = 64;               // of the leader; each member behind it has one more
