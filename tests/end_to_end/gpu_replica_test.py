@@ -1,10 +1,10 @@
-"""A worker on the emulated GPU and one on the CPU hold one replica of the shipped model together: its tokens are those of
-one worker on the CPU."""
+"""Workers on the emulated GPU hold one replica of the shipped model together, with one on the CPU or with each other: its
+tokens are those of one worker on the CPU."""
 
 import contextlib
 import json
 
-from cluster import Cluster, running, wait_for
+from cluster import KILL, Cluster, running, wait_for
 from staged_replica_test import share
 
 # As in emulated_device_test: the emulator is slow, and so warms up with little.
@@ -49,3 +49,22 @@ def test_a_gpu_and_a_cpu_answer_as_one_worker_does(tmp):
             ranks = len(stages) == 1
             assert ("group of 2 ranks: staged through" in c.log("gpu")) == ranks, c.log("gpu")
             assert ("group of 2 ranks: shared memory" in c.log("cpu")) == ranks, c.log("cpu")
+
+
+def test_two_gpus_meet_on_the_devices_and_a_killed_one_ends_the_replica(tmp):
+    with running(*FLAGS, workers=1) as c:
+        wanted = tokens(c)
+        model = c.status()["plan"]["model"]
+    gpus = {"one": GPU, "other": GPU}
+    with replica(tmp / "plan.json", model, [(0, 6, 2)], gpus) as c:
+        assert tokens(c) == wanted
+        for name in gpus:
+            assert "KiB by the devices, in memory that all of them map" in c.log(name), c.log(name)
+        # While the other process's kernels wait for its.
+        answer = c.stream({**BODY, "max_tokens": 40})
+        next(answer)
+        c.signal("other", KILL)
+        wait_for("the replica's end", lambda: c.replicas() == [])
+        assert c.processes["one"].poll() is None, c.log("one")
+        assert "did not come to rank" not in c.log("one"), "the wait's own bound ended it"
+        answer.close()

@@ -88,7 +88,10 @@ absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRe
     auto group =
         OpenStageGroup(request.rank(), std::move(others), maker, times.join_seconds, cancelled);
     status = group.status();
-    if (group.ok()) formation->group_ = *std::move(group);
+    if (group.ok()) {
+      formation->group_ = std::move(group->group);
+      formation->sums_ = std::move(group->sums);
+    }
   }
   if (status.ok()) {
     const bool leads = formation->place_.self == formation->place_.leader;
@@ -220,6 +223,8 @@ StageLinks Formation::stage_links() const {
   if (place_.previous >= 0) links.previous = bulk_[place_.previous].get();
   if (place_.next >= 0) links.next = bulk_[place_.next].get();
   links.group = group_.get();
+  links.sums = sums_.get();
+  links.has_other_stages = place_.leader != place_.sampler;
   return links;
 }
 
@@ -237,7 +242,8 @@ void Formation::Shutdown(const absl::Status& reason) {
       if (link != nullptr) link->Shutdown(reason);
     }
   }
-  // It does not hear of its links.
+  // They do not hear of their links.
+  if (sums_ != nullptr) sums_->Abort(reason);
   if (group_ != nullptr && group_->takes_device_memory()) group_->Abort(reason);
 }
 

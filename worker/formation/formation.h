@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/group.h"
 #include "kernels/collectives/group_maker.h"
 #include "kernels/links/link.h"
@@ -73,10 +74,9 @@ class Formation {
   using Opener =
       std::function<absl::StatusOr<std::unique_ptr<kernels::Link>>(int member, v1::LinkKind kind)>;
 
-  // `kv`: what this member's pool has: blocks, seats (0: its layers keep no states) and snapshots of
-  // them. All members keep windows apart, or none does.
-  // `cancelled` is asked about every second and ends the wait.
-  // `maker`: of its device, which outlives the formation; null: none.
+  // `kv`: what this member's pool has: blocks, seats (0: its layers keep no states) and snapshots
+  // of them. All members keep windows apart, or none does. `cancelled` is asked about every second
+  // and ends the wait. `maker`: of its device, which outlives the formation; null: none.
   static absl::StatusOr<std::unique_ptr<Formation>> Join(const v1::ConfigureRequest& request,
                                                          KvBlocks kv, const Opener& open,
                                                          const FormationTimes& times,
@@ -92,6 +92,9 @@ class Formation {
   StageLinks stage_links() const;
   // All bulk links, to shut down with the control links.
   std::vector<kernels::Link*> bulk() const;
+
+  // Sums of this stage's devices, to abort where links are shut down; null: none.
+  kernels::DeviceSums* sums() const { return sums_.get(); }
 
   void Shutdown(const absl::Status& reason);
 
@@ -111,6 +114,7 @@ class Formation {
   std::vector<std::shared_ptr<kernels::Link>> control_;  // by member; null where there is none
   std::vector<std::shared_ptr<kernels::Link>> bulk_;  // likewise; those of ranks are group_'s too
   std::unique_ptr<kernels::Group> group_;             // null: a stage of one rank
+  std::unique_ptr<kernels::DeviceSums> sums_;         // null: the group sums everything
   std::unique_ptr<kernels::LinkMonitor> monitor_;     // ends before the links
 };
 

@@ -29,6 +29,7 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
     options.members.push_back({MemberName(request, member), member, formation.control(member)});
   }
   options.bulk = formation.bulk();
+  options.sums = formation.sums();
   options.lanes = request.micro_batches();
   if (options.lanes > 0) return options;
   for (const v1::Peer& peer : request.peers()) {
@@ -73,6 +74,7 @@ void GroupExecutor::Abort(const absl::Status& reason) {
   }
   for (const GroupMember& member : options_.members) member.control->Shutdown(reason);
   for (kernels::Link* link : options_.bulk) link->Shutdown(reason);
+  if (options_.sums != nullptr) options_.sums->Abort(reason);
   changed_.notify_all();
   if (wake) wake();
 }

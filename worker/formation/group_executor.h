@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/collectives/device_sums.h"
 #include "kernels/links/link.h"
 #include "proto/worker.pb.h"
 #include "worker/formation/formation.h"
@@ -40,12 +41,13 @@ struct GroupMember {
 };
 
 struct GroupOptions {
-  v1::Fence fence;                   // of the formation
-  std::vector<GroupMember> members;  // all but the leader
-  int sampler = -1;                  // index into members; -1: the leader samples
-  std::vector<kernels::Link*> bulk;  // of the leader; shut down with the others
-  int lanes = 1;                     // steps in flight at most
-  double step_seconds = 600;         // longest wait for the result of a step
+  v1::Fence fence;                      // of the formation
+  std::vector<GroupMember> members;     // all but the leader
+  int sampler = -1;                     // index into members; -1: the leader samples
+  std::vector<kernels::Link*> bulk;     // of the leader; shut down with the others
+  kernels::DeviceSums* sums = nullptr;  // of the leader's stage; aborted with the links
+  int lanes = 1;                        // steps in flight at most
+  double step_seconds = 600;            // longest wait for the result of a step
 };
 
 // Options of the leader that `formation` belongs to.
@@ -96,7 +98,7 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
   const GroupOptions options_;
   const std::unique_ptr<Stage> stage_;
   v1::StepDescriptor descriptor_, masks_;
-  std::string bytes_;  // of either
+  std::string bytes_;   // of either
   uint64_t steps_ = 0;  // that began
 
   std::mutex mutex_;

@@ -38,9 +38,14 @@ Member::Member(MemberOptions options, std::shared_ptr<LoadedShare> share,
 void Member::Stop(const absl::Status& reason) {
   std::lock_guard once(stop_mutex_);
   if (!thread_.joinable()) return;
+  ShutDown(reason);
+  thread_.join();
+}
+
+void Member::ShutDown(const absl::Status& reason) {
   options_.control->Shutdown(reason);
   for (kernels::Link* link : options_.bulk) link->Shutdown(reason);
-  thread_.join();
+  if (formation_->sums() != nullptr) formation_->sums()->Abort(reason);
 }
 
 double Member::idle_seconds() const { return NowSeconds() - last_step_seconds_; }
@@ -64,8 +69,7 @@ void Member::Run() {
     }
   }
   ended_ = true;
-  options_.control->Shutdown(status);
-  for (kernels::Link* link : options_.bulk) link->Shutdown(status);
+  ShutDown(status);
   if (options_.on_end) options_.on_end(status);
 }
 

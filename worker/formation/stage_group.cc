@@ -1,11 +1,13 @@
 #include "worker/formation/stage_group.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <utility>
 
 #include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
+#include "kernels/links/shared_memory.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/formation/formation_frames.h"
@@ -14,12 +16,15 @@ namespace tessera::worker {
 namespace {
 
 using GroupOrStatus = absl::StatusOr<std::unique_ptr<kernels::Group>>;
+using SumsOrStatus = absl::StatusOr<std::unique_ptr<kernels::DeviceSums>>;
 using Links = std::vector<std::shared_ptr<kernels::Link>>;
 
 // Ranks wait for rank 0 of their stage, which waits for the stage before.
 constexpr kernels::GroupOptions kOptions = {.timeout_seconds = 600};
 // All ranks are there by then.
 constexpr double kDeviceJoinSeconds = 60;
+// What rank 0's last word on the group holds where ranks map memory for their sums.
+constexpr std::string_view kMapsSums = "sums are mapped";
 
 absl::Status SendText(kernels::Link& link, FrameType type, const std::string& text) {
   return link.Send(static_cast<uint16_t>(type),
@@ -33,12 +38,19 @@ absl::Status AwaitText(kernels::Link* link, FrameType type, std::string* text, d
 }
 
 std::string TextOf(const kernels::GroupMaker* maker) {
-  return maker == nullptr ? "" : maker->device_id() + "\n" + maker->library();
+  if (maker == nullptr) return "";
+  return maker->device_id() + "\n" + maker->library() + "\n" + maker->sums_kind();
 }
 
 RankDevice DeviceOf(const std::string& text) {
-  const size_t end = std::min(text.find('\n'), text.size());
-  return {text.substr(0, end), text.substr(std::min(end + 1, text.size()))};
+  std::array<std::string, 3> lines;
+  size_t begin = 0;
+  for (std::string& line : lines) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    line = text.substr(begin, end - begin);
+    begin = std::min(end + 1, text.size());
+  }
+  return {lines[0], lines[1], lines[2]};
 }
 
 absl::Status SendToAll(const Links& links, FrameType type, const std::string& payload = "") {
@@ -60,9 +72,24 @@ GroupOrStatus OnDevices(int rank, size_t size, const std::string& id, kernels::G
   return maker->Join(rank, static_cast<int>(size), id, kOptions, kDeviceJoinSeconds, cancelled);
 }
 
+// What the other ranks say of what each has tried to join or map: the first reason why not, of
+// `own`, rank 0's, too; empty: all could.
+absl::StatusOr<std::string> FirstReason(const Links& links, const absl::Status& own, FrameType type,
+                                        double wait_seconds,
+                                        const std::function<bool()>& cancelled) {
+  std::string reason(own.message());
+  for (size_t rank = 1; rank < links.size(); ++rank) {
+    std::string of_rank;
+    absl::Status status = AwaitText(links[rank].get(), type, &of_rank, wait_seconds, cancelled);
+    if (!status.ok()) return status;
+    if (reason.empty() && !of_rank.empty()) reason = StrCat("rank ", rank, ": ", of_rank);
+  }
+  return reason;
+}
+
 // Rank 0's part. Null: the ranks are to sum on the host.
-GroupOrStatus TryDevices(const Links& links, kernels::GroupMaker* maker, double wait_seconds,
-                         const std::function<bool()>& cancelled) {
+GroupOrStatus TryDevices(const Links& links, kernels::GroupMaker* maker, const std::string& sums,
+                         double wait_seconds, const std::function<bool()>& cancelled) {
   const auto id = maker->NewId();
   if (!id.ok()) {
     Logger("worker").warn("{}", std::string(id.status().message()));
@@ -71,64 +98,137 @@ GroupOrStatus TryDevices(const Links& links, kernels::GroupMaker* maker, double 
   absl::Status status = SendToAll(links, FrameType::kSumOnDevices, *id);
   if (!status.ok()) return status;
   GroupOrStatus group = OnDevices(0, links.size(), *id, maker, cancelled);
-  std::string error(group.status().message());
-  for (size_t rank = 1; rank < links.size(); ++rank) {
-    std::string of_rank;
-    status =
-        AwaitText(links[rank].get(), FrameType::kDevicesJoined, &of_rank, wait_seconds, cancelled);
-    if (!status.ok()) return status;
-    if (error.empty() && !of_rank.empty()) error = StrCat("rank ", rank, ": ", of_rank);
-  }
-  if (error.empty()) {
-    status = SendToAll(links, FrameType::kSumOnDevices);
+  const auto reason =
+      FirstReason(links, group.status(), FrameType::kDevicesJoined, wait_seconds, cancelled);
+  if (!reason.ok()) return reason.status();
+  if (reason->empty()) {
+    status = SendToAll(links, FrameType::kSumOnDevices, sums);
     return status.ok() ? std::move(group) : GroupOrStatus(status);
   }
-  Logger("worker").warn("the ranks' devices do not join, so values go through the host: {}", error);
+  Logger("worker").warn("the ranks' devices do not join, so values go through the host: {}",
+                        *reason);
   return nullptr;
 }
 
-GroupOrStatus OpenAsRank0(Links links, kernels::GroupMaker* maker, double wait_seconds,
-                          const std::function<bool()>& cancelled) {
+SumsOrStatus MapSums(int rank, const Links& links, absl::StatusOr<kernels::SharedMemory> memory,
+                     kernels::GroupMaker* maker) {
+  if (!memory.ok()) return memory.status();
+  return maker->MapSums(rank, static_cast<int>(links.size()), std::move(memory->memory), kOptions);
+}
+
+// Rank 0's part. Null: the group sums everything.
+SumsOrStatus ShareSums(const Links& links, kernels::GroupMaker* maker, double wait_seconds,
+                       const std::function<bool()>& cancelled) {
+  // Without memory the others wait for it in vain, so that this is an error of the formation.
+  auto memory = kernels::CreateSharedMemory(maker->SumsMemoryBytes(static_cast<int>(links.size())));
+  if (!memory.ok()) return memory.status();
+  for (const auto& link : links) {
+    if (link == nullptr) continue;
+    absl::Status sent = link->SendDescriptor(memory->file.get(), kSendSeconds);
+    if (!sent.ok()) return sent;
+  }
+  SumsOrStatus sums = MapSums(0, links, std::move(memory), maker);
+  const auto reason =
+      FirstReason(links, sums.status(), FrameType::kSumsMapped, wait_seconds, cancelled);
+  if (!reason.ok()) return reason.status();
+  absl::Status status = SendToAll(links, FrameType::kSumsMapped, *reason);
+  if (!status.ok()) return status;
+  if (reason->empty()) return sums;
+  Logger("worker").warn("the ranks' devices map no memory for their sums: {}", *reason);
+  return nullptr;
+}
+
+SumsOrStatus TakeSums(int rank, const Links& links, kernels::GroupMaker* maker, double wait_seconds,
+                      const std::function<bool()>& cancelled) {
+  kernels::Link* const first = links[0].get();
+  if (maker == nullptr) return absl::FailedPreconditionError("this rank's device maps no memory");
+  auto memory = kernels::ReceiveSharedMemory(
+      *first, maker->SumsMemoryBytes(static_cast<int>(links.size())), kSendSeconds);
+  SumsOrStatus sums = MapSums(rank, links, std::move(memory), maker);
+  absl::Status status =
+      SendText(*first, FrameType::kSumsMapped, std::string(sums.status().message()));
+  std::string reason;
+  if (status.ok()) {
+    status = AwaitText(first, FrameType::kSumsMapped, &reason, wait_seconds, cancelled);
+  }
+  if (!status.ok()) return status;
+  if (reason.empty()) return sums;
+  return nullptr;
+}
+
+// Both, or what failed.
+absl::StatusOr<StageGroup> Together(GroupOrStatus group, SumsOrStatus sums) {
+  if (!group.ok()) return group.status();
+  if (!sums.ok()) return sums.status();
+  return StageGroup{*std::move(group), *std::move(sums)};
+}
+
+// Why ranks with these devices and links make no sums in memory.
+std::string WhyNoSums(const std::vector<RankDevice>& devices, bool shares_memory) {
+  return shares_memory ? WhyNotMapped(devices) : "they are on several machines";
+}
+
+absl::StatusOr<StageGroup> OpenAsRank0(const Links& links, kernels::GroupMaker* maker,
+                                       double wait_seconds,
+                                       const std::function<bool()>& cancelled) {
   std::vector<RankDevice> devices = {DeviceOf(TextOf(maker))};
-  bool shares_memory = true, has_devices = maker != nullptr;
+  bool shares_memory = true;
   for (size_t rank = 1; rank < links.size(); ++rank) {
     std::string text;
     absl::Status status =
         AwaitText(links[rank].get(), FrameType::kRankDevice, &text, wait_seconds, cancelled);
     if (!status.ok()) return status;
     shares_memory &= links[rank]->is_unix();
-    has_devices |= !devices.emplace_back(DeviceOf(text)).device_id.empty();
+    devices.push_back(DeviceOf(text));
+  }
+  const auto any = [&devices](std::string RankDevice::*what) {
+    return std::any_of(devices.begin(), devices.end(),
+                       [what](const RankDevice& device) { return !(device.*what).empty(); });
+  };
+  const std::string why_not_mapped = WhyNoSums(devices, shares_memory);
+  const std::string maps(why_not_mapped.empty() ? kMapsSums : "");
+  if (maps.empty() && any(&RankDevice::sums_kind)) {
+    Logger("worker").info("devices of {} ranks make no sums in memory that they map: {}",
+                          links.size(), why_not_mapped);
   }
   const std::string why_host = WhyThroughHost(devices);
+  GroupOrStatus group = nullptr;
   if (why_host.empty()) {
-    GroupOrStatus group = TryDevices(links, maker, wait_seconds, cancelled);
-    if (!group.ok() || *group != nullptr) return group;
-  } else if (has_devices) {
+    group = TryDevices(links, maker, maps, wait_seconds, cancelled);
+  } else if (any(&RankDevice::library)) {
     Logger("worker").info("values of {} ranks go through the host: {}", links.size(), why_host);
   }
-  absl::Status sent =
-      SendToAll(links, shares_memory ? FrameType::kSumInSharedMemory : FrameType::kSumOverLinks);
-  return sent.ok() ? OnHost(0, std::move(links), shares_memory) : GroupOrStatus(sent);
+  if (group.ok() && *group == nullptr) {
+    absl::Status sent = SendToAll(
+        links, shares_memory ? FrameType::kSumInSharedMemory : FrameType::kSumOverLinks, maps);
+    group = sent.ok() ? OnHost(0, links, shares_memory) : GroupOrStatus(sent);
+  }
+  if (!group.ok() || maps.empty()) return Together(std::move(group), nullptr);
+  return Together(std::move(group), ShareSums(links, maker, wait_seconds, cancelled));
 }
 
-GroupOrStatus OpenAsOther(int rank, Links links, kernels::GroupMaker* maker, double wait_seconds,
-                          const std::function<bool()>& cancelled) {
+absl::StatusOr<StageGroup> OpenAsOther(int rank, const Links& links, kernels::GroupMaker* maker,
+                                       double wait_seconds,
+                                       const std::function<bool()>& cancelled) {
   kernels::Link* const first = links[0].get();
   absl::Status status = SendText(*first, FrameType::kRankDevice, TextOf(maker));
   if (!status.ok()) return status;
   constexpr auto kOnDevices = static_cast<uint16_t>(FrameType::kSumOnDevices);
-  std::string id;
-  auto type = AwaitFrame(first, wait_seconds, cancelled, &id);
+  std::string said;
+  GroupOrStatus group = nullptr;
+  auto type = AwaitFrame(first, wait_seconds, cancelled, &said);
   if (type.ok() && *type == kOnDevices) {
-    GroupOrStatus group = OnDevices(rank, links.size(), id, maker, cancelled);
+    group = OnDevices(rank, links.size(), said, maker, cancelled);
     status = SendText(*first, FrameType::kDevicesJoined, std::string(group.status().message()));
     if (!status.ok()) return status;
-    type = AwaitFrame(first, wait_seconds, cancelled);
-    if (type.ok() && *type == kOnDevices) return group;
+    type = AwaitFrame(first, wait_seconds, cancelled, &said);
   }
   if (!type.ok()) return type.status();
-  return OnHost(rank, std::move(links),
-                *type == static_cast<uint16_t>(FrameType::kSumInSharedMemory));
+  if (*type != kOnDevices) {
+    group = OnHost(rank, links, *type == static_cast<uint16_t>(FrameType::kSumInSharedMemory));
+  }
+  if (!group.ok() || said != kMapsSums) return Together(std::move(group), nullptr);
+  return Together(std::move(group), TakeSums(rank, links, maker, wait_seconds, cancelled));
 }
 
 }  // namespace
@@ -137,7 +237,7 @@ std::string WhyThroughHost(const std::vector<RankDevice>& devices) {
   std::map<std::string, size_t> ranks;  // by device
   for (size_t rank = 0; rank < devices.size(); ++rank) {
     const RankDevice& device = devices[rank];
-    if (device.device_id.empty()) return StrCat("rank ", rank, " has no NCCL");
+    if (device.library.empty()) return StrCat("rank ", rank, " has no NCCL");
     const auto [other, added] = ranks.emplace(device.device_id, rank);
     if (!added) {
       return StrCat("ranks ", other->second, " and ", rank, " are on one GPU, ", device.device_id);
@@ -149,8 +249,28 @@ std::string WhyThroughHost(const std::vector<RankDevice>& devices) {
   return "";
 }
 
-GroupOrStatus OpenStageGroup(int rank, Links links, kernels::GroupMaker* maker, double wait_seconds,
-                             const std::function<bool()>& cancelled) {
+std::string WhyNotMapped(const std::vector<RankDevice>& devices) {
+  std::map<std::string, size_t> ranks;  // by device
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    const RankDevice& device = devices[rank];
+    if (device.sums_kind.empty()) return StrCat("rank ", rank, "'s device maps none");
+    if (device.sums_kind != devices[0].sums_kind) {
+      return StrCat("rank 0's way is ", devices[0].sums_kind, ", rank ", rank, "'s ",
+                    device.sums_kind);
+    }
+    if (device.device_id.empty()) continue;
+    // Two processes have one GPU by turns: a kernel that waits would keep the other from it.
+    const auto [other, added] = ranks.emplace(device.device_id, rank);
+    if (!added) {
+      return StrCat("ranks ", other->second, " and ", rank, " are on one GPU, ", device.device_id);
+    }
+  }
+  return "";
+}
+
+absl::StatusOr<StageGroup> OpenStageGroup(int rank, Links links, kernels::GroupMaker* maker,
+                                          double wait_seconds,
+                                          const std::function<bool()>& cancelled) {
   const bool ruled_out = std::any_of(links.begin(), links.end(), [](const auto& link) {
     return link != nullptr && link->rules_out_nccl();
   });
@@ -160,8 +280,8 @@ GroupOrStatus OpenStageGroup(int rank, Links links, kernels::GroupMaker* maker, 
         "pass)");
     maker = nullptr;
   }
-  return rank == 0 ? OpenAsRank0(std::move(links), maker, wait_seconds, cancelled)
-                   : OpenAsOther(rank, std::move(links), maker, wait_seconds, cancelled);
+  return rank == 0 ? OpenAsRank0(links, maker, wait_seconds, cancelled)
+                   : OpenAsOther(rank, links, maker, wait_seconds, cancelled);
 }
 
 }  // namespace tessera::worker

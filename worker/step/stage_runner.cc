@@ -5,6 +5,7 @@
 
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/staged_group.h"
+#include "kernels/collectives/summing_group.h"
 #include "kernels/ops.h"
 #include "proto/activations.h"
 #include "third_party/spdlog/log.h"
@@ -68,6 +69,11 @@ absl::Status StageRunner::MakeStaging(kernels::Device& device) {
     staged_group_ = *std::move(group);
     links_.group = staged_group_.get();
   }
+  meeting_group_ = links_.group;
+  if (links_.sums != nullptr) {
+    summing_group_ = std::make_unique<kernels::SummingGroup>(links_.group, links_.sums);
+    links_.group = summing_group_.get();
+  }
   Logger("worker").info("group of {} ranks: {}", links_.group->size(), links_.group->transport());
   return absl::OkStatus();
 }
@@ -111,8 +117,10 @@ absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
 }
 
 absl::Status StageRunner::TakeRows(int64_t rows) {
-  if (options_.first) return absl::OkStatus();
-  const kernels::TensorView stage_rows = model_->stage_rows().Rows(rows);
+  // Devices must not wait for what rank 0's host waits for: hosts meet first.
+  const bool meets = links_.sums != nullptr && links_.has_other_stages;
+  if (options_.first && !meets) return absl::OkStatus();
+  const kernels::TensorView stage_rows = model_->stage_rows().Rows(options_.first ? 1 : rows);
   if (links_.previous != nullptr) {
     const absl::Span<std::byte> memory = LinkedRows(rows);
     const Clock::time_point began = Clock::now();
@@ -129,8 +137,8 @@ absl::Status StageRunner::TakeRows(int64_t rows) {
       if (!copied.ok()) return copied;
     }
   }
-  if (links_.group == nullptr) return absl::OkStatus();
-  return links_.group->Broadcast(stage_rows, 0, *stream_);
+  if (meeting_group_ == nullptr) return absl::OkStatus();
+  return meeting_group_->Broadcast(stage_rows, 0, *stream_);
 }
 
 absl::Status StageRunner::RunModel(const StepWork& work) {

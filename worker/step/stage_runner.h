@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/group.h"
 #include "kernels/device.h"
 #include "kernels/links/frame.h"
@@ -54,6 +55,7 @@ enum class FrameType : uint16_t {
   kDevicesJoined,
   kMasklessStep,  // a step descriptor behind which a frame of its masks comes
   kStepMasks,
+  kSumsMapped,
 };
 
 // Where a stage's rows come from and go to. Null: there is nothing (first or last stage; rank other
@@ -62,6 +64,10 @@ struct StageLinks {
   kernels::Link* previous = nullptr;  // rank 0 of the stage before
   kernels::Link* next = nullptr;      // rank 0 of the stage behind
   kernels::Group* group = nullptr;    // all ranks of this stage
+  // The devices of the same ranks sum, too, beside a group. Null: they do not.
+  kernels::DeviceSums* sums = nullptr;
+  // Whether rank 0 may wait for another stage, longer than a device may wait for a rank.
+  bool has_other_stages = false;
 };
 
 struct StageOptions {
@@ -138,6 +144,8 @@ class StageRunner final : public Stage {
   kernels::Ops* const ops_;
   // Where the host does not read the device's memory; else null and empty.
   std::unique_ptr<kernels::Group> staged_group_;
+  std::unique_ptr<kernels::Group> summing_group_;  // null: links have no sums of devices
+  kernels::Group* meeting_group_ = nullptr;        // by which ranks meet before a step; or null
   kernels::HostBuffer staged_rows_;
   kernels::RepeatingStream* repeating_ = nullptr;  // the stream, or null: it keeps no step
   bool pads_ = false;  // steps of single tokens, so that few are distinct

@@ -1,11 +1,13 @@
 // GPUs, which the emulator plays, share a replica with CPUs and with each other: rows and sums go
-// through pinned memory, and the tokens are one worker's.
+// through pinned memory, sums of GPUs alone meet there, and the tokens are one worker's.
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/emulation/host_memory.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
@@ -79,6 +81,56 @@ TEST_CASE("a GPU before, behind, beside and instead of a CPU: one worker's token
     }
   }
   CHECK(emulated::PinnedBytes() == 0);
+  CHECK(emulated::RegisteredBytes() == 0);
+}
+
+TEST_CASE("ranks on GPUs of one machine sum on the devices, in even and uneven parts") {
+  const std::string model = "llama";
+  const int64_t layers = LayersOf(model);
+  for (const StageLayout& stage : {StageLayout{layers, 2, {}}, StageLayout{layers, 2, {0.75, 0.25}},
+                                   StageLayout{layers, 4, {}}}) {
+    for (const bool maps_sums : {true, false}) {
+      INFO(stage.width << " ranks, " << (stage.fractions.empty() ? "even" : "uneven")
+                       << (maps_sums ? ", mapped" : ", through the host"));
+      std::set<int> gpus;
+      for (int rank = 0; rank < stage.width; ++rank) gpus.insert(rank);
+      ReplicaOptions options = Layout({stage}, gpus);
+      options.maps_sums = maps_sums;
+      const tests::LoggedLines lines("worker");
+      const int64_t before = emulated::LaunchesFrom("mapped_sum.cu");
+      {
+        PlannedReplica replica(GoldenFolder(model).string(), options);
+        CheckTokens(model, Answer(replica, model));
+      }
+      CHECK((emulated::LaunchesFrom("mapped_sum.cu") > before) == maps_sums);
+      CHECK(lines.Count("KiB by the devices, in memory that all of them map") ==
+            (maps_sums ? stage.width : 0));
+    }
+  }
+  CHECK(emulated::RegisteredBytes() == 0);
+}
+
+TEST_CASE(
+    "GPUs that may not pin the memory of their sums sum through the host, and the log says why") {
+  const tests::LoggedLines lines("worker");
+  emulated::LimitRegistered(1 << 20);
+  {
+    PlannedReplica replica(GoldenFolder("llama").string(),
+                           Layout({{LayersOf("llama"), 2}}, {0, 1}));
+    CheckTokens("llama", Answer(replica, "llama"));
+  }
+  emulated::LimitRegistered(int64_t{1} << 60);
+  CHECK(lines.Count("the ranks' devices map no memory for their sums: ") == 1);
+  CHECK(lines.Count("group of 2 ranks: staged through ") == 2);
+  CHECK(lines.Count("by the devices, in memory") == 0);
+}
+
+TEST_CASE("a rank that goes away while another waits for it on its GPU ends the replica") {
+  PlannedReplica replica(GoldenFolder("llama").string(), Layout({{LayersOf("llama"), 2}}, {0, 1}));
+  replica.Submit(Ask(0, ReadGolden("llama")[0], 60));
+  while (replica.load().generation_tokens() < 1) std::this_thread::yield();
+  replica.Kill(1);
+  CHECK_FALSE(replica.WaitClosed().ok());
 }
 
 TEST_CASE("a stage's decode steps are replayed as graphs, those with sums of ranks never") {
