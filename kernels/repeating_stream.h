@@ -31,6 +31,14 @@ class RepeatingStream {
   virtual void EndRecording(bool whole) = 0;
   // After Synchronize.
   virtual Kept kept() const = 0;
+
+  // The largest sum or broadcast, in bytes, of ranks whose devices make it as work of this stream
+  // alone, so that it may be recorded. 0, as at first: hosts take part.
+  int64_t group_call_bytes() const { return group_call_bytes_; }
+  void set_group_call_bytes(int64_t bytes) { group_call_bytes_ = bytes; }
+
+ private:
+  int64_t group_call_bytes_ = 0;
 };
 
 }  // namespace tessera::kernels

@@ -189,14 +189,23 @@ class Transformer : public Model {
       return absl::FailedPreconditionError("model: a rank's part needs JoinRanks before Forward");
     }
     if (absl::Status status = CheckStep(step); !status.ok()) return status;
-    auto* repeating = Repeats(step) ? stream.repeating() : nullptr;
-    if (repeating == nullptr) return Enqueue(step, stream);
-    const kernels::RepeatingStream::Key key = KeyOf(step);
-    if (repeating->Replay(key)) return absl::OkStatus();
-    repeating->BeginRecording(key);
-    const absl::Status status = Enqueue(step, stream);
-    repeating->EndRecording(status.ok());
-    return status;
+    auto* repeating = stream.repeating();
+    if (repeating != nullptr && !Repeats(step, *repeating)) repeating = nullptr;
+    const bool keeps_end = repeating != nullptr && !joined_;
+    absl::Status status;
+    const auto enqueue = [&] {
+      status = EnqueueLayers(step, stream);
+      if (status.ok() && keeps_end) status = EnqueueEnd(step, stream);
+    };
+    if (repeating == nullptr) {
+      enqueue();
+    } else if (const kernels::RepeatingStream::Key key = KeyOf(step); !repeating->Replay(key)) {
+      repeating->BeginRecording(key);
+      enqueue();
+      repeating->EndRecording(status.ok());
+    }
+    // Hosts of ranks gather the parts of the logits.
+    return status.ok() && !keeps_end ? EnqueueEnd(step, stream) : status;
   }
 
   TensorView stage_rows() const override { return buffers_.hidden; }
@@ -222,22 +231,36 @@ class Transformer : public Model {
   }
 
  private:
-  absl::Status Enqueue(const StepInputs& step, kernels::Stream& stream) {
+  absl::Status EnqueueLayers(const StepInputs& step, kernels::Stream& stream) {
     absl::Status status;
     if (options_.share.holds_embedding()) status = pass_.Embed(step, stream);
     if (status.ok()) status = pass_.PrepareRotation(step, stream);
     for (size_t i = 0; status.ok() && i < weights_->layers.size(); ++i) {
       status = pass_.Layer(static_cast<int64_t>(i), step, stream);
     }
-    if (!status.ok()) return status;
+    return status;
+  }
+
+  absl::Status EnqueueEnd(const StepInputs& step, kernels::Stream& stream) {
     return options_.share.holds_head() ? pass_.Head(step, stream) : pass_.EndStage(step, stream);
   }
 
-  // Steps of single tokens come again and again with the same extents. Other ranks, and who hears
-  // of keys and values, are the host's work.
-  bool Repeats(const StepInputs& step) const {
-    return !joined_ && step.kv_listener == nullptr &&
-           step.token_ids.rows() == step.context_lengths.rows();
+  // Steps of single tokens come again and again with the same extents. Who hears of keys and values
+  // is the host's work, and so are other ranks whose devices do not meet by themselves.
+  bool Repeats(const StepInputs& step, const kernels::RepeatingStream& stream) const {
+    const int64_t rows = step.token_ids.rows();
+    return (!joined_ || rows * MeetingRowBytes() <= stream.group_call_bytes()) &&
+           step.kv_listener == nullptr && rows == step.context_lengths.rows();
+  }
+
+  // The most bytes of one row that ranks sum, or take from rank 0.
+  int64_t MeetingRowBytes() const {
+    int64_t elements = 0;
+    for (const TensorView* rows : {&buffers_.hidden, &buffers_.narrow, &buffers_.apart,
+                                   &buffers_.per_layer, &buffers_.router_logits}) {
+      if (rows->data != nullptr) elements = std::max(elements, rows->RowElements());
+    }
+    return elements * int64_t{sizeof(float)};
   }
 
   // All that a step's launches depend on, beside what never changes.

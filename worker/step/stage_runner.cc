@@ -44,9 +44,10 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   auto stream = device->CreateStream();
   if (!stream.ok()) return stream.status();
   runner->stream_ = *std::move(stream);
-  // Other ranks sum as many rows as there are.
   runner->repeating_ = runner->stream_->repeating();
-  runner->pads_ = links.group == nullptr && runner->repeating_ != nullptr;
+  // Other ranks sum as many rows as there are, but where all of them do the same.
+  const bool alike = links.group == nullptr || links.sums != nullptr;
+  runner->pads_ = alike && runner->repeating_ != nullptr;
   const bool alone = options.first && options.samples && links.group == nullptr;
   if (alone) runner->marks_ = runner->stream_->marking();
   if (absl::Status staged = runner->MakeStaging(*device); !staged.ok()) return staged;
@@ -73,6 +74,7 @@ absl::Status StageRunner::MakeStaging(kernels::Device& device) {
   if (links_.sums != nullptr) {
     summing_group_ = std::make_unique<kernels::SummingGroup>(links_.group, links_.sums);
     links_.group = summing_group_.get();
+    if (repeating_ != nullptr) repeating_->set_group_call_bytes(links_.sums->max_bytes());
   }
   Logger("worker").info("group of {} ranks: {}", links_.group->size(), links_.group->transport());
   return absl::OkStatus();
