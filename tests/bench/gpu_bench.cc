@@ -7,7 +7,8 @@
 // Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k;
 // without bars few rows behind a long context, also of latents, products with weights of an 8B
 // Llama's shapes in bfloat16, int8 and int4, routing of rows to 8 of 128 experts and these experts
-// as Qwen3-30B-A3B has them, in bfloat16, int4 and MXFP4, and sampling; the decode step of an 8B
+// as Qwen3-30B-A3B has them, in bfloat16, int4 and MXFP4, sampling, and sums of two ranks that meet
+// in pinned memory, both on this GPU; the decode step of an 8B
 // Llama with random weights and 1k of context at batch 1, 16 and 64, in bfloat16, int8 and int4;
 // and what the whole daemon serves over HTTP, beside the bfloat16 step. Each has a bar and a goal;
 // under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere,
@@ -33,6 +34,7 @@
 #include "tests/bench/gpu/copy_rate.h"
 #include "tests/bench/gpu/op_rates.h"
 #include "tests/bench/gpu/random_checkpoint.h"
+#include "tests/bench/gpu/rank_sums.h"
 #include "tests/bench/gpu/served_rates.h"
 #include "tests/bench/model_steps.h"
 #include "third_party/absl/str_cat.h"
@@ -45,8 +47,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
-constexpr std::array<std::string_view, 9> kParts = {
-    "attention", "linear", "route", "experts", "sample", "int4", "int8", "step", "served"};
+constexpr std::array<std::string_view, 10> kParts = {
+    "attention", "linear", "route", "experts", "sample", "sums", "int4", "int8", "step", "served"};
 constexpr int64_t kInt4Group = 128;
 
 struct LinearShape {
@@ -71,9 +73,10 @@ struct Sizes {
   std::vector<std::pair<int64_t, double>> routed;  // rows, and the seconds that are the goal
   ExpertShape experts;
   std::vector<int64_t> expert_rows;
-  int64_t vocabulary = 0;        // that is sampled from
-  std::vector<int64_t> batches;  // of the step; the last is that of the streams
-  int64_t context = 0;           // of the step, and of the prompts
+  int64_t vocabulary = 0;                        // that is sampled from
+  std::vector<std::pair<int64_t, double>> sums;  // bytes, and the seconds that are the goal
+  std::vector<int64_t> batches;                  // of the step; the last is that of the streams
+  int64_t context = 0;                           // of the step, and of the prompts
   int64_t output_tokens = 0;
   int steps = 0;  // that are timed
 };
@@ -96,6 +99,7 @@ const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
                          .experts = {{128, 8}, 2048, 768},
                          .expert_rows = {1, 16, 64, 2048},
                          .vocabulary = 128256,
+                         .sums = {{16 << 10, 12e-6}, {256 << 10, 0}},
                          .batches = {1, 16, 64},
                          .context = 1024,
                          .output_tokens = 256,
@@ -118,6 +122,7 @@ const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
                               .experts = {{8, 2}, 128, 64},
                               .expert_rows = {1, 33},
                               .vocabulary = 3000,
+                              .sums = {{16 << 10, 12e-6}},
                               .batches = {1, 2},
                               .context = 64,
                               .output_tokens = 8,
@@ -172,6 +177,7 @@ class GpuBench {
     if (status.ok() && Wanted("route")) status = Route();
     if (status.ok() && Wanted("experts")) status = Experts();
     if (status.ok() && Wanted("sample")) status = Sample();
+    if (status.ok() && Wanted("sums")) status = Sums();
     if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
     if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
     if (status.ok() && (Wanted("int8") || Wanted("step") || Wanted("served")))
@@ -294,6 +300,22 @@ class GpuBench {
     const auto narrow = PrefillAttentionRate(**device, half, 1, context);
     if (!narrow.ok()) return narrow.status();
     Add({"prefill attention, D 64", *narrow / multiply_rate_, 0, 0, StrCat(context, " tokens")});
+    return absl::OkStatus();
+  }
+
+  // Both ranks on this GPU.
+  absl::Status Sums() {
+    auto one = Open(), other = Open();
+    for (const auto* device : {&one, &other}) {
+      if (!device->ok()) return device->status();
+    }
+    for (const auto& [bytes, goal] : sizes_.sums) {
+      const auto seconds = RankSumSeconds(**one, **other, bytes);
+      if (!seconds.ok()) return seconds.status();
+      Add({StrCat("sum of 2 ranks, ", bytes >> 10, " KiB"), goal / *seconds, 0, goal > 0 ? 1.0 : 0,
+           absl::StrFormat("%.1f us%s", *seconds * 1e6,
+                           goal > 0 ? absl::StrFormat("; beside %.0f us", goal * 1e6) : "")});
+    }
     return absl::OkStatus();
   }
 

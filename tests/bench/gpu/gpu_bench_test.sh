@@ -18,6 +18,7 @@ wanted |= {f"linear, {weights}, 1024x96, rows {rows}" for weights in ("bfloat16"
 wanted |= {f"decode step, {weights}batch {batch}" for weights in ("", "int8, ", "int4, ") for batch in (1, 2)}
 rules = ("greedy", "temperature 1", "top_p 0.9", "top_k 40, top_p 0.9", "flat, top_p 0.9")
 wanted |= {f"route, 2 of 8, rows {rows}" for rows in (1, 9)}
+wanted |= {"sum of 2 ranks, 16 KiB"}
 wanted |= {f"attention, last {rows} of 300" for rows in (1, 3, 9)}
 wanted |= {f"attention to latents, last {rows} of 40" for rows in (1, 3, 9)}
 wanted |= {f"experts, {weights}, 2 of 8, rows {rows}" for weights in ("bfloat16", "int4", "MXFP4") for rows in (1, 33)}
