@@ -65,6 +65,7 @@ inline constexpr std::string_view kProcessFlags[] = {
     "tls-server-name",
     "cluster-tls",
     "nccl-plain",
+    "mapped-sums",
     "state-cache-memory-bytes",
     "shutdown-timeout",
     "ha",

@@ -92,6 +92,9 @@ void Declare(const Command& app, WorkerOptions* o) {
                 "Share of a GPU's memory to use, with what other processes use of it")
       .Check(Between(0.01, 1))
       .ShowDefault();
+  app.AddSwitch("--mapped-sums,!--no-mapped-sums", o->device.mapped_sums,
+                "GPUs of this machine that are ranks of one stage meet in pinned memory for their "
+                "small sums; with --no-mapped-sums their hosts meet, as for large ones");
   app.AddOption("--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
                 "Size of the KV pool if the plan sets none; 0: half of the memory left after the "
                 "weights, within --memory and the free memory of control group and machine; on a "

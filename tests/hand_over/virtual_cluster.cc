@@ -74,7 +74,6 @@ class VirtualCluster::Session final : public coordinator::ReplicaLink {
     down.push_back(std::move(request));
     return true;
   }
-  // No client resumes an answer here.
   bool FindKept(const v1::FindKeptRequest&, double, KeptFound) override { return false; }
 
   std::deque<v1::SessionRequest> down;

@@ -197,18 +197,6 @@ TEST_CASE("a folder without config.json: what it holds, and what to give in its 
   CHECK_THAT(error_of(folder), Contains("a Diffusers pipeline"));
 }
 
-TEST_CASE("a model's folder in the Hugging Face cache stands for the revision that it names") {
-  const tests::TemporaryFolder cache;
-  cache.Write("models--acme--one/refs/main", "abc");
-  cache.Write("models--acme--one/snapshots/abc/config.json", kConfig);
-  cache.Write("models--acme--one/snapshots/def/config.json", kConfig);
-  const std::string one = (cache.path() / "models--acme--one").string();
-  CHECK(ResolveModelFolder(one).value() == cache.path() / "models--acme--one/snapshots/abc");
-  CHECK(ReadModelFolder(one + "/").status().message() == "");
-  fs::remove(cache.path() / "models--acme--one/refs/main");
-  CHECK_THAT(ErrorOf(ReadModelFolder(one)), Contains("in 2 revisions"));
-}
-
 TEST_CASE("a tokenizer's files, or none") {
   const tests::TemporaryFolder folder;
   CHECK_THAT(std::string(CheckTokenizerFiles(folder.path()).message()),

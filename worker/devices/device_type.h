@@ -28,6 +28,7 @@ struct DeviceFlags {
   std::string cpu_isa = "auto";  // kernel path
   int64_t memory_bytes = 0;      // 0: what limits and the machine allow; a card's: the share below
   double gpu_memory_utilization = 0.9;    // of a card's memory, what others use included
+  bool mapped_sums = true;                 // ranks of one machine meet in pinned memory
   int64_t state_cache_memory_bytes = -1;  // negative: StateCacheBytes (engine/state_cache_size.h)
 };
 

@@ -116,6 +116,7 @@ absl::StatusOr<OpenedDevice> Open(const DeviceFlags& flags, const DeviceShare& /
                       .blas = blas.table.has_value() ? &*blas.table : nullptr,
                       .nccl = nccl.table.has_value() ? &*nccl.table : nullptr,
                       .nccl_version = nccl.version,
+                      .maps_sums = flags.mapped_sums,
                       .uuid = gpu->uuid});
   if (!made.ok()) return made.status();
   OpenedDevice opened;

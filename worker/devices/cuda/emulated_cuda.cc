@@ -33,7 +33,8 @@ absl::StatusOr<OpenedDevice> Open(const DeviceFlags& flags, const DeviceShare& s
   if (std::getenv(kFaultFile) != nullptr) injection.fails_now = &FaultFileIsThere;
   kernels::cuda::emulated::Inject(injection);
   kernels::cuda::emulated::SetCapability(EmulatedCapability(flags.name));
-  auto device = kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = memory_bytes});
+  auto device = kernels::cuda::emulated::CreateCudaDevice(
+      {.memory_bytes = memory_bytes, .maps_sums = flags.mapped_sums});
   if (!device.ok()) return device.status();
   Logger("worker").warn(
       "--device {}: an emulator runs the GPU's kernels on one core, far slower than the "
