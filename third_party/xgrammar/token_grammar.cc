@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <memory>
-#include <mutex>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -48,34 +46,16 @@ class Vocabulary final : public TokenVocabulary {
  public:
   explicit Vocabulary(xgrammar::TokenizerInfo info) : info_(std::move(info)) {}
 
-  // Alike rules are compiled once, by keys that deploy/install_xgrammar mends. From the text: of a
-  // parsed grammar it would compile what it prints, which loses NUL.
+  // Alike rules of a grammar are compiled once (by keys that deploy/install_xgrammar mends), those
+  // of two grammars are not: a cache for all would keep grammars that failed, without a bound. From
+  // the text: of a parsed grammar it would compile what it prints, which loses NUL.
   xgrammar::CompiledGrammar Compile(const std::string& grammar) const {
-    return CompilerFor(grammar)->CompileGrammar(grammar);
+    xgrammar::GrammarCompiler compiler(info_, /*max_threads=*/1, /*cache_enabled=*/true);
+    return compiler.CompileGrammar(grammar);
   }
 
  private:
-  // A compiler keeps texts of grammars that failed outside its bound of bytes, so that another one
-  // takes its place after some time.
-  std::shared_ptr<xgrammar::GrammarCompiler> CompilerFor(const std::string& grammar) const {
-    std::lock_guard lock(mutex_);
-    text_bytes_ += static_cast<int64_t>(grammar.size()) + kTextBytes;
-    if (compiler_ == nullptr || text_bytes_ > kMaxTextBytes) {
-      text_bytes_ = 0;
-      compiler_ = std::make_shared<xgrammar::GrammarCompiler>(
-          info_, /*max_threads=*/1, /*cache_enabled=*/true, kMaxKeptBytes);
-    }
-    return compiler_;
-  }
-
-  static constexpr int64_t kMaxKeptBytes = int64_t{256} << 20;
-  static constexpr int64_t kMaxTextBytes = int64_t{32} << 20;
-  static constexpr int64_t kTextBytes = 1024;  // of one beside its characters
-
   const xgrammar::TokenizerInfo info_;
-  mutable std::mutex mutex_;
-  mutable std::shared_ptr<xgrammar::GrammarCompiler> compiler_;
-  mutable int64_t text_bytes_ = 0;
 };
 
 class Matcher final : public TokenMatcher {

@@ -336,7 +336,7 @@ TEST_CASE("rules that differ in the place of another rule alone have masks of th
   for (uint64_t seed = 0; seed < 20; ++seed) CHECK(probe->WrongBits(seed, 8, 23) == 0);
 }
 
-TEST_CASE("grammars of one vocabulary share rules, and have masks of their own") {
+TEST_CASE("grammars of one vocabulary have masks of their own, whatever was compiled before") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   std::vector<std::string> grammars = {
       "root ::= \"1\" rule\nrule ::= \"a\" rest | \"ab\" rest | \"abcd\"\n"
@@ -355,7 +355,7 @@ TEST_CASE("grammars of one vocabulary share rules, and have masks of their own")
         R"({"enum":["abc","abcd","x"]})", R"({"type":"object"})"}) {
     grammars.push_back(GrammarOf(schema));
   }
-  // The first ones again, when rules of the others are known.
+  // The first ones again, behind the others.
   for (size_t i = 0; i < 5; ++i) grammars.push_back(grammars[i] + " ");
   const auto probes = GrammarProbe::CreateAll(
       grammars, {"abcdef", "abx", "abcx", "abcd", "1a", "abc\"}", "abc\", \"", "日本日本"});
