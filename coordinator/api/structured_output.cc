@@ -72,12 +72,22 @@ Grammar OfKind(const std::string& kind, const Ordered& value, const std::string&
   return OfChoices(value, field);
 }
 
+// A schema beside `strict`.
+Grammar OfWrapped(const Ordered& described, const std::string& field) {
+  const Ordered& strict = Member(described, "strict");
+  if (!strict.is_null() && !strict.is_boolean())
+    return Invalid(absl::StrCat(field, ".strict"), "true or false is expected");
+  return OfSchema(Member(described, "schema"), absl::StrCat(field, ".schema"),
+                  strict == false ? SchemaMode::kLoose : SchemaMode::kStrict);
+}
+
 Grammar OfResponseFormat(const Ordered& format) {
   const Ordered& type = Member(format, "type");
-  // llama.cpp's: the schema without its wrapping.
+  // llama.cpp's: the schema without its wrapping. One that says nothing is no more than the type.
   if (const Ordered& schema = Member(format, "schema"); !schema.is_null()) {
-    if (type == "json_object" || (type == "json_schema" && !format.contains("json_schema")))
+    if (type == "json_object" && schema != true && schema != Ordered::object())
       return OfSchema(schema, absl::StrCat(kFormat, ".schema"), SchemaMode::kStrict);
+    if (type == "json_schema" && !format.contains("json_schema")) return OfWrapped(format, kFormat);
   }
   if (type == "json_object") return AnswerGrammar::OfAnyObject();
   if (type != "json_schema") {
@@ -86,14 +96,11 @@ Grammar OfResponseFormat(const Ordered& format) {
         "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": "
         "\"json_schema\", \"json_schema\": {\"name\": ..., \"schema\": ...}} is expected");
   }
+  const std::string field = absl::StrCat(kFormat, ".json_schema");
   const Ordered& described = Member(format, "json_schema");
-  const Ordered& schema = Member(described, "schema");
-  const std::string field = absl::StrCat(kFormat, ".json_schema.schema");
-  if (!schema.is_object()) return Invalid(field, "an object is expected");
-  const Ordered& strict = Member(described, "strict");
-  if (!strict.is_null() && !strict.is_boolean())
-    return Invalid(absl::StrCat(kFormat, ".json_schema.strict"), "true or false is expected");
-  return OfSchema(schema, field, strict == false ? SchemaMode::kLoose : SchemaMode::kStrict);
+  if (!Member(described, "schema").is_object())
+    return Invalid(absl::StrCat(field, ".schema"), "an object is expected");
+  return OfWrapped(described, field);
 }
 
 }  // namespace

@@ -65,6 +65,11 @@ TEST_CASE("each form becomes a grammar, in chats and completions") {
       CHECK(GrammarOf(door, path, {{"response_format", {{"type", type}, {"schema", schema}}}}) ==
             held);
     }
+    // A schema that says nothing leaves the type's own form: an object.
+    for (const Ordered& nothing : {Ordered::object(), Ordered(true)}) {
+      const Ordered empty = {{"type", "json_object"}, {"schema", nothing}};
+      CHECK(GrammarOf(door, path, {{"response_format", empty}}) == object);
+    }
     CHECK(GrammarOf(door, path, {{"guided_choice", {"yes", "n\"o"}}}) ==
           "root ::= \"yes\" | \"n\\\"o\"\n");
     CHECK_THAT(GrammarOf(door, path, {{"guided_regex", "[ab]{2}"}}), Contains("[a-b]"));
@@ -114,12 +119,21 @@ TEST_CASE("with strict: false what cannot be held is left out, and the answer sa
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   Door door;
   const Ordered schema = {{"type", "array"}, {"uniqueItems", true}};
-  const Ordered format = {{"type", "json_schema"},
-                          {"json_schema", {{"schema", schema}, {"strict", false}}}};
-  const HttpReply reply = door.Post(kChat, Body(kChat, {{"response_format", format}}).dump());
-  CHECK(reply.status == 200);
-  CHECK_THAT(reply.head, Contains("x-tessera-not-enforced: response_format"));
-  CHECK_FALSE(door.service.last_request().grammar.empty());
+  const Ordered wrapped = {{"type", "json_schema"},
+                           {"json_schema", {{"schema", schema}, {"strict", false}}}};
+  Ordered bare = {{"type", "json_schema"}, {"schema", schema}, {"strict", false}};
+  for (const Ordered& format : {wrapped, bare}) {
+    CAPTURE(format);
+    const HttpReply reply = door.Post(kChat, Body(kChat, {{"response_format", format}}).dump());
+    CHECK(reply.status == 200);
+    CHECK_THAT(reply.head, Contains("x-tessera-not-enforced: response_format"));
+    CHECK_FALSE(door.service.last_request().grammar.empty());
+  }
+  for (const Ordered& strict : {Ordered(true), Ordered(1)}) {
+    bare["strict"] = strict;
+    const json body = json::parse(Body(kChat, {{"response_format", bare}}).dump());
+    CHECK_THAT(door.Error(kChat, body), StartsWith("400 response_format "));
+  }
 }
 
 TEST_CASE("where the model thinks, the form begins behind it") {
