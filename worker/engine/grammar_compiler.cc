@@ -148,10 +148,10 @@ GrammarCompiler::Compiled GrammarCompiler::State::CompileWithin(
 }
 
 absl::Status GrammarCompiler::State::TooLong() const {
-  return absl::InvalidArgumentError(
+  return absl::ResourceExhaustedError(
       StrCat("the grammar takes longer than ", options.max_core_seconds,
-             " seconds to compile: make patterns and bounded texts in it shorter or fewer, or ask "
-             "again later, when it may be compiled"));
+             " seconds to compile: ask again later, when it may be compiled, or make patterns and "
+             "bounded texts in it shorter or fewer"));
 }
 
 // The keeper's loop. Callbacks run under the lock, so that none runs once State is closed.

@@ -2,9 +2,9 @@
 // it compiled within a bound of bytes, the last used longest.
 //
 // A compile cannot be stopped. One that takes more than max_core_seconds of a core, or does not get
-// them within max_seconds, is given up: whoever waits for it is refused (InvalidArgument), its
-// thread goes on, and what comes of it is kept for those who ask later. While max_given_up of those
-// go on, what is not kept is refused (ResourceExhausted).
+// them within max_seconds, is given up: whoever waits for it is refused (ResourceExhausted), its
+// thread goes on, and the grammar that comes of it is kept for those who ask later. While
+// max_given_up of those go on, what is not kept is refused (ResourceExhausted). No refusal is kept.
 //
 // Thread rule: thread-safe. `done` runs on a thread of this object or within Start, and never after
 // the destructor has returned; it must not call back into this object.
