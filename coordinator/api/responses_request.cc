@@ -1,5 +1,6 @@
 #include "coordinator/api/responses_request.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -316,40 +317,83 @@ absl::StatusOr<Chat> ReadChat(const nlohmann::json& body, const Ordered& convers
   return chat;
 }
 
-// The call of the whole chat, or of what is left when the fewest turns go that must.
+// The chats that are left of one which does not fit, when its oldest parts go.
+class ShorterChats {
+ public:
+  ShorterChats(const Chat& chat, const ServedModel& model, int64_t now_unix_seconds)
+      : chat_(chat),
+        model_(model),
+        now_unix_seconds_(now_unix_seconds),
+        turns_(Member(chat.conversation, "messages")) {}
+
+  // The longest whose cut is one of a few places. What goes is a multiple of a quarter of the room,
+  // counted from the begin: the next turns find the same cut, and the same prefix cached, until the
+  // context is full again. Where a multiple is more than may go, no more goes than must.
+  absl::StatusOr<OpenAiCall> Longest() const {
+    absl::StatusOr<OpenAiCall> best = Without(turns_.count());
+    if (!best.ok()) return best;
+    const absl::StatusOr<OpenAiCall> whole =
+        ReadChatCall(chat_.body, chat_.conversation, model_, now_unix_seconds_, PromptFit::kAny);
+    if (!whole.ok()) return whole;
+    const int64_t all = TokensOf(*whole);
+    const int64_t room = Room(*best);
+    const int64_t excess = std::max<int64_t>(all - room, 1);
+    const int64_t block = std::max<int64_t>(room / kBlocksOfRoom, 1);
+    int64_t goes = (excess + block - 1) / block * block;
+    if (all - TokensOf(*best) < goes) goes = excess;
+    // With many parts, cuts lie at each second one, or fourth: as before while their number grows.
+    size_t stride = 1;
+    while (turns_.count() / stride > kMaxCuts) stride *= 2;
+    size_t too_few = 0, enough = (turns_.count() + stride - 1) / stride;
+    while (enough - too_few > 1) {
+      const size_t middle = (too_few + enough) / 2;
+      absl::StatusOr<OpenAiCall> call = Without(middle * stride);
+      if (call.ok() && all - TokensOf(*call) >= goes) {
+        best = std::move(call);
+        enough = middle;
+      } else {
+        too_few = middle;
+      }
+    }
+    return best;
+  }
+
+ private:
+  static constexpr int64_t kShareOfAnswer = 8;  // an eighth, where the client sets no limit
+  static constexpr int64_t kBlocksOfRoom = 4;
+  static constexpr size_t kMaxCuts = 64;  // six calls are read to find one
+
+  static int64_t TokensOf(const OpenAiCall& call) {
+    return static_cast<int64_t>(call.prompts[0].prompt_token_ids.size());
+  }
+
+  // Tokens that the prompt may have.
+  int64_t Room(const OpenAiCall& call) const {
+    const bool limited = chat_.body.contains("max_completion_tokens");
+    const int64_t context = model_.max_model_len_tokens;
+    return context - (limited ? call.prompts[0].max_tokens : context / kShareOfAnswer);
+  }
+
+  absl::StatusOr<OpenAiCall> Without(size_t dropped) const {
+    Ordered shorter = chat_.conversation;
+    shorter["messages"] = turns_.Without(dropped, Member(chat_.conversation, "messages"));
+    return ReadChatCall(chat_.body, shorter, model_, now_unix_seconds_);
+  }
+
+  const Chat& chat_;
+  const ServedModel& model_;
+  const int64_t now_unix_seconds_;
+  const DroppedTurns turns_;
+};
+
+// The call of the whole chat, or of what is left when turns go that must.
 absl::StatusOr<OpenAiCall> ReadFittingCall(const Chat& chat, const ServedModel& model,
                                            int64_t now_unix_seconds) {
-  constexpr int64_t kShareOfAnswer = 8;
   absl::StatusOr<OpenAiCall> whole =
       ReadChatCall(chat.body, chat.conversation, model, now_unix_seconds);
   if (whole.ok() || !chat.may_drop_turns) return whole;
   if (ErrorCodeOf(whole.status()) != kContextExceeded) return whole;
-  const Ordered& messages = Member(chat.conversation, "messages");
-  const DroppedTurns turns(messages);
-  const auto without = [&](size_t dropped) {
-    Ordered shorter = chat.conversation;
-    shorter["messages"] = turns.Without(dropped, messages);
-    return ReadChatCall(chat.body, shorter, model, now_unix_seconds);
-  };
-  const auto has_room = [&](const absl::StatusOr<OpenAiCall>& call) {
-    return call.ok() &&
-           (chat.body.contains("max_completion_tokens") ||
-            call->prompts[0].max_tokens >= model.max_model_len_tokens / kShareOfAnswer);
-  };
-  // All that may go; then fewer, by halves.
-  absl::StatusOr<OpenAiCall> best = without(turns.count());
-  size_t too_few = 0, enough = turns.count();
-  while (has_room(best) && enough - too_few > 1) {
-    const size_t middle = (too_few + enough) / 2;
-    absl::StatusOr<OpenAiCall> call = without(middle);
-    if (has_room(call)) {
-      best = std::move(call);
-      enough = middle;
-    } else {
-      too_few = middle;
-    }
-  }
-  return best;
+  return ShorterChats(chat, model, now_unix_seconds).Longest();
 }
 
 }  // namespace

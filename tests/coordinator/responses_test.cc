@@ -392,8 +392,9 @@ bool Has(const std::string& text, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("truncation auto drops the oldest turns, as few as must go") {
+TEST_CASE("truncation auto drops the oldest turns, so that up to a quarter of the room is free") {
   constexpr int kTurns = 24;
+  constexpr int64_t kBlock = (4000 - 500) / 4;
   Door door({}, {}, ToolModel());
   const Json asked = Body({{"input", LongInput(kTurns)}, {"tools", {Clock()}}});
   CHECK_THAT(door.Error(kResponses, asked), StartsWith("400 input This model's maximum context"));
@@ -417,13 +418,14 @@ TEST_CASE("truncation auto drops the oldest turns, as few as must go") {
     }
     return first;
   };
-  // An eighth of the context is left for the answer, and no more than one turn beside.
+  // An eighth of the context is left for the answer, and beside it no more than a turn and a
+  // quarter of the rest.
   const int dropped = kept();
   CHECK(dropped > 0);
   const int64_t room = door.service.last_request().max_tokens;
   const int64_t turn = (counted["input_tokens"].get<int64_t>() - (4000 - room)) / dropped + 1;
   CHECK(room >= 500);
-  CHECK(room - turn < 500);
+  CHECK(room - turn < 500 + kBlock);
   cut["max_output_tokens"] = 2000;
   Ask(door, cut);
   CHECK(kept() > dropped);
@@ -431,6 +433,25 @@ TEST_CASE("truncation auto drops the oldest turns, as few as must go") {
   // What has to stay does not fit.
   cut["max_output_tokens"] = 3990;
   CHECK_THAT(door.Error(kResponses, cut), StartsWith("400 max_output_tokens "));
+}
+
+TEST_CASE("truncation auto cuts at the same turn until the context is full again") {
+  constexpr int64_t kBlock = (4000 - 500) / 4;
+  Door door({}, {}, ToolModel());
+  std::vector<std::string> begins;  // of the prompts, up to the first turn that is left
+  std::vector<int64_t> tokens;
+  for (int turns = 24; turns < 40; ++turns) {
+    Json asked = Body({{"input", LongInput(turns)}, {"tools", {Clock()}}});
+    const HttpReply counted = door.Post("/v1/responses/input_tokens", asked.dump());
+    tokens.push_back(Json::parse(counted.body)["input_tokens"]);
+    asked["truncation"] = "auto";
+    Ask(door, asked);
+    const std::string prompt = PromptOf(door);
+    std::string begin = prompt.substr(0, prompt.find(' ', prompt.find("[user]Q")));
+    if (begins.empty() || begins.back() != begin) begins.push_back(std::move(begin));
+  }
+  CHECK(begins.size() > 1);
+  CHECK(static_cast<int64_t>(begins.size()) <= (tokens.back() - tokens.front()) / kBlock + 2);
 }
 
 TEST_CASE("truncation auto drops steps of the last turn, each call with its output") {
