@@ -224,6 +224,16 @@ absl::StatusOr<RenderedChat> RenderChat(const ServedModel& model, const Ordered&
   return chat;
 }
 
+bool TakesReasoningEffort(const ServedModel& model, const std::string& effort) {
+  if (!model.chat_template.has_value()) return false;
+  if (!model.chat_template->chat_template.Names("reasoning_effort")) return false;
+  const Ordered chat = {{kMessages, Ordered::array({{{"role", "user"}, {"content", "x"}}})}};
+  ChatPromptOptions options;
+  options.enable_thinking = true;
+  options.reasoning_effort = effort;
+  return RenderChat(model, chat, options, /*now_unix_seconds=*/0).ok();
+}
+
 absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model, const Ordered& conversation,
                                       const ChatPromptOptions& options, int64_t now_unix_seconds) {
   const absl::StatusOr<RenderedChat> chat =

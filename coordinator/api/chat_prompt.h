@@ -52,6 +52,10 @@ absl::StatusOr<RenderedChat> RenderChat(const ServedModel& model,
                                         const nlohmann::ordered_json& conversation,
                                         const ChatPromptOptions& options, int64_t now_unix_seconds);
 
+// Whether the template takes that reasoning_effort: it names the variable, and renders a chat with
+// it. Some refuse values that they do not know.
+bool TakesReasoningEffort(const ServedModel& model, const std::string& effort);
+
 // The same as token ids.
 absl::StatusOr<ChatPrompt> EncodeChat(const ServedModel& model,
                                       const nlohmann::ordered_json& conversation,

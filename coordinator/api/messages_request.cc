@@ -257,11 +257,18 @@ absl::Status AddThinking(const nlohmann::json& thinking, const Ordered& effort,
                       "thinking: a type of \"enabled\", \"disabled\" or \"adaptive\" is expected");
   }
   chat.body["enable_thinking"] = type != "disabled";
-  if (type != "disabled" && effort.is_string()) chat.body["reasoning_effort"] = effort;
+  if (type != "disabled" && effort.is_string()) {
+    // Clients send one to every model.
+    if (TakesReasoningEffort(model, effort.get<std::string>())) {
+      chat.body["reasoning_effort"] = effort;
+    } else {
+      chat.not_enforced.emplace_back("output_config.effort");
+    }
+  }
   if (type != "enabled") return absl::OkStatus();
   const nlohmann::json budget = thinking.value("budget_tokens", nlohmann::json());
   if (budget.is_null()) return absl::OkStatus();
-  // Clients send one to every model.
+  // As above.
   GenerationRequest probe;
   if (!budget.is_number_integer() || budget.get<int64_t>() < 0) {
     return FieldError("thinking", "thinking: budget_tokens: an integer from 0 up is expected");

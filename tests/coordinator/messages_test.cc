@@ -227,6 +227,28 @@ TEST_CASE("thinking and tool choice by their names here") {
   CHECK(PromptOf(door).find("clock") == std::string::npos);
 }
 
+TEST_CASE("an effort that the template does not take is left out and named") {
+  Json body = Body({{"output_config", {{"effort", "max"}}}});
+  body["thinking"] = {{"type", "adaptive"}};
+  Door checks(
+      {}, {},
+      ToolModel("{% if reasoning_effort is defined and reasoning_effort not in "
+                "['low', 'high'] %}{{ raise_exception('no such effort') }}{% endif %}"
+                "{% for m in messages %}{{ m.content }}{% endfor %}({{ reasoning_effort }})"));
+  const auto names_effort = [](const HttpReply& reply) {
+    INFO(reply.body);
+    CHECK(reply.status == 200);
+    return reply.head.find("x-tessera-not-enforced: output_config.effort") != std::string::npos;
+  };
+  CHECK(names_effort(checks.Post(kMessages, body.dump())));
+  CHECK(PromptOf(checks).ends_with("()"));
+  body["output_config"]["effort"] = "high";
+  CHECK_FALSE(names_effort(checks.Post(kMessages, body.dump())));
+  CHECK(PromptOf(checks).ends_with("(high)"));
+  Door plain({}, {}, ToolModel("{% for m in messages %}{{ m.content }}{% endfor %}"));
+  CHECK(names_effort(plain.Post(kMessages, body.dump())));
+}
+
 TEST_CASE("errors have Anthropic's form, and a key may be an x-api-key") {
   OpenAiApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"secret", ""}});
