@@ -78,6 +78,11 @@ void KeptAnswers::NoteEnd(const void* session) {
   for (const uint64_t id : ids) End(id);
 }
 
+void KeptAnswers::DropOld() {
+  std::lock_guard lock(mutex_);
+  DropExpired();
+}
+
 absl::StatusOr<v1::KeptAnswer> KeptAnswers::Find(const v1::FindKeptRequest& request) {
   std::lock_guard lock(mutex_);
   DropExpired();

@@ -39,6 +39,8 @@ class KeptAnswers {
   void NoteReply(const void* session, const v1::SessionReply& reply);
   void NoteEnd(const void* session);
 
+  // Drops what has been kept long enough, also where nothing else is asked of the worker.
+  void DropOld();
   // NOT_FOUND: none of that id and owner is kept.
   absl::StatusOr<v1::KeptAnswer> Find(const v1::FindKeptRequest& request);
 

@@ -107,7 +107,7 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
     }
     switch (incoming_.message_case()) {
       case v1::SessionRequest::kSubmit:
-        kept_->NoteSubmit(this, incoming_.submit());
+        NoteSubmit();
         engine_->Submit(self_, std::move(*incoming_.mutable_submit()));
         break;
       case v1::SessionRequest::kCancel:
@@ -124,6 +124,12 @@ class Session final : public ReplySink, public std::enable_shared_from_this<Sess
     }
     ReadNext();
     ReleaseIfOver();
+  }
+
+  // Close ends all that is kept of this session; what comes behind it is not kept.
+  void NoteSubmit() {
+    std::lock_guard lock(mutex_);
+    if (!closed_) kept_->NoteSubmit(this, incoming_.submit());
   }
 
   void OnWritten(bool ok) {

@@ -132,6 +132,7 @@ uint64_t WorkerService::plan_epoch() const {
 }
 
 v1::EngineLoad WorkerService::load() const {
+  kept_->DropOld();  // with each heartbeat
   const std::shared_ptr<Engine> engine = this->engine();
   v1::EngineLoad load = engine == nullptr ? v1::EngineLoad() : engine->load();
   std::lock_guard lock(mutex_);

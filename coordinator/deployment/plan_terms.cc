@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "scheduler/plan_check/plan_check.h"
+#include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -100,6 +101,19 @@ absl::Status CheckDrafts(const v1::DeploymentPlan& plan, const v1::Model& model)
       "ngram, or off"));
 }
 
+// A plan's rates and latencies count on drafts that nobody tries.
+void WarnOfDrafts(const v1::DeploymentPlan& plan, const v1::ConfigureRequest& configure) {
+  const v1::DraftTerms& planned = plan.assumptions().planning().drafts();
+  const bool off = configure.speculation() == v1::SPECULATION_UNSPECIFIED ||
+                   configure.speculation() == v1::SPECULATION_OFF;
+  if (planned.draft_tokens() == 0 || planned.acceptance() <= 0 || !off) return;
+  Logger("coordinator")
+      .warn(
+          "the plan counts on drafts of {} and none are tried: its rates will not be reached; start "
+          "with --speculate {}, or make the plan without",
+          planned.source(), planned.source());
+}
+
 }  // namespace
 
 absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan) {
@@ -125,6 +139,7 @@ absl::Status CheckPlanTerms(const v1::DeploymentPlan& plan, const v1::ConfigureR
       CheckTypes("KV", "kv_dtype", "--kv-cache-dtype", plan.kv_dtype(), configure.kv_dtype()));
   types.Update(CheckPoolBytes(plan, configure.kv_cache_bytes()));
   types.Update(CheckDrafts(plan, configure.model()));
+  if (types.ok()) WarnOfDrafts(plan, configure);
   return types;
 }
 

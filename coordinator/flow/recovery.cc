@@ -234,6 +234,8 @@ std::vector<std::shared_ptr<ReplicaLink>> RequestFlow::links() const {
 
 double RequestFlow::SecondsSinceReady() const {
   std::lock_guard lock(mutex_);
+  const bool changing = options_.changing_plan && options_.changing_plan();
+  if (changing || (options_.recovering && options_.recovering())) return 0;
   return options_.now_seconds() - ready_seconds_;
 }
 

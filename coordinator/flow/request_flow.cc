@@ -523,6 +523,11 @@ void RequestFlow::Drain() {
   draining_ = true;
 }
 
+bool RequestFlow::draining() const {
+  std::lock_guard lock(mutex_);
+  return draining_;
+}
+
 void RequestFlow::AbortAll(const absl::Status& reason) {
   std::vector<std::shared_ptr<LiveGeneration>> all;
   {

@@ -116,6 +116,7 @@ class RequestFlow : public GenerationService,
   void SetPairs(PlanPairs pairs);
   // No new generations from now on (UNAVAILABLE, "draining").
   void Drain();
+  bool draining() const;
   // Ends everything that is left.
   void AbortAll(const absl::Status& reason);
 
@@ -124,7 +125,7 @@ class RequestFlow : public GenerationService,
                  const absl::Status& reason);
   // The link of each replica that is there.
   std::vector<std::shared_ptr<ReplicaLink>> links() const;
-  // Since the newest of them became ready; infinity: none did.
+  // Since the newest of them became ready; infinity: none did; 0: others are about to.
   double SecondsSinceReady() const;
 
   int64_t requests_in_flight() const;

@@ -1,7 +1,10 @@
 #include "coordinator/flow/resumption.h"
 
+#include <algorithm>
+#include <cctype>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,9 +17,17 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr double kFindSeconds = 2;
+constexpr double kFindSeconds = 1.5;  // less than the last words of a coordinator that ends
 // Replicas that a new coordinator takes up become ready within so many seconds of each other.
 constexpr double kGatherSeconds = 10;
+
+absl::Status CheckId(std::string_view id) {
+  const auto in_ids = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; };
+  if (!id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), in_ids))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "x-tessera-resume is no id of an answer: give the `id` of its stream's events");
+}
 
 // One request that looks for its answer, then runs.
 class Resumed final : public std::enable_shared_from_this<Resumed> {
@@ -27,6 +38,8 @@ class Resumed final : public std::enable_shared_from_this<Resumed> {
 
   // Errors: the sink hears nothing.
   absl::Status Find() {
+    if (flow_->draining())
+      return absl::UnavailableError("the server is draining: it takes no new requests");
     v1::FindKeptRequest wanted;
     wanted.set_request_id(request_.answer_id);
     wanted.set_owner(OwnerOf(request_.client));
@@ -147,6 +160,7 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> Resumption::Start(
     GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
   if (!request.resumes) return flow_->Start(std::move(request), std::move(sink));
   if (absl::Status fit = CheckResumable(request); !fit.ok()) return fit;
+  if (absl::Status id = CheckId(request.answer_id); !id.ok()) return id;
   auto resumed = std::make_shared<Resumed>(flow_, std::move(request), std::move(sink));
   if (absl::Status asked = resumed->Find(); !asked.ok()) return asked;
   return std::make_unique<ResumedHandle>(std::move(resumed));

@@ -191,6 +191,14 @@ TEST_CASE("what nobody keeps is not found, unless a replica may not have been as
   CHECK(sink->status.code() == code);
   CHECK(s.link->submits.empty());
 
+  for (const char* no_id : {"", "cmpl 1", "cmpl-\xff"}) {
+    GenerationRequest other = Stream();
+    other.answer_id = no_id;
+    CHECK_THAT(std::string(s.Resume(other)->status.message()), Catch::Contains("no id of an answer"));
+  }
+  s.flow.flow->Drain();
+  CHECK_THAT(std::string(s.Resume(Stream())->status.message()), Catch::Contains("draining"));
+
   Flow none;
   Resumption without(none.flow);
   GenerationRequest request = Stream();

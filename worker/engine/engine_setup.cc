@@ -458,6 +458,7 @@ class Setup {
     options_.limits.total_blocks = kv.common;
     options_.window.total_blocks = kv.window;
     LimitSeats(kv.seats);
+    model_options_.limits = EngineCore::LimitsOf(options_);  // by which all members pad a step alike
     SetSnapshots(kv.snapshots);
     if (absl::Status opened = OpenKvPort(place.self); !opened.ok()) return opened;
     auto stage =

@@ -111,7 +111,8 @@ absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
   if (status.ok() && options_.samples) status = Sample(work, outcome);
   if (status.ok() && drafts_ != nullptr) {
     KvWriteListener* const listener = work.pushes.empty() ? nullptr : options_.kv_sender;
-    status = drafts_->Run(work, links_.group, listener, *stream_, outcome);
+    // Rank 0's host may take long for masks, and no device waits for a host.
+    status = drafts_->Run(work, meeting_group_, listener, *stream_, outcome);
   }
   // Also after a failure: what was enqueued still reads the staging.
   status.Update(stream_->Synchronize());
