@@ -326,6 +326,7 @@ absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation,
   chat.body["model"] = reader.String("model").value_or("");
   const nlohmann::json thinking = reader.Object("thinking");
   reader.Object("tool_choice");
+  reader.Object("output_config");
   if (!reader.status().ok()) return reader.status();
   chat.body["messages"] = nlohmann::json::array();  // those of the conversation
   Ordered& messages = chat.conversation["messages"] = Ordered::array();
@@ -353,7 +354,6 @@ absl::StatusOr<OpenAiCall> ReadMessagesCall(const nlohmann::json& body, const Or
   if (!max_tokens.has_value()) reader.Fail("max_tokens", "missing");
   nlohmann::json sampling = nlohmann::json::object();
   ReadSampling(reader, sampling);
-  reader.Object("output_config");
   reader.Object("output_format");
   absl::StatusOr<Chat> chat = ReadChat(reader, conversation, model);
   if (!chat.ok()) return chat.status();
