@@ -258,7 +258,7 @@ absl::Status AddThinking(const nlohmann::json& thinking, const Ordered& effort,
   }
   chat.body["enable_thinking"] = type != "disabled";
   if (type != "disabled" && effort.is_string()) {
-    // Clients send one to every model.
+    // Clients send an effort to every model.
     if (TakesReasoningEffort(model, effort.get<std::string>())) {
       chat.body["reasoning_effort"] = effort;
     } else {
@@ -268,7 +268,7 @@ absl::Status AddThinking(const nlohmann::json& thinking, const Ordered& effort,
   if (type != "enabled") return absl::OkStatus();
   const nlohmann::json budget = thinking.value("budget_tokens", nlohmann::json());
   if (budget.is_null()) return absl::OkStatus();
-  // As above.
+  // Clients send a budget to every model.
   GenerationRequest probe;
   if (!budget.is_number_integer() || budget.get<int64_t>() < 0) {
     return FieldError("thinking", "thinking: budget_tokens: an integer from 0 up is expected");
