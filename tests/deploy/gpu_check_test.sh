@@ -38,7 +38,7 @@ check "and JSON" python3 -c "
 import json
 got = json.load(open('$TEST_TMPDIR/results/results.json'))
 assert [r['outcome'] for r in got] == ['passed'] * 28, got
-assert got[0]['detail'] == 'cuda:0 is here' and got[24]['detail'] == 'answer: 142', got"
+assert got[0]['detail'] == 'cuda:0 is here' and got[25]['detail'] == 'answer: 142', got"
 
 sanitizer 'echo "ERROR SUMMARY: 1 error"; exit 9'
 results
