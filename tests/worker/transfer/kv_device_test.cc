@@ -36,7 +36,7 @@ struct Gpu {
                .join_seconds = options.join_seconds,
                .retry_seconds = options.retry_seconds}) {}
   PoolMover::End end() {
-    return {pool.pool, pool.coder.get(), pairs.options().maker == nullptr ? nullptr : &pairs};
+    return {pool.pool, pool.coder.get(), pairs.maker().has_library() ? &pairs : nullptr};
   }
   bool untouched() { return pool.Read() == pool.values; }
 
