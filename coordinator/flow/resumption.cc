@@ -21,9 +21,13 @@ constexpr double kFindSeconds = 1.5;  // less than the last words of a coordinat
 // Replicas that a new coordinator takes up become ready within so many seconds of each other.
 constexpr double kGatherSeconds = 10;
 
+// "cmpl-1f", "msg_1f": all ids of answers are of this form.
 absl::Status CheckId(std::string_view id) {
+  constexpr size_t kMinPrefix = 3, kMaxLength = 128;
   const auto in_ids = [](unsigned char c) { return std::isalnum(c) != 0 || c == '-' || c == '_'; };
-  if (!id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), in_ids))
+  const size_t mark = id.find_first_of("-_");
+  const bool has_prefix = mark != std::string_view::npos && mark >= kMinPrefix;
+  if (has_prefix && id.size() <= kMaxLength && std::all_of(id.begin(), id.end(), in_ids))
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       "x-tessera-resume is no id of an answer: give the `id` of its stream's events");

@@ -191,7 +191,7 @@ TEST_CASE("what nobody keeps is not found, unless a replica may not have been as
   CHECK(sink->status.code() == code);
   CHECK(s.link->submits.empty());
 
-  for (const char* no_id : {"", "cmpl 1", "cmpl-\xff"}) {
+  for (const char* no_id : {"", "0", "cmpl 1", "cmpl-\xff"}) {
     GenerationRequest other = Stream();
     other.answer_id = no_id;
     CHECK_THAT(std::string(s.Resume(other)->status.message()), Catch::Contains("no id of an answer"));
