@@ -202,9 +202,9 @@ std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
   for (const SourceFile& file : files) {
     const auto lines =
         static_cast<std::size_t>(std::count(file.text.begin(), file.text.end(), '\n'));
-    // A folder has one list of targets, and a service one of messages; they grow with it.
-    const bool is_list = file.path.ends_with("BUILD.bazel") || file.path.ends_with(".proto");
-    if (lines > max_lines && !is_list) {
+    // A folder has one list of targets; it grows with the folder and can't be split.
+    const bool is_target_list = file.path.ends_with("BUILD.bazel");
+    if (lines > max_lines && !is_target_list) {
       faults.insert(file.path + " has " + std::to_string(lines) + " lines; more than " +
                     std::to_string(max_lines) + " is two files");
     }

@@ -34,7 +34,7 @@ std::vector<std::string> FindIncludeCycles(const std::vector<SourceFile>& files)
 // The same for the folders that they lie in, at any depth.
 std::vector<std::string> FindFolderCycles(const std::vector<SourceFile>& files);
 
-// One line for each file of more than `max_lines` lines (BUILD.bazel and .proto aside), each folder with a
+// One line for each file of more than `max_lines` lines (BUILD.bazel aside), each folder with a
 // name that says nothing (common, utils, ...), each top-level folder that the architecture does not
 // know.
 std::vector<std::string> FindShapeFaults(const std::vector<SourceFile>& files,
