@@ -244,15 +244,15 @@ std::vector<v1::LinkPrice> Outlook::Links(bool search_again) const {
     others.set_a_little(a_little);
   }
   // Searches come last: who interrupts them has the rest.
-  int searched = 0, in_vain = 0;
+  int searched = 0, without_gain = 0;
   for (; search_again && searched < std::min(all, kMaxReplannedLinks) && !Stopped(); ++searched) {
     const double more = gain_of(links[static_cast<size_t>(searched)], true);
     if (Stopped()) break;  // within the search
-    in_vain += more <= kWorthSaying * ask_.now.value ? 1 : 0;
+    without_gain += more <= kWorthSaying * ask_.now.value ? 1 : 0;
   }
-  if (in_vain > 0) {
+  if (without_gain > 0) {
     v1::SearchedLinks& found = *add().mutable_searched();
-    found.set_links(in_vain);
+    found.set_links(without_gain);
     found.set_searched(searched);
     found.set_of_links(all);
   }

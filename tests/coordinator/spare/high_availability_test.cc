@@ -119,7 +119,7 @@ TEST_CASE("one that loses its place before it has read what was kept ends by nam
   CHECK_THAT(std::string(why.message()), Contains("start this one again, as its spare"));
 }
 
-TEST_CASE("a spare that is told to end does, while etcd says nothing too") {
+TEST_CASE("a spare ends when it is asked to, also while etcd does not answer") {
   FakeEtcd etcd;
   etcd.store.PassOn(kKey, R"({"http":"http://b:8000","grpc":""})");
   std::atomic<bool> stop = false;
