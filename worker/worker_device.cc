@@ -61,7 +61,6 @@ absl::StatusOr<WorkerDevice> MakeWorkerDevice(const DeviceFlags& flags, const De
   made.state_cache_bytes = StateCacheBytes(flags.state_cache_memory_bytes, free_bytes);
   made.info.set_description(made.device->Describe());
   made.info.set_memory_bytes(made.device->memory_bytes());
-  made.info.mutable_cores()->Add(made.cores.begin(), made.cores.end());
   AddDataTypes(made.device->ops(), &made.info);
   return made;
 }

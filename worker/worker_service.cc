@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -20,7 +19,6 @@
 namespace tessera::worker {
 namespace {
 
-constexpr double kMaxDrainSeconds = 3600;
 constexpr double kMaxProbeWindowSeconds = 10;
 // Without a step for so long, a member that drains leaves.
 constexpr double kIdleMemberSeconds = 2;
@@ -336,34 +334,6 @@ void WorkerService::ServeSessionsFrom(grpc::ServerCompletionQueue& queue,
   ServeSessions(queue, method);
 }
 
-grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context,
-                                               const v1::DrainRequest* request,
-                                               v1::DrainReply* reply) {
-  absl::Status status = CheckToken(*context, options_.cluster_token);
-  const std::shared_ptr<Engine> engine = this->engine();
-  if (status.ok() && engine == nullptr) status = NotALeader();
-  if (status.ok()) status = CheckFence(request->fence(), engine->fence());
-  if (!status.ok()) return Answer(context, status);
-  const double seconds = std::clamp(request->timeout_seconds(), 0.0, kMaxDrainSeconds);
-  std::lock_guard lock(mutex_);
-  if (draining_ || stopping_) {
-    return Answer(context, absl::ResourceExhaustedError("a Drain is already in progress"));
-  }
-  engine->RefuseNew(absl::UnavailableError("the worker is draining"));
-  draining_ = true;
-  if (drain_thread_.joinable()) drain_thread_.join();  // it has ended
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  drain_thread_ = std::thread([this, engine, seconds, reply, reactor] {
-    reply->set_sequences_left(static_cast<int32_t>(engine->WaitIdle(seconds)));
-    {
-      std::lock_guard lock(mutex_);
-      draining_ = false;
-    }
-    reactor->Finish(grpc::Status::OK);
-  });
-  return reactor;
-}
-
 grpc::ServerUnaryReactor* WorkerService::Profile(grpc::CallbackServerContext* context,
                                                  const v1::ProfileRequest* request,
                                                  v1::ProfileReply* reply) {
@@ -516,18 +486,15 @@ void WorkerService::Shutdown(double drain_seconds) {
   }
   if (configuring.joinable()) configuring.join();
   StopServing(reason);
-  std::thread draining;
   std::thread profiling;
   std::thread probing;
   {
     std::lock_guard lock(mutex_);
     engine_ = nullptr;
     share_ = nullptr;
-    draining = std::move(drain_thread_);
     profiling = std::move(profile_thread_);
     probing = std::move(probe_thread_);
   }
-  if (draining.joinable()) draining.join();
   if (profiling.joinable()) profiling.join();
   if (probing.joinable()) probing.join();
 }

@@ -8,7 +8,7 @@
 // unless the replica's workers have lost each other meanwhile. Every message is fenced
 // (worker/fences.h) and, with a cluster token, authenticated.
 //
-// Thread rule: gRPC's threads call the handlers, none of which blocks; Configure, Drain, Profile
+// Thread rule: gRPC's threads call the handlers, none of which blocks; Configure, Profile
 // and ProbeLink work on a thread of their own, one each at a time. The server lends ServeSessions a
 // thread.
 #pragma once
@@ -44,9 +44,9 @@ struct WorkerServiceOptions {
 };
 
 using WorkerMethods = v1::Worker::WithAsyncMethod_Session<
-    v1::Worker::WithCallbackMethod_Configure<v1::Worker::WithCallbackMethod_Drain<
-        v1::Worker::WithCallbackMethod_Profile<v1::Worker::WithCallbackMethod_ProbeLink<
-            v1::Worker::WithCallbackMethod_FindKept<v1::Worker::Service>>>>>>;
+    v1::Worker::WithCallbackMethod_Configure<v1::Worker::WithCallbackMethod_Profile<
+        v1::Worker::WithCallbackMethod_ProbeLink<
+            v1::Worker::WithCallbackMethod_FindKept<v1::Worker::Service>>>>>;
 
 class WorkerService final : public WorkerMethods {
  public:
@@ -55,8 +55,6 @@ class WorkerService final : public WorkerMethods {
 
   grpc::ServerWriteReactor<v1::ConfigureProgress>* Configure(
       grpc::CallbackServerContext* context, const v1::ConfigureRequest* request) override;
-  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context,
-                                  const v1::DrainRequest* request, v1::DrainReply* reply) override;
   grpc::ServerUnaryReactor* Profile(grpc::CallbackServerContext* context,
                                     const v1::ProfileRequest* request,
                                     v1::ProfileReply* reply) override;
@@ -115,11 +113,9 @@ class WorkerService final : public WorkerMethods {
   v1::WorkerReady ready_;
   uint64_t configuring_epoch_ = 0;  // 0: not configuring
   bool stopping_ = false;
-  bool draining_ = false;
   bool profiling_ = false;
   bool probing_ = false;
   std::thread configure_thread_;
-  std::thread drain_thread_;
   std::thread profile_thread_;
   std::thread probe_thread_;
 };

@@ -270,15 +270,6 @@ TEST_CASE("stale fences are refused by name and not acted on") {
     CHECK_THAT(status.error_message(), Catch::Contains("epoch"));
     CHECK(worker.service->load().steps() == 0);
   }
-  SECTION("Drain") {
-    REQUIRE(worker.Configure(Worker::Request(2)).ok());
-    grpc::ClientContext context;
-    v1::DrainRequest request;
-    *request.mutable_fence() = Worker::Fence(1);
-    v1::DrainReply reply;
-    CHECK(worker.stub->Drain(&context, request, &reply).error_code() ==
-          grpc::StatusCode::FAILED_PRECONDITION);
-  }
 }
 
 TEST_CASE("a newer plan epoch replaces the engine; its session ends with ABORTED") {
@@ -374,57 +365,25 @@ TEST_CASE("what cannot be configured is refused with its reason, and the worker 
   CHECK(worker.Configure(Worker::Request()).ok());  // the epoch of a failed one may come again
 }
 
-TEST_CASE("Drain waits for what runs and refuses what is new") {
+TEST_CASE("a worker that ends waits for what runs, refuses what is new, and says so at once") {
   Worker worker;
   worker.step_milliseconds = 5;
   REQUIRE(worker.Configure(Worker::Request()).ok());
   Client client(&worker);
   REQUIRE(client.Credit(1000));
-  REQUIRE(client.Submit(MakeSubmit(1, Prompt(5, 1), 20)));
+  REQUIRE(client.Submit(MakeSubmit(1, Prompt(5, 1), 100)));
   REQUIRE(Eventually([&] { return worker.service->load().steps() > 0; }));
-  const auto drain = [&](double seconds) {
-    grpc::ClientContext context;
-    v1::DrainRequest request;
-    *request.mutable_fence() = Worker::Fence();
-    request.set_timeout_seconds(seconds);
-    v1::DrainReply reply;
-    REQUIRE(worker.stub->Drain(&context, request, &reply).ok());
-    return reply.sequences_left();
-  };
-  CHECK(drain(0) == 1);
-  REQUIRE(client.Submit(MakeSubmit(2, Prompt(5, 2), 20)));
-  client.ReadUntilFinished(2);
-  CHECK(client.finish[1].finish() == v1::FINISH_REASON_LENGTH);
-  CHECK(client.tokens[1] == Greedy(Prompt(5, 1), 20));
-  CHECK(client.finish[2].error_code() == static_cast<int>(absl::StatusCode::kUnavailable));
-  CHECK(drain(10) == 0);
-}
-
-TEST_CASE("a session is told at once that its worker drains, also where nothing runs") {
-  Worker worker;
-  REQUIRE(worker.Configure(Worker::Request()).ok());
-  Client idle(&worker);
-  REQUIRE(idle.Credit(10));
-  const auto drain = [&] {
-    grpc::ClientContext context;
-    v1::DrainRequest request;
-    *request.mutable_fence() = Worker::Fence();
-    v1::DrainReply reply;
-    REQUIRE(worker.stub->Drain(&context, request, &reply).ok());
-  };
-  const auto told = [](Client& client) {
-    v1::SessionReply reply;
-    return client.stream->Read(&reply) && reply.load().draining() && reply.events_size() == 0;
-  };
   CHECK_FALSE(worker.service->load().draining());
-  drain();
-  CHECK(told(idle));
-  CHECK(worker.service->load().draining());
-  // Whoever comes later hears it too.
-  Client newer(&worker);
-  REQUIRE(newer.Credit(10));
-  CHECK(told(newer));
-  worker.service->Shutdown(0);
+  std::thread ending([&] { worker.service->Shutdown(/*drain_seconds=*/60); });
+  CHECK(Eventually([&] { return worker.service->load().draining(); }));
+  REQUIRE(client.Submit(MakeSubmit(2, Prompt(5, 2), 20)));
+  client.ReadUntilFinished(1);  // the refusal comes first
+  CHECK(client.finish[2].error_code() == static_cast<int>(absl::StatusCode::kUnavailable));
+  CHECK(client.last.load().draining());
+  client.ReadUntilFinished(1);
+  CHECK(client.finish[1].finish() == v1::FINISH_REASON_LENGTH);
+  CHECK(client.tokens[1] == Greedy(Prompt(5, 1), 100));
+  ending.join();
   CHECK(worker.service->load().draining());
 }
 
@@ -468,10 +427,8 @@ TEST_CASE("with a cluster token every call of the service needs it") {
   v1::SessionReply nothing;
   CHECK_FALSE(client.stream->Read(&nothing));
   CHECK(client.stream->Finish().error_code() == grpc::StatusCode::UNAUTHENTICATED);
-  grpc::ClientContext drain, profile;
-  v1::DrainReply drained;
+  grpc::ClientContext profile;
   v1::ProfileReply profiled;
-  CHECK(worker.stub->Drain(&drain, {}, &drained).error_code() == grpc::StatusCode::UNAUTHENTICATED);
   CHECK(worker.stub->Profile(&profile, {}, &profiled).error_code() ==
         grpc::StatusCode::UNAUTHENTICATED);
 }

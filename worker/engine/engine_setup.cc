@@ -200,7 +200,6 @@ absl::StatusOr<ModelOptions> ReadModelOptions(const v1::ConfigureRequest& reques
   options.share = request.share();
   options.pack_later = true;
   options.max_model_len_tokens = request.max_model_len_tokens();
-  if (request.int8_group_size() > 0) options.int8_group_size = request.int8_group_size();
   const auto types =
       ResolveDTypes(request.model(), request.weight_dtype(), request.kv_dtype(), computed);
   if (!types.ok()) return types.status();
