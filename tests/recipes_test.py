@@ -89,6 +89,32 @@ def test_transports_of_kv_are_in_the_files_that_their_recipe_names():
     assert not beyond, beyond
 
 
+def stems(names):
+    return {name.rsplit(".", 1)[0] for name in names}
+
+
+def recipe(title):
+    """Paths without suffix that a recipe of docs/adding.md names."""
+    text = (ROOT / "docs/adding.md").read_text().split(f"## {title}\n")[1].split("\n## ")[0]
+    return {re.sub(r"\.(cc|h|cu|proto)$", "", path)
+            for path in re.findall(rf"`((?:{'|'.join(PRODUCT)})/[\w/.]+)`", text)}
+
+
+def test_a_sampling_parameter_is_in_the_files_that_its_recipe_names():
+    files = stems(files_with("min_p") | files_with("set_min_p"))
+    assert len(files) > 15
+    assert not files - recipe("A sampling parameter"), files - recipe("A sampling parameter")
+
+
+def test_codes_that_a_device_keeps_are_known_where_the_recipe_of_a_format_says():
+    files = stems({name for word in ("kMxfp4", "WEIGHT_FORMAT_MXFP4") for name in files_with(word)} |
+                  {name for name, text in SOURCES.items() if '"mxfp4"' in text})
+    own = {FORMATS + "mxfp4", WEIGHTS + "mxfp4_rows", FORMATS + "formats", FORMATS + "stored_matrix",
+           WEIGHTS + "weight_formats"}  # the recipe names these by FORMAT, and in their folder
+    assert len(files - own) >= 6
+    assert not files - own - recipe("A weight format"), files - own - recipe("A weight format")
+
+
 def test_a_maker_of_devices_is_a_folder_and_a_line_in_the_table():
     """No other file knows how --device names its devices, but for those of its kernels."""
     table = "worker/device_types.cc"
