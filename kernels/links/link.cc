@@ -25,6 +25,11 @@ struct Link::Pieces {
     if (size_bytes > 0) list[count++] = {const_cast<void*>(data), size_bytes};
   }
   bool done() const { return next == count; }
+  int64_t Bytes() const {
+    size_t bytes = 0;
+    for (int i = next; i < count; ++i) bytes += list[i].iov_len;
+    return static_cast<int64_t>(bytes);
+  }
   msghdr Message() {
     msghdr message = {};
     message.msg_iov = list.data() + next;
@@ -278,15 +283,16 @@ absl::Status Link::SendEncrypted(Pieces& pieces, Deadline deadline) {
   absl::Status status = WaitUntilReady(POLLOUT, deadline, /*frame_begun=*/false);
   while (status.ok()) {
     if (failed_.load(std::memory_order_acquire)) return this->status();
-    if (pieces.done()) return absl::OkStatus();
-    const absl::Span<const std::byte> gathered = pieces.Gather(absl::MakeSpan(record));
-    const LinkTlsSession::Moved moved = tls_->Write(gathered);
+    const bool all = pieces.done();
+    const LinkTlsSession::Moved moved =
+        all ? tls_->Flush() : tls_->Write(pieces.Gather(absl::MakeSpan(record)));
     if (!moved.failure.empty()) return Fail(absl::StatusCode::kUnavailable, moved.failure);
     if (moved.closed) return Fail(absl::StatusCode::kUnavailable, "it closed the connection");
     if (moved.wait_for != 0) {
-      status = WaitUntilReady(moved.wait_for, deadline, pieces.moved || tls_->has_begun());
+      status = WaitUntilReady(moved.wait_for, deadline, pieces.moved || tls_->has_unsent());
       continue;
     }
+    if (all) return absl::OkStatus();
     pieces.Advance(moved.bytes);
     CountSent(static_cast<int64_t>(moved.bytes));
   }
@@ -294,6 +300,7 @@ absl::Status Link::SendEncrypted(Pieces& pieces, Deadline deadline) {
 }
 
 absl::Status Link::ReceiveEncrypted(Pieces& pieces, Deadline deadline, bool frame_begun) {
+  if (frame_begun) tls_->Expect(pieces.Bytes());
   while (!pieces.done()) {
     if (failed_.load(std::memory_order_acquire)) return status();
     const iovec& piece = pieces.list[pieces.next];

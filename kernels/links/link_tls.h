@@ -3,7 +3,9 @@
 //
 // A session makes its TLS handshake inside the first calls that read or write. A frame begins a TLS
 // record, so that where a frame ends nothing of the next one lies decrypted in the session, and
-// poll(2) on the socket says whether there is more.
+// poll(2) on the socket says whether there is more. Records are gathered on their way: several
+// leave by one call of the system, and are read by one where the reader says how much a frame still
+// has.
 //
 // Thread rule: LinkTlsContext is immutable, LinkTlsSource thread-safe. Of a session one thread may
 // read while another writes.
@@ -17,6 +19,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -93,28 +96,43 @@ class LinkTlsSession {
   LinkTlsSession(const LinkTlsSession&) = delete;
   LinkTlsSession& operator=(const LinkTlsSession&) = delete;
 
-  // Takes at most kRecordBytes. After a wait the next call has the same bytes.
+  // Encrypts at most kRecordBytes, and sends them with those before once these are many. After a
+  // wait the next call has the same bytes.
   Moved Write(absl::Span<const std::byte> bytes);
+  // Sends what Write left behind. Nothing moved and no wait: all is sent.
+  Moved Flush();
   Moved Read(absl::Span<std::byte> bytes);
+  // So many bytes of the frame that is being read are still to come: Read takes up to as many
+  // records from the socket at once, and none behind the frame.
+  void Expect(int64_t bytes);
   // Reads what is there and leaves it to be read.
   Moved Peek(absl::Span<std::byte> bytes);
-  // Whether a Write that waits has encrypted its bytes already, so that a part may have gone.
-  bool has_begun() const { return unsent_; }
+  // Whether encrypted bytes wait to be sent, of which a part may have gone.
+  bool has_unsent();
   bool allows_plain_nccl() const { return context_->allows_plain_nccl_; }
 
   static constexpr size_t kRecordBytes = 16 << 10;
 
  private:
+  friend struct LinkTlsBio;
   LinkTlsSession(std::shared_ptr<const LinkTlsContext> context, int socket, ssl_st* session);
   Moved Outcome(int result);
+  Moved Send();
+  // The outcome of a call of OpenSSL that may have written parts of the handshake, which are sent.
+  Moved Sent(Moved moved);
 
   const std::shared_ptr<const LinkTlsContext> context_;
   const int socket_;
   std::mutex mutex_;  // OpenSSL's session takes one call at a time
   ssl_st* const session_;
   int64_t bytes_left_of_key_;
-  bool unsent_ = false;  // of the writing thread
   std::string failure_;
+  std::vector<std::byte> outbound_;  // records; those before sent_ have gone
+  size_t sent_ = 0;
+  std::unique_ptr<std::byte[]> inbound_;  // from the socket; null: there was nothing to read ahead
+  size_t inbound_bytes_ = 0;
+  size_t read_ = 0;   // of those, with OpenSSL
+  size_t ahead_ = 0;  // bytes of records that may be taken from the socket
 };
 
 }  // namespace tessera::kernels
