@@ -1,4 +1,4 @@
-// The kernels over AVX512_BF16, which sets with tiles have too but for bf16 and i8 weights.
+// The kernels over AVX512_BF16, which sets with tiles have too, but for what they multiply with tiles.
 //
 // Included by files with -m flags of their own, so everything here has internal linkage.
 #pragma once

@@ -21,11 +21,16 @@ namespace {
 template <typename Vectors>
 class OffsetSegments {
  public:
-  explicit OffsetSegments(const PanelArgs& args) : args_(args), next_(args.weights) {}
+  // Before the first segment.
+  void Begin(const PanelArgs& args) {
+    args_ = &args;
+    next_ = args.weights;
+    left_of_pair_ = 0;
+  }
 
   // The next segment, of so many bytes of codes: returns these.
   const std::byte* Next(int64_t segment, int64_t code_bytes) {
-    const Geometry& g = *args_.geometry;
+    const Geometry& g = *args_->geometry;
     if (left_of_pair_ == 0) {
       left_of_pair_ = g.pair_segments - (segment == 0 ? g.skipped_segments : 0);
       ReadPairs();
@@ -41,15 +46,20 @@ class OffsetSegments {
     return codes;
   }
   const std::byte* behind() const { return next_; }
-  const float* scales() const { return args_.geometry->pair_segments > 1 ? scales_ : pair_scales_; }
+  const float* scales() const {
+    return args_->geometry->pair_segments > 1 ? scales_ : pair_scales_;
+  }
+  const float* offsets() const {
+    return args_->geometry->pair_segments > 1 ? offsets_ : pair_offsets_;
+  }
 
   // sums += offset * the sum of the segment's activations.
   void AddOffsets(int64_t segment) const {
-    const float* const offsets = args_.geometry->pair_segments > 1 ? offsets_ : pair_offsets_;
-    const float* input_sums = args_.input_sums + segment * args_.input_sums_stride;
-    for (int64_t row = 0; row < args_.rows; ++row) {
+    const float* const offsets = this->offsets();
+    const float* input_sums = args_->input_sums + segment * args_->input_sums_stride;
+    for (int64_t row = 0; row < args_->rows; ++row) {
       const auto input_sum = Vectors::Broadcast(input_sums[row]);
-      float* sums = args_.sums + row * kPanelColumns;
+      float* sums = args_->sums + row * kPanelColumns;
 #pragma GCC unroll 4
       for (int64_t c = 0; c < kPanelColumns; c += Vectors::kLanes) {
         const auto offset = Vectors::Load(offsets + c);
@@ -77,8 +87,8 @@ class OffsetSegments {
     }
   }
 
-  const PanelArgs& args_;
-  const std::byte* next_;
+  const PanelArgs* args_ = nullptr;
+  const std::byte* next_ = nullptr;
   int64_t left_of_pair_ = 0;  // segments
   alignas(64) float pair_scales_[kPanelColumns];
   alignas(64) float pair_offsets_[kPanelColumns];
@@ -90,7 +100,8 @@ class OffsetSegments {
 template <typename Step, typename Wide>
 void RunOffsetPanel(const PanelArgs& args) {
   using Vectors = typename Step::Vectors;
-  OffsetSegments<Vectors> segments(args);
+  OffsetSegments<Vectors> segments;
+  segments.Begin(args);
   __builtin_memset(args.sums, 0, args.rows * kPanelColumns * sizeof(float));
   for (int64_t segment = 0; segment < args.geometry->segments; ++segment) {
     const SegmentPlace s = PlaceOf(args, segment);

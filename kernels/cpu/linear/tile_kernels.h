@@ -15,8 +15,10 @@ constexpr KernelSet TileKernels(const char* name) {
   KernelSet kernels = DotKernels(name);
   kernels.bf16.run = &RunTilePanel<Tiles>;
   kernels.bf16.max_panels = kMaxPanels;
-  kernels.i8.run = &RunScaledTilePanel<Tiles>;
-  kernels.i8.max_panels = kMaxPanels;
+  kernels.i8.run = &RunCodesTilePanel<Tiles, ByteCodes<DotI8>, &RunScaledPanel<DotI8, DotBf16>>;
+  kernels.f8.run = &RunCodesTilePanel<Tiles, ByteCodes<DotF8>, &RunScaledPanel<DotF8, DotBf16>>;
+  kernels.i4.run = &RunNibbleTilePanel<Tiles>;
+  for (Kernel* codes : {&kernels.i8, &kernels.f8, &kernels.i4}) codes->max_panels = kMaxPanels;
   return kernels;
 }
 
