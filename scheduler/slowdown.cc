@@ -17,6 +17,7 @@ constexpr double kNewestWeight = 1.0 / 2400;
 constexpr double kSlowWeight = kNewestWeight / 4;  // the same of one in which it was slow
 constexpr int64_t kMinSamples = 4;                 // of a size, to predict by it
 constexpr int kSizesPerOctave = 4;
+constexpr double kFall = 0.5;  // of what is too much of a factor, each half window
 
 int BucketOf(double size) {
   return static_cast<int>(std::floor(kSizesPerOctave * std::log2(std::max(size, 0.25))));
@@ -138,7 +139,7 @@ void SlowdownWatch::Judge(double now_seconds) {
       if (slow || ratio > kSlowFrom) replica.factor = ratio;
     } else if (slow && now_seconds >= replica.lowered_seconds + kWindowSeconds / 2) {
       replica.lowered_seconds = now_seconds;
-      replica.factor = std::max({1.0, ratio, replica.factor / 4});
+      replica.factor = std::max(1.0, replica.factor - kFall * (replica.factor - ratio));
       if (replica.factor < kUsualBelow) replica.factor = 1;
     }
   }

@@ -9,9 +9,12 @@
 // After Malleus (arXiv 2410.13333), which plans by such rates.
 //
 //   usual -> slow   (more than kSlowFrom times, over kWindowSeconds of steps)
-//   slow  -> usual  (below kUsualBelow; the factor falls in steps, one each half window)
+//   slow  -> usual  (the factor below kUsualBelow)
 //
-// A slow replica without steps stays slow: whoever routes sends it a request now and then.
+// The factor rises at once and falls slowly: by half of the difference each half window, and only
+// while the replica runs steps. One that stands still from time to time has good seconds between
+// bad ones; a factor that followed them would send it requests again each time. A slow replica
+// without steps stays slow: whoever routes sends it a request now and then.
 //
 // Thread rule: one thread. Deterministic; time is an argument (monotonic seconds). Complexity:
 // O(replicas x sizes) per call.

@@ -15,19 +15,25 @@ namespace {
 constexpr double kNever = 1e18;
 constexpr int kPlaces = 8;
 
+// What a step takes: `base`, and more for each sequence and each prompt in it.
+struct StepSeconds {
+  double base = 0.010, each = 0.0005, each_prompt = 0.002;
+};
+
 // A leader that runs steps of up to kPlaces sequences. While it is slow it gets a quarter of the
-// time, in turns of 50 ms of each 200 ms.
+// time, in turns of 50 ms of each 200 ms; what comes while it stands still waits unmeasured.
 class PlayedLeader {
  public:
-  PlayedLeader(Flow& flow, const std::string& name) : flow_(flow), link_(flow.AddReplica(name)) {}
+  PlayedLeader(Flow& flow, const std::string& name, const StepSeconds& step)
+      : flow_(flow), step_(step), link_(flow.AddReplica(name)) {}
 
-  double next() const { return end_; }
+  double next() const { return std::min(end_, StandsStill() ? NextTurn() : kNever); }
   int64_t asked() const { return static_cast<int64_t>(link_->submits.size()); }
   void SlowDown() { slow_ = true; }
 
   // Begins a step where there is work and none runs.
   void Begin() {
-    if (end_ < kNever) return;
+    if (end_ < kNever || StandsStill()) return;
     while (running_.size() < kPlaces && taken_ < link_->submits.size())
       running_.push_back({taken_++, 0});
     if (running_.empty()) return;
@@ -35,10 +41,13 @@ class PlayedLeader {
                              [](const auto& sequence) { return sequence.tokens == 0; });
     const auto rows = static_cast<double>(running_.size());
     begin_ = flow_.now;
-    end_ = flow_.now + Stretched(0.010 + 0.0005 * rows + 0.002 * static_cast<double>(prompts_));
+    end_ = flow_.now + Stretched(step_.base + step_.each * rows +
+                                 step_.each_prompt * static_cast<double>(prompts_));
   }
 
+  // Ends the step that ends now.
   void End() {
+    if (end_ > flow_.now) return;
     v1::SessionReply reply;
     for (Sequence& sequence : running_) {
       const v1::Submit& submit = link_->submits[sequence.submit];
@@ -73,25 +82,31 @@ class PlayedLeader {
     int32_t tokens = 0;
   };
 
+  bool StandsStill() const { return slow_ && std::fmod(flow_.now, kTurn) >= kPart; }
+  double NextTurn() const { return (std::floor(flow_.now / kTurn) + 1) * kTurn + 1e-9; }
+
   double Stretched(double work) const {
     if (!slow_) return work;
     double at = flow_.now, spent = 0;
     while (work > 1e-9) {
-      const double phase = std::fmod(at, 0.2);
-      if (phase < 0.05) {
-        const double part = std::min(work, 0.05 - phase);
+      const double phase = std::fmod(at, kTurn);
+      if (phase < kPart) {
+        const double part = std::min(work, kPart - phase);
         work -= part;
         spent += part;
         at += part + 1e-9;
       } else {
-        spent += 0.2 - phase;
-        at += 0.2 - phase + 1e-9;
+        spent += kTurn - phase;
+        at += kTurn - phase + 1e-9;
       }
     }
     return spent;
   }
 
+  static constexpr double kTurn = 0.2, kPart = 0.05;
+
   Flow& flow_;
+  const StepSeconds step_;
   const std::shared_ptr<FakeLink> link_;
   std::vector<Sequence> running_;
   size_t taken_ = 0;
@@ -119,11 +134,11 @@ double P95(std::vector<double> seconds) {
 
 // `rate` requests a second for a minute, then one of the two is slow for another minute and a half.
 // `watched`: the watch tells the flow what it finds.
-Outcome Play(double rate, bool watched) {
+Outcome Play(double rate, bool watched, const StepSeconds& step = {}) {
   constexpr double kSlowFrom = 60, kCountedFrom = 65, kCountedTo = 140, kEnd = 150;
   Flow f([](RequestFlowOptions& options) { options.max_requests = 100'000; });
   f.now = 0;
-  PlayedLeader a(f, "a"), b(f, "b");
+  PlayedLeader a(f, "a", step), b(f, "b", step);
   scheduler::SlowdownWatch watch;
   std::mt19937_64 random(7);
   const auto draw = [&](double from, double to) {
@@ -190,6 +205,19 @@ TEST_CASE("at a quarter of the load a slow replica costs later requests little")
   INFO("with " << P95(with.after) << " without " << P95(without.after) << " before "
                << P95(with.before));
   CHECK(P95(without.after) > 1.5 * P95(without.before));
+}
+
+TEST_CASE("answers shorter than a stop do not make a slow replica look well between two of them") {
+  const StepSeconds quick = {.base = 0.0008, .each = 0.0002, .each_prompt = 0.0003};
+  const double capacity = 2 * (8 / 0.0024) / 40;
+  const Outcome with = Play(capacity / 4, /*watched=*/true, quick);
+  INFO("factor " << with.factor << ", share of the slow one " << with.share_after << ", P95 "
+                 << P95(with.before) << " and " << P95(with.after));
+  CHECK(with.share_after < 0.06);
+  // With all of them at the other replica it is 1.5 times: its batches are larger.
+  CHECK(P95(with.after) <= 1.7 * P95(with.before));
+  const Outcome half = Play(capacity / 2, /*watched=*/true, quick);
+  CHECK(static_cast<double>(half.answered_after) >= 0.95 * static_cast<double>(half.asked_after));
 }
 
 TEST_CASE("at half the load the slow replica takes what the other one cannot") {

@@ -58,6 +58,21 @@ TEST_CASE("a replica whose steps take four times as long is slow within three se
   CHECK(p.watch.Of("a") == 1);
 }
 
+TEST_CASE("a replica that is slow at times stays slow in between, and is well where that ends") {
+  Played p;
+  p.Both(60, 4, 1, 4, 1);
+  p.Both(3, 4, 4, 4, 1);
+  REQUIRE(p.watch.Of("a") > 3.5);
+  for (int i = 0; i < 20; ++i) {
+    p.Both(3, 1, 4, 6, 1);
+    CHECK(p.watch.Of("a") > 2.5);
+    p.Both(4, 1, 1, 6, 1);  // longer than what is looked at
+    CHECK(p.watch.Of("a") > 1.2);
+  }
+  p.Both(12, 1, 1, 6, 1);
+  CHECK(p.watch.Of("a") == 1);
+}
+
 TEST_CASE("fewer requests, or larger batches, make no replica slow") {
   Played p;
   p.Both(30, 1, 1, 4, 1);
