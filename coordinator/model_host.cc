@@ -68,6 +68,11 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Make(const CoordinatorOpti
   return made;
 }
 
+void ModelHost::AbortAll(const absl::Status& reason) {
+  resumption_->AbortAll(reason);  // first: they become requests of the flow
+  flow_->AbortAll(reason);
+}
+
 ModelDoor ModelHost::door() {
   return {.model = served_, .service = entry_, .limits = [this](const std::string& client) {
             return fair_->LimitHeaders(client);

@@ -53,6 +53,9 @@ class ModelHost {
   RequestMetrics& metrics() { return *metrics_; }
   WorkloadReplanning& replanning() { return *replanning_; }
 
+  // Ends everything that is left, with `reason`.
+  void AbortAll(const absl::Status& reason);
+
   // For the front doors, for the deployment and for the cluster's status. It outlives all of them.
   ModelDoor door();
   DeployedModel TakeDeployed();  // once

@@ -164,7 +164,7 @@ class Coordinator {
       usleep(50'000);
     }
     for (const auto& host : hosts_) {
-      host->flow().AbortAll(
+      host->AbortAll(
           absl::UnavailableError("the server was stopped before the answer was complete"));
     }
     desk_->Stop();  // searches would go on while the doors are closed

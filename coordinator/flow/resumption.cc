@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,17 +36,38 @@ absl::Status CheckId(std::string_view id) {
       "x-tessera-resume is no id of an answer: give the `id` of its stream's events");
 }
 
+}  // namespace
+
+// Those of one Resumption.
+struct Resumption::Searches {
+  // Shared: one of them begins or goes on. Alone: all end.
+  std::shared_mutex gate;
+  bool over = false;  // with gate
+
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Search>> all;  // with mutex
+};
+
 // One request that looks for its answer, then runs.
-class Resumed final : public std::enable_shared_from_this<Resumed> {
+class Resumption::Search final : public std::enable_shared_from_this<Search> {
  public:
-  Resumed(std::shared_ptr<RequestFlow> flow, GenerationRequest request,
-          std::shared_ptr<GenerationSink> sink)
-      : flow_(std::move(flow)), request_(std::move(request)), sink_(std::move(sink)) {}
+  Search(std::shared_ptr<RequestFlow> flow, std::shared_ptr<Searches> searches,
+         GenerationRequest request, std::shared_ptr<GenerationSink> sink)
+      : flow_(std::move(flow)),
+        searches_(std::move(searches)),
+        request_(std::move(request)),
+        sink_(std::move(sink)) {}
 
   // Errors: the sink hears nothing.
   absl::Status Find() {
-    if (flow_->draining())
+    const std::shared_lock gate(searches_->gate);
+    if (searches_->over || flow_->draining())
       return absl::UnavailableError("the server is draining: it takes no new requests");
+    {
+      const std::lock_guard lock(searches_->mutex);
+      std::erase_if(searches_->all, [](const auto& search) { return search.expired(); });
+      searches_->all.push_back(weak_from_this());
+    }
     v1::FindKeptRequest wanted;
     wanted.set_request_id(request_.answer_id);
     wanted.set_owner(OwnerOf(request_.client));
@@ -73,9 +97,14 @@ class Resumed final : public std::enable_shared_from_this<Resumed> {
     std::swap(sink, sink_);
   }
 
+  // Null where it runs, or has ended: it stops looking.
+  std::shared_ptr<GenerationSink> TakeSink() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(sink_, nullptr);
+  }
+
  private:
   void OnFound(const std::string& replica, absl::StatusOr<v1::KeptAnswer> kept) {
-    std::shared_ptr<GenerationSink> sink;
     {
       std::lock_guard lock(mutex_);
       if (kept.ok()) {
@@ -87,9 +116,9 @@ class Resumed final : public std::enable_shared_from_this<Resumed> {
         unheard_ = absl::StrCat("replica ", replica, ": ", std::string(kept.status().message()));
       }
       if (--open_ > 0) return;
-      std::swap(sink, sink_);
     }
-    if (sink != nullptr) Run(sink);
+    const std::shared_lock gate(searches_->gate);
+    if (const auto sink = TakeSink(); sink != nullptr) Run(sink);
   }
 
   // All have answered, so nobody else uses what they said. The sink is let go of: it holds this.
@@ -136,6 +165,7 @@ class Resumed final : public std::enable_shared_from_this<Resumed> {
   }
 
   const std::shared_ptr<RequestFlow> flow_;
+  const std::shared_ptr<Searches> searches_;
   GenerationRequest request_;
 
   std::mutex mutex_;
@@ -148,26 +178,46 @@ class Resumed final : public std::enable_shared_from_this<Resumed> {
   std::unique_ptr<GenerationHandle> handle_;
 };
 
-class ResumedHandle final : public GenerationHandle {
+namespace {
+
+class SearchHandle final : public GenerationHandle {
  public:
-  explicit ResumedHandle(std::shared_ptr<Resumed> resumed) : resumed_(std::move(resumed)) {}
-  ~ResumedHandle() override { resumed_->Cancel(); }
-  void Cancel() override { resumed_->Cancel(); }
+  explicit SearchHandle(std::function<void()> cancel) : cancel_(std::move(cancel)) {}
+  ~SearchHandle() override { cancel_(); }
+  void Cancel() override { cancel_(); }
 
  private:
-  const std::shared_ptr<Resumed> resumed_;
+  const std::function<void()> cancel_;
 };
 
 }  // namespace
+
+Resumption::Resumption(std::shared_ptr<RequestFlow> flow)
+    : flow_(std::move(flow)), searches_(std::make_shared<Searches>()) {}
 
 absl::StatusOr<std::unique_ptr<GenerationHandle>> Resumption::Start(
     GenerationRequest request, std::shared_ptr<GenerationSink> sink) {
   if (!request.resumes) return flow_->Start(std::move(request), std::move(sink));
   if (absl::Status fit = CheckResumable(request); !fit.ok()) return fit;
   if (absl::Status id = CheckId(request.answer_id); !id.ok()) return id;
-  auto resumed = std::make_shared<Resumed>(flow_, std::move(request), std::move(sink));
-  if (absl::Status asked = resumed->Find(); !asked.ok()) return asked;
-  return std::make_unique<ResumedHandle>(std::move(resumed));
+  auto search = std::make_shared<Search>(flow_, searches_, std::move(request), std::move(sink));
+  if (absl::Status asked = search->Find(); !asked.ok()) return asked;
+  return std::make_unique<SearchHandle>([search] { search->Cancel(); });
+}
+
+void Resumption::AbortAll(const absl::Status& reason) {
+  std::vector<std::shared_ptr<GenerationSink>> sinks;
+  {
+    const std::lock_guard gate(searches_->gate);
+    searches_->over = true;
+    const std::lock_guard lock(searches_->mutex);
+    for (const auto& search : searches_->all) {
+      if (const auto open = search.lock(); open != nullptr) sinks.push_back(open->TakeSink());
+    }
+  }
+  for (const auto& sink : sinks) {
+    if (sink != nullptr) sink->OnEnd(reason, {}, "");
+  }
 }
 
 }  // namespace tessera::coordinator

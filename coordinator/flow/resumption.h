@@ -17,6 +17,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/flow/request_flow.h"
@@ -25,13 +26,21 @@ namespace tessera::coordinator {
 
 class Resumption final : public GenerationService {
  public:
-  explicit Resumption(std::shared_ptr<RequestFlow> flow) : flow_(std::move(flow)) {}
+  explicit Resumption(std::shared_ptr<RequestFlow> flow);
 
   absl::StatusOr<std::unique_ptr<GenerationHandle>> Start(
       GenerationRequest request, std::shared_ptr<GenerationSink> sink) override;
 
+  // Ends those that look for their answer, and takes no others. Leaders that answer after it has
+  // returned reach neither a sink nor the flow.
+  void AbortAll(const absl::Status& reason);
+
  private:
+  class Search;
+  struct Searches;
+
   const std::shared_ptr<RequestFlow> flow_;
+  const std::shared_ptr<Searches> searches_;
 };
 
 }  // namespace tessera::coordinator

@@ -172,6 +172,23 @@ TEST_CASE("another request than the one that was answered is refused, with what 
   CHECK(s.link->submits.empty());
 }
 
+TEST_CASE(
+    "a coordinator that ends does not wait for leaders, and later words of theirs go nowhere") {
+  Setup s;
+  const GenerationRequest request = Stream();
+  const auto sink = s.Resume(request);
+  s.resumption.AbortAll(absl::UnavailableError("it ends"));
+  CHECK(sink->ends == 1);
+  CHECK(sink->status.message() == "it ends");
+  s.link->finders.at(0)(Kept(request, kTokens));
+  CHECK(sink->ends == 1);
+  CHECK(sink->text.empty());
+  CHECK(s.link->submits.empty());
+  CHECK(s.flow.flow->requests_in_flight() == 0);
+  CHECK_THAT(std::string(s.Resume(request)->status.message()), Catch::Contains("draining"));
+  CHECK(s.link->wanted.size() == 1);
+}
+
 TEST_CASE("what nobody keeps is not found, unless a replica may not have been asked") {
   Setup s;
   absl::StatusCode code = absl::StatusCode::kNotFound;
@@ -194,7 +211,8 @@ TEST_CASE("what nobody keeps is not found, unless a replica may not have been as
   for (const char* no_id : {"", "0", "cmpl 1", "cmpl-\xff"}) {
     GenerationRequest other = Stream();
     other.answer_id = no_id;
-    CHECK_THAT(std::string(s.Resume(other)->status.message()), Catch::Contains("no id of an answer"));
+    CHECK_THAT(std::string(s.Resume(other)->status.message()),
+               Catch::Contains("no id of an answer"));
   }
   s.flow.flow->Drain();
   CHECK_THAT(std::string(s.Resume(Stream())->status.message()), Catch::Contains("draining"));
