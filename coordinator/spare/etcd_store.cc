@@ -184,10 +184,18 @@ class EtcdStore final : public LeaderStore {
     const std::string why = reply.is_object() ? Text(reply, "error") : "";
     const std::string text = StrCat("etcd at ", members_[first_].authority, ": status ",
                                     answer.status, " ", why.empty() ? answer.body : why);
-    if (answer.status == 401) return absl::UnauthenticatedError(text);
-    // What it says where it wants a login and gets none.
-    if (why.find("user name is empty") != std::string::npos)
+    const auto says = [&why](const char* words) { return why.find(words) != std::string::npos; };
+    // What it says where it wants a login and gets none, or has lost the session.
+    const bool no_name = says("user name is empty");
+    if (no_name && !login_.has_value())
       return absl::UnavailableError(StrCat(text, ": --ha takes ?login=FILE, with USER:PASSWORD"));
+    // The last: of a session from before a change of users or roles.
+    if (answer.status == 401 || no_name || says("revision of auth store is old"))
+      return absl::UnauthenticatedError(text);
+    if (says("permission denied")) {
+      return absl::UnavailableError(StrCat(text, ": its role needs to read and write the keys of "
+                                                 "this cluster, those behind /tessera/CLUSTER/"));
+    }
     return absl::UnavailableError(text);
   }
 

@@ -137,12 +137,13 @@ class Pair(Cluster):
 
 
 class Guarded(Pair):
-    """With an etcd inside TLS, which asks for a name and a password."""
+    """With an etcd inside TLS, which asks for a name and a password, and whose sessions last for two seconds."""
 
     def __init__(self):
         self.certificates = pathlib.Path(tempfile.mkdtemp())
         subprocess.run(["tests/tls/issue", str(self.certificates)], check=True)
         (self.certificates / "login").write_text("tessera:of etcd\n")
+        (self.certificates / "signs").write_text("what signs sessions\n")
         super().__init__(workers=1)
 
     def file(self, name):
@@ -156,7 +157,8 @@ class Guarded(Pair):
         self.start("etcd", ETCD[0], "--data-dir", str(self.folder / "etcd"), "--listen-client-urls", client,
                    "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
                    "--initial-cluster", f"default={peer}", "--unsafe-no-fsync", "--cert-file", self.file("cert.pem"),
-                   "--key-file", self.file("key.pem"))
+                   "--key-file", self.file("key.pem"), "--auth-token",
+                   f"jwt,priv-key={self.file('signs')},sign-method=HS256,ttl=2s")
         wait_for("etcd", lambda: self.called("/v3/auth/user/add", {"name": "root", "password": "r"}))
         self.call("/v3/auth/role/add", {"name": "root"})
         self.call("/v3/auth/user/grant", {"user": "root", "role": "root"})
@@ -337,7 +339,7 @@ def test_without_etcd_the_leader_serves_on_and_a_plan_is_kept(tmp):
 def test_an_etcd_that_guards_itself(tmp):
     with Guarded() as c:
         wait_for("a replica", c.ready)
-        time.sleep(KEPT_SECONDS)
+        time.sleep(KEPT_SECONDS + 2)  # its first session is over
         c.signal("a", KILL)
         c.ask("b")
         wait_for("b to serve", c.ready)

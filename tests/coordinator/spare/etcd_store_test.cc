@@ -119,6 +119,11 @@ TEST_CASE("a login is used, and again where its session has ended") {
   etcd.EndSessions();
   CHECK(store->Grant(5).ok());
   CHECK(etcd.logins == 2);
+  etcd.EndSessions(FakeEtcd::Ended::kOlderUsers);
+  CHECK(store->Grant(5).ok());
+  etcd.EndSessions(FakeEtcd::Ended::kNoName);
+  CHECK(store->Grant(5).ok());
+  CHECK(etcd.logins == 4);
   const auto wrong = StoreAt("etcd://" + etcd.address() + login("wrong"));
   CHECK_THAT(std::string(wrong->Grant(5).status().message()), Contains("authentication failed"));
   const auto none = StoreAt("etcd://" + etcd.address());

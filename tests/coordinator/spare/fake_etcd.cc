@@ -59,10 +59,19 @@ HttpResponse FakeEtcd::Answer(const HttpRequest& request) {
     return response;
   }
   if (!login_.empty() && request.authorization != Session()) {
-    response.status = request.authorization.empty() ? 400 : 401;
-    response.body = request.authorization.empty()
-                        ? R"({"error":"etcdserver: user name is empty","code":3})"
-                        : R"({"error":"etcdserver: invalid auth token","code":16})";
+    const Ended how = request.authorization.empty() ? Ended::kNoName : ended_.load();
+    response.status = how == Ended::kUnknown ? 401 : 400;
+    switch (how) {
+      case Ended::kUnknown:
+        response.body = R"({"error":"etcdserver: invalid auth token","code":16})";
+        break;
+      case Ended::kOlderUsers:
+        response.body = R"({"error":"etcdserver: revision of auth store is old","code":3})";
+        break;
+      case Ended::kNoName:
+        response.body = R"({"error":"etcdserver: user name is empty","code":3})";
+        break;
+    }
     return response;
   }
   const Json reply = Do(request.path, asked);

@@ -21,8 +21,13 @@ class FakeEtcd {
   ~FakeEtcd() { server_->Stop(); }
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
-  // Sessions that it has given end.
-  void EndSessions() { ++session_; }
+  // Sessions that it has given end: it no longer knows them, they are of an older set of users, or
+  // its gateway has lost their names.
+  enum class Ended { kUnknown, kOlderUsers, kNoName };
+  void EndSessions(Ended how = Ended::kUnknown) {
+    ended_ = how;
+    ++session_;
+  }
 
   FakeStore store;
   std::atomic<bool> silent = false;  // takes requests, and answers none
@@ -35,6 +40,7 @@ class FakeEtcd {
 
   const std::string login_;
   std::atomic<int> session_ = 0;
+  std::atomic<Ended> ended_ = Ended::kUnknown;
   std::mutex mutex_;
   std::vector<std::shared_ptr<HttpExchange>> unanswered_;  // while it is silent
   std::unique_ptr<HttpServer> server_;
