@@ -136,10 +136,25 @@ absl::StatusOr<Certificates> ReadCertificates(const CertificateFiles& files) {
   if (!files.client_ca.empty() && PemCertificates(read.client_ca).empty())
     return Wrong(kClientCaFlag, files.client_ca, kNoCertificate);
   if (absl::Status s = CheckPair(files, chain.front().get(), key->get()); !s.ok()) return s;
-  if (absl::Status s = CheckDates(files, chain, &read.expires_unix_seconds); !s.ok())
-    return s;
+  if (absl::Status s = CheckDates(files, chain, &read.expires_unix_seconds); !s.ok()) return s;
   read.names = NamesOf(*chain.front());
   return read;
+}
+
+std::string ExpiryWarning(const CertificateFiles& files, const Certificates& certificates,
+                          int64_t now_unix_seconds) {
+  constexpr int64_t kDaySeconds = 86400, kNearDays = 30;
+  const int64_t left = certificates.expires_unix_seconds - now_unix_seconds;
+  if (left >= kNearDays * kDaySeconds) return "";
+  const bool of_cluster = !files.flag.empty();
+  return StrCat(
+      FlagOf(files, kCertificateFlag), " ", files.certificate,
+      left > 0 ? StrCat(" ends in ", left / kDaySeconds, " days, on ") : StrCat(" ended on "),
+      Date(certificates.expires_unix_seconds),
+      ": renew it; a new file is taken while this program runs",
+      of_cluster ? " (`tessera token create` makes one again where the old one was moved away)"
+                 : "",
+      ". Connections that begin after its end are refused");
 }
 
 absl::StatusOr<std::unique_ptr<CertificateWatch>> CertificateWatch::Start(
@@ -159,6 +174,19 @@ CertificateWatch::CertificateWatch(CertificateFiles files, std::shared_ptr<const
       interval_(interval),
       now_(std::move(now)),
       thread_([this] { Run(); }) {}
+
+void CertificateWatch::WarnOfExpiry() {
+  constexpr auto kBetween = std::chrono::hours(24);
+  const std::shared_ptr<const Certificates> certificates = now();
+  const auto at = std::chrono::steady_clock::now();
+  if (certificates == warned_of_ && at < warned_at_ + kBetween) return;
+  warned_of_ = certificates;
+  warned_at_ = at;
+  if (const std::string text = ExpiryWarning(files_, *certificates, std::time(nullptr));
+      !text.empty()) {
+    Logger("tls").warn("{}", text);
+  }
+}
 
 CertificateWatch::~CertificateWatch() {
   {
@@ -185,10 +213,12 @@ void CertificateWatch::OnChange(Changed changed) {
 }
 
 void CertificateWatch::Run() {
+  WarnOfExpiry();
   std::unique_lock lock(mutex_);
   while (!wake_.wait_for(lock, interval_, [this] { return stopping_; })) {
     lock.unlock();
     Look();
+    WarnOfExpiry();
     lock.lock();
   }
 }

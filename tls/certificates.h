@@ -42,13 +42,18 @@ struct Certificates {
 // security level.
 absl::StatusOr<Certificates> ReadCertificates(const CertificateFiles& files);
 
+// What to log where they end within 30 days, with the remedy; else empty.
+std::string ExpiryWarning(const CertificateFiles& files, const Certificates& certificates,
+                          int64_t now_unix_seconds);
+
 class CertificateWatch {
  public:
   using Changed = std::function<void(std::shared_ptr<const Certificates>)>;
 
   // Errors of ReadCertificates. Files are compared by content each `interval`, because those that
   // are mounted change by a swapped symbolic link. New ones that do not hold are logged and left,
-  // and those that hold stay.
+  // and those that hold stay. An end that is near is logged at the start, after each change, and
+  // once a day.
   static absl::StatusOr<std::unique_ptr<CertificateWatch>> Start(
       CertificateFiles files, std::chrono::milliseconds interval = std::chrono::seconds(10));
   ~CertificateWatch();
@@ -67,6 +72,7 @@ class CertificateWatch {
                    std::chrono::milliseconds interval);
   void Run();
   void Look();
+  void WarnOfExpiry();
 
   const CertificateFiles files_;
   const std::chrono::milliseconds interval_;
@@ -77,6 +83,9 @@ class CertificateWatch {
   std::vector<Changed> changed_;
   int64_t refused_ = 0;
   std::string complaint_;  // the last one that was logged
+  // Of the watch's thread, once that runs.
+  std::shared_ptr<const Certificates> warned_of_;
+  std::chrono::steady_clock::time_point warned_at_;
   std::thread thread_;
 };
 

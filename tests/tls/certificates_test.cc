@@ -6,16 +6,17 @@
 #include <mutex>
 #include <string>
 
+#include "tests/logged_lines.h"
 #include "tests/temporary_folder.h"
 #include "tests/tls/issued.h"
 
 namespace tessera {
 namespace {
 
+using tests::ForLocalhost;
 using tests::Issue;
 using tests::IssueAuthority;
 using tests::Issued;
-using tests::ForLocalhost;
 using tests::IssueOptions;
 
 // A folder with cert.pem, key.pem and ca.pem.
@@ -112,6 +113,42 @@ TEST_CASE("each thing that keeps certificates from holding is said with its flag
   CHECK(Contains(WhyRefused(Files(Issue(Authority(), past)).names()), "it expired on"));
   CHECK(Contains(WhyRefused(Files(Issue(Authority(), future)).names()), "it holds from"));
   CHECK(Contains(WhyRefused(Files(Issue(Authority(), weak)).names()), "2048 bits"));
+}
+
+TEST_CASE("an end that is near is logged with what to do, at the start and after a change") {
+  constexpr int64_t kDay = 86400;
+  IssueOptions options = ForLocalhost();
+  const auto lasting = [&](int64_t days) {
+    options.ends_in_seconds = days * kDay + kDay / 2;
+    return Issue(Authority(), options);
+  };
+  Files files(lasting(12));
+  const Certificates read = ReadCertificates(files.names()).value();
+  const int64_t now = read.expires_unix_seconds - 12 * kDay - kDay / 2;
+  CHECK(Contains(ExpiryWarning(files.names(), read, now),
+                 "--tls-cert " + files.names().certificate + " ends in 12 days, on 20"));
+  CHECK(Contains(ExpiryWarning(files.names(), read, now + 13 * kDay), " ended on 20"));
+  CHECK(ExpiryWarning(files.names(), read, now - 20 * kDay).empty());
+  CertificateFiles of_cluster = files.names();
+  of_cluster.flag = "--cluster-tls";
+  CHECK(Contains(ExpiryWarning(of_cluster, read, now), "--cluster-tls "));
+  CHECK(Contains(ExpiryWarning(of_cluster, read, now), "tessera token create"));
+
+  tests::LoggedLines log("tls");
+  auto started = CertificateWatch::Start(files.names(), std::chrono::milliseconds(5));
+  REQUIRE(started.ok());
+  while (log.Count(" ends in 12 days") == 0) std::this_thread::yield();
+  const Issued longer = lasting(40), shorter = lasting(3);
+  const auto renew = [&](const Issued& issued) {
+    files.Write("key.pem", issued.key);
+    files.Write("cert.pem", issued.certificate);
+    while ((*started)->now()->chain != issued.certificate) std::this_thread::yield();
+  };
+  renew(longer);
+  renew(shorter);
+  while (log.Count(" ends in 3 days") == 0) std::this_thread::yield();
+  CHECK(log.Count(" ends in 12 days") == 1);
+  CHECK(log.Count(" ends in ") == 2);
 }
 
 TEST_CASE("new certificates come in force while the program runs, and broken ones do not") {

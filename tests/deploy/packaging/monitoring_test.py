@@ -47,6 +47,10 @@ def prepare():
         connection.request("GET", "/metrics")
         add(connection.getresponse().read().decode())
         connection.close()
+    subprocess.run(["deploy/tessera", "token", "create", "--out", str(folder / "own")], check=True, capture_output=True)
+    with Cluster("--cluster-token-file", str(folder / "own/token"), "--cluster-tls", str(folder / "own/coordinator.pem"),
+                 workers=0) as cluster:
+        add(cluster.get("/metrics")[2])
 
 
 def queries():
