@@ -17,6 +17,7 @@
 #include "deploy/device_choice.h"
 #include "deploy/failure.h"
 #include "proto/build_version.h"
+#include "proto/http_peer.h"
 #include "proto/model/model_folder.h"
 #include "proto/protocol.h"
 #include "proto/reach.h"
@@ -34,21 +35,6 @@ using asio::ip::tcp;
 constexpr double kAskSeconds = 25;  // of it the coordinator tries three addresses
 constexpr double kAskAgainSeconds = 15;
 constexpr double kClockSeconds = 5;  // from which logs of two machines are hard to read together
-
-struct HostPort {
-  std::string host;  // an IPv6 address without its brackets
-  std::string port;
-};
-
-HostPort Split(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  return {WithoutBrackets(address.substr(0, colon)), address.substr(colon + 1)};
-}
-
-std::string Joined(const std::string& host, int port) {
-  const bool v6 = host.find(':') != std::string::npos;
-  return StrCat(v6 ? "[" : "", host, v6 ? "]:" : ":", port);
-}
 
 bool IsAnyAddress(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
 
@@ -71,12 +57,12 @@ class Ports {
       }
     }
     if (error) {
-      return absl::UnavailableError(StrCat("cannot listen on ", Joined(host, 0), " port ", port,
-                                           ": ", error.message(), ": name another with ", flag));
+      return absl::UnavailableError(StrCat("cannot listen on ", host, " port ", port, ": ",
+                                           error.message(), ": name another with ", flag));
     }
     const int taken = acceptor.local_endpoint().port();
     acceptors_.push_back(std::move(acceptor));
-    return Joined(IsAnyAddress(host) ? HostName() : host, taken);
+    return HostAndPort(IsAnyAddress(host) ? HostName() : host, taken);
   }
 
  private:
@@ -119,7 +105,7 @@ class Checks {
   void Say(CheckLine line) { lines_.push_back(std::move(line)); }
 
   void TakePorts() {
-    const HostPort listen = Split(flags_.listen);
+    const HttpPeer listen = ParseHttpPeer(flags_.listen, "0").value();
     const auto take = [&](std::string what, const std::string& port, const char* port_flag,
                           const std::string& advertised, const char* flag) {
       auto address = ports_.Take(listen.host, port, port_flag);
@@ -214,7 +200,7 @@ class Checks {
         "open the port to it (a firewall?), or name an address that it "
         "reaches with ",
         one.flag);
-    if (IsLoopback(Split(one.address).host)) {
+    if (const auto peer = ParseHttpPeer(one.address, ""); peer.ok() && IsLoopback(peer->host)) {
       remedy = StrCat(
           "only this machine reaches a loopback address: --listen takes an address of "
           "its network");
@@ -328,8 +314,12 @@ std::string ShowCheck(const std::vector<CheckLine>& lines) {
 }
 
 int RunCheck(const CheckFlags& flags) {
+  std::string listen = flags.listen;
+  if (listen.ends_with(":0")) listen.back() = '1';  // any port
   for (const auto& [flag, address] :
-       {std::pair("--coordinator", &flags.coordinator), std::pair("--advertise", &flags.advertise),
+       {std::pair("--coordinator", &flags.coordinator),
+        std::pair<const char*, const std::string*>("--listen", &listen),
+        std::pair("--advertise", &flags.advertise),
         std::pair("--advertise-link", &flags.advertise_link),
         std::pair("--advertise-kv", &flags.advertise_kv)}) {
     if (address->empty()) continue;

@@ -19,7 +19,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "deploy/local_share.h"
@@ -28,6 +27,7 @@
 #include "deploy/processes/restart_policy.h"
 #include "deploy/processes/supervisor.h"
 #include "proto/device_names.h"
+#include "proto/http_peer.h"
 #include "proto/protocol.h"
 #include "proto/written_file.h"
 #include "third_party/linux/cpu_share.h"
@@ -42,11 +42,9 @@ double Now() {
 }
 
 // How programs of this machine reach what listens on `host`.
-std::string LocalAddress(const std::string& host, unsigned port) {
-  if (host == "0.0.0.0") return absl::StrCat("127.0.0.1:", port);
-  if (host == "::") return absl::StrCat("[::1]:", port);
-  return absl::StrCat(absl::StrContains(host, ':') ? absl::StrCat("[", host, "]") : host, ":",
-                      port);
+std::string LocalAddress(const std::string& host, int port) {
+  const bool any = host == "0.0.0.0", any_v6 = host == "::";
+  return HostAndPort(any ? "127.0.0.1" : any_v6 ? "::1" : host, port);
 }
 
 // Only the owner may read it.

@@ -28,6 +28,10 @@ absl::StatusOr<HttpPeer> ParseHttpPeer(std::string_view authority, std::string_v
   return peer;
 }
 
+std::string WithoutBrackets(const std::string& host) {
+  return host.starts_with("[") && host.ends_with("]") ? host.substr(1, host.size() - 2) : host;
+}
+
 std::string HostAndPort(const std::string& host, int port) {
   const bool ipv6 = host.find(':') != std::string::npos;
   return ipv6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);

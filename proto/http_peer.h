@@ -17,6 +17,9 @@ struct HttpPeer {
 // a message where it is none of these.
 absl::StatusOr<HttpPeer> ParseHttpPeer(std::string_view authority, std::string_view default_port);
 
+// "[::1]" without its brackets; other hosts as they are.
+std::string WithoutBrackets(const std::string& host);
+
 // "[::1]:8001": an IPv6 address has brackets before a port.
 std::string HostAndPort(const std::string& host, int port);
 

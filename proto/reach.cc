@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "proto/http_peer.h"
 #include "proto/protocol.h"
 #include "third_party/linux/host_lookup.h"
 
@@ -16,17 +17,13 @@ namespace tessera {
 
 namespace asio = boost::asio;
 
-std::string WithoutBrackets(const std::string& host) {
-  return host.starts_with("[") && host.ends_with("]") ? host.substr(1, host.size() - 2) : host;
-}
-
 absl::Status Reach(const std::string& address, double timeout_seconds) {
   if (absl::Status s = CheckHostPort(address); !s.ok()) return s;
-  const size_t colon = address.rfind(':');
-  const std::string host = WithoutBrackets(address.substr(0, colon));
-  const absl::StatusOr<HostAddresses> found = LookUpHost(host, timeout_seconds);
+  const absl::StatusOr<HttpPeer> peer = ParseHttpPeer(address, "");
+  if (!peer.ok()) return absl::InvalidArgumentError(absl::StrCat(address, " is not HOST:PORT"));
+  const absl::StatusOr<HostAddresses> found = LookUpHost(peer->host, timeout_seconds);
   if (!found.ok()) return found.status();
-  const auto port = static_cast<uint16_t>(std::atoi(address.c_str() + colon + 1));
+  const auto port = static_cast<uint16_t>(std::atoi(peer->port.c_str()));
   asio::io_context context;
   boost::system::error_code error;
   std::vector<asio::ip::tcp::endpoint> ends;

@@ -13,7 +13,4 @@ namespace tessera {
 // machine answers that nothing listens there; InvalidArgument: it is no such address.
 absl::Status Reach(const std::string& address, double timeout_seconds);
 
-// "[::1]" without its brackets; other hosts as they are.
-std::string WithoutBrackets(const std::string& host);
-
 }  // namespace tessera

@@ -72,8 +72,9 @@ def test_each_problem_has_a_line_with_its_remedy(tmp):
         assert "127.0.0.1:1: Connection refused" in lines["coordinator"][1], lines
         code, lines = check("--coordinator", f"127.0.0.1:{c.port}")
         assert lines["gRPC"][0] == "FAIL" and "speaks HTTP/1" in lines["gRPC"][1], lines
-        refused = subprocess.run(["deploy/tessera", "check", "--coordinator", "http://a"], capture_output=True, text=True)
-        assert refused.returncode == 2 and "--coordinator" in refused.stderr, refused
+        for flag, wrong in (("--coordinator", "http://a"), ("--listen", "7001"), ("--listen", "::1:7001")):
+            refused = subprocess.run(["deploy/tessera", "check", flag, wrong], capture_output=True, text=True)
+            assert refused.returncode == 2 and flag in refused.stderr, refused
     finally:
         c.stop()
 
