@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr char kConfig[] = "config.json";
 constexpr char kGenerationConfig[] = "generation_config.json";
+constexpr char kQuantization[] = "hf_quant_config.json";
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
@@ -170,6 +171,34 @@ absl::Status AddGenerationEosIds(const fs::path& folder, v1::Model* model) {
   return reader.status();
 }
 
+// A config.json, and what errors call it.
+struct ConfigText {
+  std::string text;
+  std::string file;
+};
+
+// ModelOpt's first checkpoints say beside config.json alone how they are quantised.
+absl::Status AddQuantization(const fs::path& folder, ConfigText* config) {
+  constexpr const char *kAlgorithm = "quant_algo", *kInside = "quantization";
+  const fs::path path = folder / kQuantization;
+  absl::StatusOr<nlohmann::json> beside = ReadOptionalJson(path);
+  if (!beside.ok()) return beside.status();
+  JsonReader reader(*beside, path.string());
+  if (!reader.Has(kInside) || !reader.At(kInside).is_object()) return absl::OkStatus();
+  const nlohmann::json& quantization = reader.At(kInside);
+  if (!JsonReader(quantization, path.string()).Has(kAlgorithm)) return absl::OkStatus();
+  absl::StatusOr<nlohmann::json> document = ParseJsonObject(config->text, config->file);
+  if (!document.ok()) return document.status();
+  for (const nlohmann::json& object : {*document, document->value("text_config", *document)}) {
+    for (const char* own : {"quantization_config", "compression_config"}) {
+      if (object.is_object() && object.contains(own)) return absl::OkStatus();
+    }
+  }
+  (*document)["quantization_config"] = quantization;
+  *config = {document->dump(), StrCat(config->file, " with ", kQuantization)};
+  return absl::OkStatus();
+}
+
 // What a model of this folder is called: by its name at Hugging Face, where the folder is a
 // revision in the cache.
 std::string NameOf(const fs::path& folder) {
@@ -226,7 +255,9 @@ absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
   absl::StatusOr<std::string> text = ReadFileText(path, kMaxJsonBytes);
   if (absl::IsNotFound(text.status())) return NoModelIn(*folder);
   if (!text.ok()) return text.status();
-  absl::StatusOr<v1::Model> model = ParseModelConfig(*text, path.string(), notes);
+  ConfigText config = {*std::move(text), path.string()};
+  if (absl::Status s = AddQuantization(*folder, &config); !s.ok()) return s;
+  absl::StatusOr<v1::Model> model = ParseModelConfig(config.text, config.file, notes);
   if (!model.ok()) return model.status();
   const absl::Status status = AddGenerationEosIds(*folder, &*model);
   if (!status.ok()) return status;

@@ -25,7 +25,8 @@ namespace tessera {
 absl::StatusOr<std::filesystem::path> ResolveModelFolder(std::string_view name_or_path);
 
 // The shape in config.json of the folder, or in the keys of the file, that `name_or_path` means.
-// end-of-sequence ids are those of config.json and generation_config.json together.
+// end-of-sequence ids are those of config.json and generation_config.json together; where
+// config.json says nothing of quantisation, hf_quant_config.json does.
 // InvalidArgument, naming file and key, for what is not understood. `notes` as in ParseModelConfig.
 absl::StatusOr<v1::Model> ReadModelFolder(std::string_view name_or_path,
                                           std::vector<std::string>* notes = nullptr);
@@ -38,7 +39,7 @@ struct GenerationDefaults {
   std::optional<double> min_p;               // [0, 1]
   std::optional<int64_t> top_k;              // 0: off
   std::optional<double> repetition_penalty;  // (0, 100]
-  std::vector<int32_t> suppress_tokens;  // ids that are never generated
+  std::vector<int32_t> suppress_tokens;      // ids that are never generated
 };
 
 // All empty where the folder has no generation_config.json, and of a GGUF file.

@@ -70,6 +70,30 @@ TEST_CASE("a folder: shape, name and the eos ids of both files") {
   CHECK(defaults->suppress_tokens == std::vector<int32_t>{3, 258880});
 }
 
+TEST_CASE("where config.json says nothing of quantisation, ModelOpt's file beside it does") {
+  tests::TemporaryFolder folder;
+  const auto read = [&](const std::string& config, const std::string& beside) {
+    folder.Write("tiny/config.json", config);
+    folder.Write("tiny/hf_quant_config.json", beside);
+    return ReadModelFolder((folder.path() / "tiny").string());
+  };
+  const std::string with_own = std::string(kConfig, sizeof(kConfig) - 2) +
+                               R"(, "quantization_config": {"quant_method": "awq", "bits": 4}})";
+  constexpr char kFp8[] = R"({"producer": {"name": "modelopt"},
+      "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}})";
+  REQUIRE(read(kConfig, kFp8).ok());
+  CHECK(read(kConfig, kFp8)->quantization().format() == v1::WEIGHT_FORMAT_FP8);
+  CHECK(read(with_own, kFp8)->quantization().format() == v1::WEIGHT_FORMAT_AWQ);
+  // Of keys and values alone.
+  const auto plain = read(kConfig, R"({"quantization": {"quant_algo": null}})");
+  REQUIRE(plain.ok());
+  CHECK_FALSE(plain->has_quantization());
+  CHECK_THAT(ErrorOf(read(kConfig, R"({"quantization": {"quant_algo": "NVFP4"}})")),
+             Contains("config.json with hf_quant_config.json: quantization_config.quant_algo "
+                      "'NVFP4' is not supported"));
+  CHECK_THAT(ErrorOf(read(kConfig, "{")), Contains("hf_quant_config.json: "));
+}
+
 TEST_CASE("generation_config.json may be absent, but not wrong") {
   tests::TemporaryFolder folder;
   const auto defaults = ReadGenerationDefaults(folder.path());
