@@ -65,7 +65,12 @@ absl::Status AddFile(const fs::path& path, Tensors* tensors) {
   if (!entries.ok()) return entries.status();
   for (SafetensorsEntry& entry : *entries) {
     std::string name = entry.name;
-    tensors->try_emplace(std::move(name), Tensor{path, std::move(entry)});
+    const auto [place, is_new] =
+        tensors->try_emplace(std::move(name), Tensor{path, std::move(entry)});
+    if (is_new) continue;
+    return absl::InvalidArgumentError(StrCat(
+        place->second.Describe(), " is in ", path.string(),
+        " too: which of the two is meant is not known; remove the file that is not the model's"));
   }
   return absl::OkStatus();
 }

@@ -170,6 +170,19 @@ TEST_CASE("a head is compared to its last byte, and across files") {
   CHECK_FALSE(is_tied(2));
 }
 
+TEST_CASE("a tensor that is in two files is refused with both of them") {
+  const tests::TemporaryFolder folder;
+  folder.Write("config.json", Config(kTied));
+  folder.Write("1.safetensors", Safetensors(Body()));
+  folder.Write("2.safetensors", Safetensors({{"model.norm.weight", {8}}, {"other", {1}}}));
+  std::string map = R"("other": "2.safetensors")";
+  for (const TestTensor& tensor : Body()) map += ", \"" + tensor.name + "\": \"1.safetensors\"";
+  folder.Write("model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
+  const std::string error = ErrorOf(ReadCheckedModel(folder.path().string()));
+  CHECK_THAT(error, Contains("1.safetensors: tensor 'model.norm.weight' is in "));
+  CHECK_THAT(error, Contains("2.safetensors too"));
+}
+
 TEST_CASE("a tensor that workers read and whose type they do not is refused by name and type") {
   for (const TestTensor& tensor : Body()) {
     for (const char* dtype : {"F8_E4M3", "F8_E5M2", "I8", "U8", "F64", "I32"}) {
