@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "proto/model/families/families.h"
 #include "proto/model/gguf_keys.h"
 #include "proto/model/gguf_mixers.h"
@@ -184,6 +185,22 @@ class ConfigWriter {
     config_["layer_types"] = std::move(types);
   }
 
+  // A file that counts fewer layers than it has tensors of was cut short, or its key was.
+  void CheckLayersOfTensors() {
+    constexpr std::string_view kLayer = "blk.";
+    for (const GgufTensor& tensor : header_.tensors) {
+      if (!tensor.name.starts_with(kLayer)) continue;
+      const size_t end = std::min(tensor.name.find('.', kLayer.size()), tensor.name.size());
+      int64_t layer = 0;
+      const bool is_number =
+          absl::SimpleAtoi(tensor.name.substr(kLayer.size(), end - kLayer.size()), &layer);
+      if (is_number && layer >= 0 && layer < layers_) continue;
+      return keys_.Fail(keys_.Whole("block_count"),
+                        StrCat("is ", layers_, ", but there is a tensor '",
+                               tensor.name.substr(0, kMaxShown), "'"));
+    }
+  }
+
   bool FirstLayerHas(std::string_view tensor) const {
     return header_.FindTensor(StrCat("blk.0.", tensor)) != nullptr;
   }
@@ -204,6 +221,7 @@ class ConfigWriter {
     if (layers_ < 1 || layers_ > kMaxLayersLooked) {
       return keys_.Fail(keys_.Whole("block_count"), StrCat("is ", layers_));
     }
+    CheckLayersOfTensors();
     // Layers that predict further tokens are counted, and left out here.
     if (const int64_t* further = keys_.Find<int64_t>("nextn_predict_layers")) {
       if (*further < 0 || *further >= layers_) {

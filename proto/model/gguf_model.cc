@@ -95,18 +95,24 @@ absl::StatusOr<std::vector<double>> ReadNumbers(const GgufParts& parts, std::str
   return numbers;
 }
 
+constexpr std::array kRopeFactors = {"rope_freqs.weight", "rope_factors_short.weight",
+                                     "rope_factors_long.weight"};
+
+bool IsRopeFactors(std::string_view tensor) {
+  return std::find(kRopeFactors.begin(), kRopeFactors.end(), tensor) != kRopeFactors.end();
+}
+
 absl::StatusOr<Opened> Open(const fs::path& path) {
   Opened opened;
   absl::StatusOr<GgufParts> parts = ReadGgufParts(path);
   if (!parts.ok()) return parts.status();
   opened.parts = *std::move(parts);
   GgufRopeFactors factors;
-  for (const auto& [name, numbers] : {std::pair("rope_freqs.weight", &factors.all),
-                                      std::pair("rope_factors_short.weight", &factors.short_),
-                                      std::pair("rope_factors_long.weight", &factors.long_)}) {
-    auto read = ReadNumbers(opened.parts, name);
+  const std::array numbers = {&factors.all, &factors.short_, &factors.long_};
+  for (size_t i = 0; i < kRopeFactors.size(); ++i) {
+    auto read = ReadNumbers(opened.parts, kRopeFactors[i]);
     if (!read.ok()) return read.status();
-    *numbers = *std::move(read);
+    *numbers[i] = *std::move(read);
   }
   absl::StatusOr<nlohmann::json> config =
       GgufConfig(opened.parts.whole, factors, opened.parts.files[0].string());
@@ -229,7 +235,7 @@ std::vector<SafetensorsEntry> EntriesOf(const Opened& opened, std::optional<size
   std::vector<SafetensorsEntry> entries;
   for (const GgufTensor& tensor : opened.parts.whole.tensors) {
     if (file.has_value() && tensor.file != *file) continue;
-    if (tensor.name.starts_with("rope_")) continue;  // is in the config
+    if (IsRopeFactors(tensor.name)) continue;  // is in the config
     const GgufPlace place = PlaceInFamily(*opened.family, tensor.name);
     SafetensorsEntry entry = {.name = place.name.empty() ? tensor.name : place.name,
                               .dtype = std::string(tensor.type->name),
