@@ -13,7 +13,8 @@ using nlohmann::json;
 
 struct OracleKeys {
   std::string_view architecture;
-  std::string_view keys;  // a JSON object: key -> default
+  std::string_view model_type;  // by which transformers chooses the class
+  std::string_view keys;        // a JSON object: key -> default
 };
 constexpr OracleKeys kOracleKeys[] = {
 #include "proto/model/oracle_keys.inc"
@@ -87,8 +88,11 @@ constexpr std::string_view kHarmless[] = {"_name_or_path",
                                           "use_bfloat16",
                                           "use_cache"};
 
-// Read by modules of transformers that all classes share (masking_utils.py): attention to both sides
-// is not computed here.
+// Ends the name of a class that is no wrapper.
+constexpr std::string_view kText = "ForCausalLM";
+
+// Read by modules of transformers that all classes share (masking_utils.py): attention to both
+// sides is not computed here.
 constexpr std::string_view kIsCausal = "is_causal";
 
 bool IsHarmless(std::string_view key) {
@@ -121,6 +125,24 @@ std::string Shown(const json& value) {
 
 bool HasOracleKeys(std::string_view architecture) { return !OracleKeysOf(architecture).empty(); }
 
+void CheckModelType(JsonReader& config, std::string_view architecture) {
+  constexpr const char* kType = "model_type";
+  const std::string type = config.StringOr(kType, "");
+  const auto find = [](std::string_view OracleKeys::*field, std::string_view value) {
+    return std::find_if(std::begin(kOracleKeys), std::end(kOracleKeys),
+                        [&](const OracleKeys& oracle) { return oracle.*field == value; });
+  };
+  const auto own = find(&OracleKeys::architecture, architecture);
+  const auto other = find(&OracleKeys::model_type, type);
+  if (own == std::end(kOracleKeys) || own->model_type == type || other == std::end(kOracleKeys) ||
+      !own->architecture.ends_with(kText) || !other->architecture.ends_with(kText)) {
+    return;
+  }
+  config.Fail(kType, StrCat("is '", type, "', which transformers reads as ", other->architecture,
+                            ", but architectures says ", architecture, " (model_type '",
+                            own->model_type, "'): correct the one that is not true"));
+}
+
 std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
   constexpr size_t kMaxNamed = 12, kMaxKeyShown = 60;
   const json oracle = OracleKeysOf(architecture);
@@ -132,8 +154,8 @@ std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
     if (value.is_null()) continue;
     if (key == kIsCausal) {
       if (value == true) continue;
-      config.Fail(key, StrCat("is ", Shown(value),
-                              ": models that attend to both sides are not supported"));
+      config.Fail(
+          key, StrCat("is ", Shown(value), ": models that attend to both sides are not supported"));
       return "";
     }
     const auto known = oracle.find(key);

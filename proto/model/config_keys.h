@@ -17,6 +17,11 @@ namespace tessera {
 // Returns a sentence that names the keys that nobody knows; "" where there are none.
 std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture);
 
+// Fails the config where model_type is of another class of this list: transformers would take that
+// one, whatever `architecture` says. Not where one of both is of a model that takes images as well,
+// whose text part alone may keep the type.
+void CheckModelType(JsonReader& config, std::string_view architecture);
+
 // Whether the list of what transformers reads has the class.
 bool HasOracleKeys(std::string_view architecture);
 

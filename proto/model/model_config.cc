@@ -53,8 +53,9 @@ void ReadCommon(ConfigDraft& draft) {
   ReadTokenIds(draft);
   constexpr const char* kMlx = "quantization";
   if (JsonReader& holder = Holding(draft, kMlx); holder.Has(kMlx)) {
-    holder.Fail(kMlx, "says that weights are quantised by MLX, which is not read: use the original "
-                      "checkpoint, an AWQ, GPTQ or FP8 one, or a GGUF file");
+    holder.Fail(kMlx,
+                "says that weights are quantised by MLX, which is not read: use the original "
+                "checkpoint, an AWQ, GPTQ or FP8 one, or a GGUF file");
   }
   ReadQuantization(Holding(draft, "quantization_config"), model);
   config.Adopt(draft.outer.status());
@@ -122,6 +123,8 @@ absl::StatusOr<v1::Model> ParseModelConfig(std::string_view text, std::string_vi
   const bool beside = family->text_beside_towers && !config.Has(kText);
   if (!family->wrapped || beside) {
     if (beside) config.Pass("vision_config");
+    CheckModelType(config, family->architecture);
+    if (!config.ok()) return config.status();
     v1::Model model = ReadFamily(config, config, *family, notes);
     if (!config.ok()) return config.status();
     return model;

@@ -62,6 +62,21 @@ TEST_CASE("a key that transformers reads and nothing here does is refused unless
         "no_rope_layers");
 }
 
+TEST_CASE("a model_type of another class is refused: transformers would take that one") {
+  const auto read = [](const std::string& architecture, const std::string& type) {
+    const auto model = Read(architecture, "\"model_type\": \"" + type + "\"", nullptr);
+    return std::string(model.status().message());
+  };
+  CHECK(read("LlamaForCausalLM", "llama").empty());
+  CHECK(read("LlamaForCausalLM", "my_llama").empty());
+  CHECK(read("LlamaForCausalLM", "qwen2") ==
+        "config.json: model_type is 'qwen2', which transformers reads as Qwen2ForCausalLM, but "
+        "architectures says LlamaForCausalLM (model_type 'llama'): correct the one that is not "
+        "true");
+  // A text part taken out of its wrapper.
+  CHECK(read("Gemma3ForCausalLM", "gemma3").empty());
+}
+
 TEST_CASE("harmless keys say nothing, unknown ones are named once") {
   std::vector<std::string> notes;
   REQUIRE(Read("LlamaForCausalLM", R"("use_cache": false, "attention_dropout": 0.1,

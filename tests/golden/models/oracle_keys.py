@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes proto/model/oracle_keys.inc: which keys of config.json the code of transformers reads for
-each family, and their defaults.
+"""Writes proto/model/oracle_keys.inc: the model_type of each family, which keys of config.json the code
+of transformers reads for it, and their defaults.
 
     oracle_keys.py        needs torch and transformers; a minute
 
@@ -52,6 +52,10 @@ def default_of(config_class, key):
     return False, None
 
 
+def model_type(name):
+    return getattr(transformers, name).config_class.model_type
+
+
 def keys_of(name):
     model_class = getattr(transformers, name, None)
     if model_class is None:
@@ -75,8 +79,8 @@ def keys_of(name):
 
 def main():
     lines = ["// Made by tests/golden/models/oracle_keys.py from transformers "
-             f"{transformers.__version__}: keys that it reads, by class,",
-             "// with their defaults."]
+             f"{transformers.__version__}: model_type of each class, keys",
+             "// that it reads, and their defaults."]
     for name in architectures():
         text = json.dumps(keys_of(name))
         words, pieces = text.split(" "), [""]
@@ -85,7 +89,7 @@ def main():
             if len(pieces[-1]) + len(word) > COLUMNS:
                 pieces.append("")
             pieces[-1] += word
-        lines.append(f"{{\"{name}\",")
+        lines.append(f"{{\"{name}\", \"{model_type(name)}\",")
         lines.extend(f" R\"({piece})\"" for piece in pieces[:-1])
         lines.append(f" R\"({pieces[-1]})\"}},")
     OUT.write_text("\n".join(lines) + "\n")
