@@ -420,6 +420,37 @@ TEST_CASE("hunyuan: a fixed alpha stretches the base, whatever the lengths") {
   CHECK(model.max_positions() == 32);
 }
 
+TEST_CASE(
+    "experts of 2025 and 2026: which layers have them and windows, and which keys must hold") {
+  const std::string sizes = R"("num_key_value_heads": 2, "head_dim": 16, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 8, )";
+  const v1::Model dots = Read("Dots1ForCausalLM", sizes + R"("n_routed_experts": 4,
+      "n_shared_experts": 2, "sliding_window": 8, "max_window_layers": 2,
+      "first_k_dense_replace": 1)");
+  CHECK_FALSE(KindOf(dots, 0).ffn().has_experts());
+  CHECK(KindOf(dots, 1).ffn().width() == 16);
+  CHECK(KindOf(dots, 1).attention().window() == 0);
+  CHECK(KindOf(dots, 2).attention().window() == 8);
+  CHECK_FALSE(KindOf(dots, 2).ffn().experts().renormalise());
+  const v1::Model exaone = Read("ExaoneMoEForCausalLM", sizes + R"("num_experts": 4,
+      "sliding_window": 8, "sliding_window_pattern": "LG")");
+  CHECK(KindOf(exaone, 0).norm_place() == v1::NORM_PLACE_UNSPECIFIED);
+  CHECK(KindOf(exaone, 2).attention().window() == 8);
+  CHECK(KindOf(exaone, 2).attention().has_rope());
+  CHECK(KindOf(exaone, 3).attention().window() == 0);
+  CHECK_FALSE(KindOf(exaone, 3).attention().has_rope());
+  CHECK(KindOf(exaone, 3).ffn().experts().factor() == 2.5);
+  const auto error = [&](const std::string& architecture, const std::string& extra) {
+    return ErrorOf(Config(architecture, sizes + extra));
+  };
+  CHECK_THAT(error("HYV3ForCausalLM", R"("num_experts": 4, "route_norm": false)"),
+             Contains("route_norm false is not supported"));
+  CHECK_THAT(error("SolarOpenForCausalLM", R"("first_k_dense_replace": 1)"),
+             Contains("first_k_dense_replace"));
+  CHECK_THAT(error("MellumForCausalLM", R"("rope_theta": 1000000)"),
+             Contains("rope_theta is not read by transformers for this class"));
+}
+
 TEST_CASE("nemotron: squared ReLU, half of each head rotated, layer norms with bias") {
   const v1::Model model = Read("NemotronForCausalLM");
   CHECK(model.kinds(0).ffn().activation() == v1::ACTIVATION_KIND_RELU2);

@@ -185,7 +185,7 @@ TEST_CASE("keys become config.json's, and what may change answers is refused by 
              Contains("differs between layers"));
   CHECK_THAT(ConfigError({}, GgufTextKey("general.architecture", "mamba")),
              Contains("'mamba', which is not supported as GGUF; known are afmoe, arcee, cohere2, "
-                      "command-r, deepseek2, "
+                      "command-r, deepseek2, dots1, "
                       "ernie4_5, ernie4_5-moe"));
   CHECK_THAT(ConfigError({}, GgufTextKey("general.architecture", "")),
              Contains("'', which is not supported as GGUF"));

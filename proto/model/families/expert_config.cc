@@ -97,4 +97,23 @@ std::function<bool(int64_t layer)> ReadQwenRoutedLayers(ConfigDraft& draft) {
   return [routed](int64_t layer) { return routed[static_cast<size_t>(layer)]; };
 }
 
+std::function<bool(int64_t layer)> ReadListedRoutedLayers(ConfigDraft& draft, int64_t first) {
+  constexpr const char* kTypes = "mlp_layer_types";
+  JsonReader& config = draft.config;
+  first = config.IntegerOr("first_k_dense_replace", first, 0, kMaxLayers);
+  const std::vector<std::string> types = config.Strings(kTypes);
+  if (types.empty()) return [first](int64_t layer) { return layer >= first; };
+  std::vector<bool> routed(static_cast<size_t>(draft.layers));
+  if (types.size() != routed.size()) {
+    config.Fail(kTypes,
+                StrCat("names ", types.size(), " layers, num_hidden_layers ", routed.size()));
+  }
+  for (size_t i = 0; i < routed.size() && config.ok(); ++i) {
+    routed[i] = types[i] == "sparse";
+    if (routed[i] || types[i] == "dense") continue;
+    config.Fail(kTypes, StrCat("'", types[i], "' is not supported; known are dense and sparse"));
+  }
+  return [routed](int64_t layer) { return routed[static_cast<size_t>(layer)]; };
+}
+
 }  // namespace tessera

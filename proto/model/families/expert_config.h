@@ -45,6 +45,9 @@ void AppendMixedLayers(ConfigDraft& draft, const v1::LayerKind& dense, const v1:
 
 // Qwen's rule: decoder_sparse_step, mlp_only_layers.
 std::function<bool(int64_t layer)> ReadQwenRoutedLayers(ConfigDraft& draft);
+// mlp_layer_types, a list of "dense" and "sparse"; without it all layers have experts from the
+// first_k_dense_replace on, which is `first` where it is absent.
+std::function<bool(int64_t layer)> ReadListedRoutedLayers(ConfigDraft& draft, int64_t first = 1);
 
 // The names of Mixtral, which others have with another router.
 constexpr TensorNames WithBlockSparseMoe(TensorNames names, std::string_view stacked_router) {

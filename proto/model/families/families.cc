@@ -11,10 +11,12 @@ extern const Family kCohere;
 extern const Family kCohere2;
 extern const Family kDeepseekV2;
 extern const Family kDeepseekV3;
+extern const Family kDots1;
 extern const Family kErnie45;
 extern const Family kErnie45Moe;
 extern const Family kExaone4;
 extern const Family kExaone45Wrapped;
+extern const Family kExaoneMoe;
 extern const Family kGemma;
 extern const Family kGemma2;
 extern const Family kGemma3;
@@ -34,10 +36,12 @@ extern const Family kGraniteMoe;
 extern const Family kGraniteMoeHybrid;
 extern const Family kHunyuanDense;
 extern const Family kHunyuanMoe;
+extern const Family kHyV3;
 extern const Family kKimiK25Wrapped;
 extern const Family kLlama;
 extern const Family kLlama4;
 extern const Family kLlama4Wrapped;
+extern const Family kMellum;
 extern const Family kMiniMaxM2;
 extern const Family kMinistral3;
 extern const Family kMistral;
@@ -65,6 +69,7 @@ extern const Family kQwen3VlWrapped;
 extern const Family kQwen3VlMoeWrapped;
 extern const Family kSeedOss;
 extern const Family kSmolLm3;
+extern const Family kSolarOpen;
 extern const Family kStableLm;
 extern const Family kStarcoder2;
 
@@ -76,10 +81,12 @@ constexpr std::array kFamilies = {&kAfmoe,
                                   &kCohere,
                                   &kDeepseekV2,
                                   &kDeepseekV3,
+                                  &kDots1,
                                   &kErnie45,
                                   &kErnie45Moe,
                                   &kExaone4,
                                   &kExaone45Wrapped,
+                                  &kExaoneMoe,
                                   &kGptNeoX,
                                   &kGemma2,
                                   &kGemma3,
@@ -99,10 +106,12 @@ constexpr std::array kFamilies = {&kAfmoe,
                                   &kGraniteMoeHybrid,
                                   &kHunyuanDense,
                                   &kHunyuanMoe,
+                                  &kHyV3,
                                   &kKimiK25Wrapped,
                                   &kLlama4,
                                   &kLlama4Wrapped,
                                   &kLlama,
+                                  &kMellum,
                                   &kMiniMaxM2,
                                   &kMinistral3,
                                   &kMistral3Wrapped,
@@ -130,6 +139,7 @@ constexpr std::array kFamilies = {&kAfmoe,
                                   &kQwen3VlMoeWrapped,
                                   &kSeedOss,
                                   &kSmolLm3,
+                                  &kSolarOpen,
                                   &kStableLm,
                                   &kStarcoder2};
 

@@ -17,7 +17,9 @@ sys.path.insert(0, str(HERE.parent / "models"))
 import oracle_keys
 
 # What a class leaves to the file, and layers that are not served.
-SET = {"DeepseekV2ForCausalLM": dict(num_experts_per_tok=6), "Glm4MoeForCausalLM": dict(head_dim=128),
+SET = {"DeepseekV2ForCausalLM": dict(num_experts_per_tok=6),
+       "Dots1ForCausalLM": dict(num_experts_per_tok=6, n_routed_experts=128, n_shared_experts=2),
+       "Glm4MoeForCausalLM": dict(head_dim=128),
        "Glm4vMoeForConditionalGeneration": dict(head_dim=128),
        "GraniteMoeHybridForCausalLM": dict(layer_types=["full_attention"] * 32, num_local_experts=0)}
 TOWERS = ("vision_config", "audio_config", "id2label", "label2id")

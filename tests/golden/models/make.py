@@ -113,7 +113,8 @@ VARIANTS = {
         num_key_value_heads=4), [dict(rope_parameters=PLAIN)], form=4, prompts=SHORT),
     "llama_bias_wide_heads": Variant("Llama", dict(
         rope_parameters=PLAIN, attention_bias=True, mlp_bias=True, head_dim=16,
-        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)], prompts=SHORT),
+        num_key_value_heads=1, eos_token_id=[1, 5]), [dict(rope_parameters=NO_THETA)],
+        dtype=torch.float16, prompts=SHORT),
     "llama3_scaled": Variant("Llama", dict(rope_parameters=rope(
         "llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
         original_max_position_embeddings=32)), [dict(rope_parameters=PLAIN)], **SMALL),
@@ -209,8 +210,9 @@ VARIANTS = {
     "glm4_no_bias": Variant("Glm4", dict(
         HALF_WIDE, rope_parameters=rope("default", partial_rotary_factor=0.5), head_dim=8,
         attention_bias=False, num_key_value_heads=4), [dict(hidden_act="gelu")], **BRIEF),
-    "ernie4_5": Variant("Ernie4_5", dict(rope_parameters=PLAIN, head_dim=16, use_bias=True),
-                        [dict(rope_parameters=NO_THETA)], **SMALL),
+    "ernie4_5": Variant("Ernie4_5", dict(
+        HALF_WIDE, rope_parameters=PLAIN, head_dim=16, use_bias=True),
+        [dict(rope_parameters=NO_THETA)], **BRIEF),
     "ernie4_5_tied": Variant("Ernie4_5", dict(
         HALF_WIDE, rope_parameters=PLAIN, head_dim=8, use_bias=False, tie_word_embeddings=True,
         num_key_value_heads=1), [dict(rope_parameters=NO_THETA)], **BRIEF),
@@ -261,9 +263,9 @@ VARIANTS = {
         attention_dropout=0.0, residual_dropout=0.0, num_key_value_heads=1, pad_token_id=None),
         [dict(rope_parameters=NO_THETA)], **BRIEF),
     "seed_oss_out_bias": Variant("SeedOss", dict(
-        rope_parameters=PLAIN, head_dim=16, attention_bias=False, attention_out_bias=True,
+        HALF_WIDE, rope_parameters=PLAIN, head_dim=16, attention_bias=False, attention_out_bias=True,
         mlp_bias=True, attention_dropout=0.0, residual_dropout=0.0, pad_token_id=None),
-        [dict(rope_parameters=NO_THETA)], **SMALL),
+        [dict(rope_parameters=NO_THETA)], **BRIEF),
     "starcoder2": Variant("Starcoder2", dict(
         rope_parameters=PLAIN, norm_epsilon=0.05, sliding_window=16, tie_word_embeddings=True),
         [dict(rope_parameters=NO_THETA), dict(norm_epsilon=0.0), dict(sliding_window=None),

@@ -70,7 +70,8 @@ FOLDERS = {"llama3_scaled": "llama", "llama_bias_wide_heads": "llama", "llama_ya
            "glm4_moe": "glm4moe", "ernie4_5_moe": "ernie4_5-moe", "gpt_oss_mxfp4": "gpt-oss",
            "gemma": "gemma", "gemma2": "gemma2", "gemma3": "gemma3", "cohere": "command-r",
            "cohere2": "cohere2", "nemotron": "nemotron", "granite": "granite",
-           "granite_moe": "granitemoe", "minimax_m2": "minimax-m2", "olmoe": "olmoe"}
+           "granite_moe": "granitemoe", "minimax_m2": "minimax-m2", "olmoe": "olmoe",
+           "dots1": "dots1"}
 # Where the f16 halves stand in a block by which its values are scaled.
 SCALES = {Q.Q4_0: [0], Q.Q4_1: [0, 2], Q.Q5_0: [0], Q.Q5_1: [0, 2], Q.Q8_0: [0], Q.Q2_K: [80, 82],
           Q.Q3_K: [108], Q.Q4_K: [0, 2], Q.Q5_K: [0, 2], Q.Q6_K: [208], Q.IQ4_NL: [0],
@@ -170,13 +171,14 @@ def routing(writer, arch, config):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if arch == "qwen2moe":
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
-    if arch == "glm4moe":
-        writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
+    if arch in ("glm4moe", "dots1"):
         writer.add_expert_shared_count(config["n_shared_experts"])
         writer.add_leading_dense_block_count(config["first_k_dense_replace"])
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
         writer.add_expert_weights_scale(config["routed_scaling_factor"])
         writer.add_expert_weights_norm(config["norm_topk_prob"])
+    if arch == "glm4moe":
+        writer.add_nextn_predict_layers(config["num_nextn_predict_layers"])
         writer.add_expert_group_count(config["n_group"])
         writer.add_expert_group_used_count(config["topk_group"])
     if arch == "ernie4_5-moe":

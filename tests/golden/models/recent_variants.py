@@ -16,6 +16,8 @@ def variants(Variant, rope):
     yarn = rope("yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=8,
                 beta_fast=2.0, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.5,
                 partial_rotary_factor=0.4)
+    by_type = rope("yarn", rope_theta=100.0, factor=4.0, original_max_position_embeddings=8,
+                   beta_fast=2.0)
     mistral4 = dict(
         hidden_size=16, num_key_value_heads=4, kv_lora_rank=12, q_lora_rank=10, qk_nope_head_dim=6,
         qk_rope_head_dim=4, v_head_dim=5, intermediate_size=20, rope_parameters=yarn,
@@ -35,6 +37,16 @@ def variants(Variant, rope):
              dict(rope_parameters=plain)], **files),
         "arcee": Variant("Arcee", dict(tiny, attention_bias=True, mlp_bias=True),
                          [dict(hidden_act="relu"), dict(rope_parameters=plain)], **files),
+        "dots1": Variant("Dots1", dict(
+            tiny, **scored, norm_topk_prob=True, sliding_window=None),
+            [dict(routed_scaling_factor=1.0), dict(norm_topk_prob=False),
+             dict(num_experts_per_tok=1), dict(rope_parameters=plain)], **files),
+        "exaone_moe": Variant("ExaoneMoe", dict(
+            tiny, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
+            num_shared_experts=1, routed_scaling_factor=1.5, sliding_window=8,
+            sliding_window_pattern=2, first_k_dense_replace=1),
+            [dict(sliding_window=9), dict(routed_scaling_factor=1.0), dict(norm_topk_prob=False),
+             dict(num_experts_per_tok=1), dict(rope_parameters=plain)], **files),
         "exaone4_5": Variant("Exaone4_5_", dict(
             tiny, model_type="exaone4", sliding_window=8, sliding_window_pattern=2),
             [dict(sliding_window=9), dict(rope_parameters=plain)],
@@ -63,11 +75,27 @@ def variants(Variant, rope):
             [dict(embedding_multiplier=1.0), dict(attention_multiplier=0.35),
              dict(residual_multiplier=1.0), dict(logits_scaling=1.0),
              dict(position_embedding_type=None)], **files),
+        "hy_v3": Variant("HYV3", dict(
+            tiny, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8,
+            num_shared_experts=1, router_scaling_factor=1.5, mlp_layer_types=["dense", "sparse"]),
+            [dict(router_scaling_factor=1.0), dict(num_experts_per_tok=1),
+             dict(rope_parameters=plain)], **files),
+        "mellum": Variant("Mellum", dict(
+            tiny, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=8, sliding_window=8,
+            layer_types=["sliding_attention", "full_attention"], mlp_layer_types=["dense", "sparse"],
+            rope_parameters=dict(full_attention=by_type, sliding_attention=no_theta)),
+            [dict(sliding_window=9), dict(norm_topk_prob=False), dict(num_experts_per_tok=1),
+             dict(rope_parameters=dict(full_attention=no_theta, sliding_attention=no_theta)),
+             dict(rope_parameters=dict(full_attention=by_type, sliding_attention=plain))], **files),
         "mistral4": Variant("Mistral4", mistral4, mistral4_off, **files),
         "mistral4_wrapped": Variant("Mistral4", dict(mistral4, first_k_dense_replace=1),
                                     mistral4_off[:1], rename=("", "language_model."),
                                     wrapper="Mistral3ForConditionalGeneration", stacked=True,
                                     **files),
+        "solar_open": Variant("SolarOpen", dict(
+            tiny, attention_bias=True, **{**scored, "first_k_dense_replace": 0}),
+            [dict(routed_scaling_factor=1.0), dict(norm_topk_prob=False),
+             dict(num_experts_per_tok=1), dict(rope_parameters=plain)], **files),
         "qwen3_vl_moe": Variant("Qwen3VLMoe", dict(
             {**tiny, "rope_parameters": rope("default", rope_theta=100.0, mrope_section=[2, 1, 1],
                                              mrope_interleaved=True)}, num_experts=4,
