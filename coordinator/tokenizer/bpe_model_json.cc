@@ -29,7 +29,8 @@ absl::Status CheckType(const nlohmann::json& model) {
   }
   auto type = StringField(model, kWhere, "type", model.contains("merges") ? "BPE" : "");
   if (!type.ok()) return type.status();
-  if (*type != "BPE") return Invalid(StrCat("type \"", *type, "\" is not supported; BPE is"));
+  if (*type != "BPE")
+    return Invalid(StrCat("type \"", *type, "\" is not supported; BPE and Unigram are"));
   const nlohmann::json& dropout = FieldOrNull(model, "dropout");
   if (!dropout.is_null() && dropout != 0) return Invalid("\"dropout\" is not supported");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {

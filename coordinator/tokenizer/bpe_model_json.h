@@ -20,7 +20,7 @@ struct BpeModelSpec {
   std::optional<std::string> unknown_token;
 };
 
-// InvalidArgument names what is wrong or not supported (Unigram, WordPiece, dropout, affixes, ...).
+// InvalidArgument names what is wrong or not supported (WordPiece, dropout, affixes, ...).
 absl::StatusOr<BpeModelSpec> ReadBpeModel(const nlohmann::json& model, Vocabulary* vocabulary);
 
 // The encoder's model, once all added tokens are known.

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "absl/strings/escaping.h"
 #include "coordinator/tokenizer/text/json_fields.h"
 #include "coordinator/tokenizer/text/unicode_class.h"
 #include "coordinator/tokenizer/text/utf8.h"
@@ -92,6 +93,7 @@ int64_t Normalizer::max_shrink() const {
       return step.to.size() >= step.from.size() ? 1 : 0;
     }
     int64_t operator()(const ReplaceRegex&) const { return 0; }
+    int64_t operator()(const CharacterMap&) const { return 0; }
   };
   int64_t shrink = 1;
   for (const Step& step : steps_)
@@ -121,6 +123,10 @@ absl::Status Normalizer::Append(const nlohmann::json& spec, int depth, std::vect
     steps->push_back(Prepend{*std::move(text)});
   } else if (*type == "Replace") {
     auto step = ReplaceFromJson(spec);
+    if (!step.ok()) return step.status();
+    steps->push_back(*std::move(step));
+  } else if (*type == "Precompiled") {
+    auto step = MapFromJson(spec);
     if (!step.ok()) return step.status();
     steps->push_back(*std::move(step));
   } else if (*type == "Sequence") {
@@ -156,6 +162,20 @@ absl::StatusOr<Normalizer::Step> Normalizer::ReplaceFromJson(const nlohmann::jso
         StrCat(kWhere, " Replace: ", StdView(regex.status().message())));
   }
   return Step(ReplaceRegex{*std::move(regex), *std::move(to)});
+}
+
+absl::StatusOr<Normalizer::Step> Normalizer::MapFromJson(const nlohmann::json& spec) {
+  auto base64 = RequiredString(spec, StrCat(kWhere, " Precompiled"), "precompiled_charsmap");
+  if (!base64.ok()) return base64.status();
+  std::string bytes;
+  absl::Status status = absl::InvalidArgumentError("it is no base64");
+  if (absl::Base64Unescape(*base64, &bytes)) {
+    auto map = CharacterMap::Parse(bytes);
+    if (map.ok()) return Step(*std::move(map));
+    status = map.status();
+  }
+  return absl::InvalidArgumentError(
+      StrCat(kWhere, " Precompiled: precompiled_charsmap: ", StdView(status.message())));
 }
 
 absl::Status Normalizer::Apply(MarkedText* input) const {
@@ -234,6 +254,25 @@ absl::Status Normalizer::Run(const ReplaceRegex& step, MarkedText* input) {
   std::vector<ByteSpan> spans;
   if (auto status = step.from.FindAll(input->text, &spans); !status.ok()) return status;
   ReplaceSpans(spans, step.to, input);
+  return absl::OkStatus();
+}
+
+absl::Status Normalizer::Run(const CharacterMap& step, MarkedText* input) {
+  std::string text;
+  std::string mask;
+  text.reserve(input->text.size());
+  for (size_t begin = 0; begin < input->text.size();) {
+    const size_t end = EndOfGrapheme(input->text, begin), before = text.size();
+    step.Append(std::string_view(input->text).substr(begin, end - begin), &text);
+    if (!input->mask.empty()) {
+      const auto from = std::string_view(input->mask).substr(begin, end - begin);
+      const bool of_client = from.find('\0') != std::string_view::npos;
+      mask.append(text.size() - before, of_client ? '\0' : '\1');
+    }
+    begin = end;
+  }
+  input->text = std::move(text);
+  input->mask = std::move(mask);
   return absl::OkStatus();
 }
 

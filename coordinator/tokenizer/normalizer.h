@@ -3,8 +3,8 @@
 // The "normalizer" of a tokenizer.json: what happens to a text before it is cut into words.
 //
 // Understood: Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace (a
-// string or a regular expression). Any other is refused by name. Immutable after FromJson,
-// thread-safe. Every step is linear in the text, or n log n for the normal forms.
+// string or a regular expression), Precompiled. Any other is refused by name. Immutable after
+// FromJson, thread-safe. Every step is linear in the text, or n log n for the normal forms.
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "coordinator/tokenizer/marked_text.h"
+#include "coordinator/tokenizer/text/character_map.h"
 #include "coordinator/tokenizer/text/regex.h"
 #include "coordinator/tokenizer/text/unicode_normalization.h"
 
@@ -55,10 +56,11 @@ class Normalizer {
     std::string to;
   };
   using Step = std::variant<NormalizationForm, Lowercase, StripAccents, Strip, Prepend,
-                            ReplaceString, ReplaceRegex>;
+                            ReplaceString, ReplaceRegex, CharacterMap>;
 
   static absl::Status Append(const nlohmann::json& spec, int depth, std::vector<Step>* steps);
   static absl::StatusOr<Step> ReplaceFromJson(const nlohmann::json& spec);
+  static absl::StatusOr<Step> MapFromJson(const nlohmann::json& spec);
 
   static absl::Status Run(NormalizationForm form, MarkedText* input);
   static absl::Status Run(const Lowercase& step, MarkedText* input);
@@ -67,6 +69,7 @@ class Normalizer {
   static absl::Status Run(const Prepend& step, MarkedText* input);
   static absl::Status Run(const ReplaceString& step, MarkedText* input);
   static absl::Status Run(const ReplaceRegex& step, MarkedText* input);
+  static absl::Status Run(const CharacterMap& step, MarkedText* input);
 
   std::vector<Step> steps_;
 };

@@ -3,15 +3,17 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <variant>
 
-#include "coordinator/tokenizer/bpe_encoder.h"
 #include "coordinator/tokenizer/bpe_model_json.h"
 #include "coordinator/tokenizer/normalizer.h"
 #include "coordinator/tokenizer/post_processor.h"
 #include "coordinator/tokenizer/text/json_fields.h"
 #include "coordinator/tokenizer/text/pre_tokenizer.h"
 #include "coordinator/tokenizer/token_limits.h"
+#include "coordinator/tokenizer/unigram_model_json.h"
 #include "coordinator/tokenizer/vocabulary.h"
+#include "coordinator/tokenizer/word_encoder.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {
@@ -96,12 +98,42 @@ absl::Status ApplyConfig(const TokenizerConfig& config, TokenizerParts* parts) {
 // behind Llama 2's normaliser, which writes a space before every text, it keeps that space. Special
 // ones are only what the file says, as nobody wants a space for a token that is left out.
 std::vector<TokenDecoder::Entry> EntriesOf(const Vocabulary& vocabulary,
-                                           const BpeEncoder& encoder) {
+                                           const WordEncoder& encoder) {
   std::vector<TokenDecoder::Entry> entries = vocabulary.Entries();
   for (const AddedToken& token : encoder.normalized()) {
     if (!token.special) entries[token.id].text = token.content;
   }
   return entries;
+}
+
+// What either kind of "model" says beside its tokens.
+using ModelSpec = std::variant<BpeModelSpec, UnigramModelSpec>;
+
+absl::StatusOr<ModelSpec> ReadModel(const nlohmann::json& model, Vocabulary* vocabulary) {
+  if (!IsUnigramModel(model)) {
+    auto bpe = ReadBpeModel(model, vocabulary);
+    if (!bpe.ok()) return bpe.status();
+    return ModelSpec(*std::move(bpe));
+  }
+  auto unigram = ReadUnigramModel(model, vocabulary);
+  if (!unigram.ok()) return unigram.status();
+  return ModelSpec(*std::move(unigram));
+}
+
+absl::StatusOr<WordModel> BuildModel(ModelSpec model, bool byte_level,
+                                     const Vocabulary& vocabulary) {
+  if (auto* spec = std::get_if<BpeModelSpec>(&model)) {
+    auto bpe = BuildBpe(std::move(*spec), byte_level, vocabulary);
+    if (!bpe.ok()) return bpe.status();
+    return WordModel(*std::move(bpe));
+  }
+  if (byte_level) {
+    return absl::InvalidArgumentError(
+        StrCat(kWhere, ": pre_tokenizer ByteLevel before a Unigram model is not supported"));
+  }
+  auto unigram = BuildUnigram(std::get<UnigramModelSpec>(std::move(model)), vocabulary);
+  if (!unigram.ok()) return unigram.status();
+  return WordModel(*std::move(unigram));
 }
 
 // The lines of merges.txt, without the one that tells its version.
@@ -134,7 +166,7 @@ absl::StatusOr<TokenizerParts> TokenizerOfDocument(const nlohmann::json& documen
     return status;
   }
   Vocabulary vocabulary;
-  auto model = ReadBpeModel(FieldOrNull(document, "model"), &vocabulary);
+  auto model = ReadModel(FieldOrNull(document, "model"), &vocabulary);
   if (!model.ok()) return model.status();
   if (auto status = ReadAddedTokens(FieldOrNull(document, "added_tokens"), &vocabulary);
       !status.ok()) {
@@ -147,10 +179,10 @@ absl::StatusOr<TokenizerParts> TokenizerOfDocument(const nlohmann::json& documen
   if (!pre_tokenizer.ok()) return pre_tokenizer.status();
   auto rules = DecodeRules::FromJson(FieldOrNull(document, "decoder"));
   if (!rules.ok()) return rules.status();
-  auto bpe = BuildBpe(*std::move(model), pre_tokenizer->byte_level(), vocabulary);
-  if (!bpe.ok()) return bpe.status();
-  auto encoder = BpeEncoder::Make(vocabulary.added(), *std::move(normalizer),
-                                  *std::move(pre_tokenizer), *std::move(bpe));
+  auto built = BuildModel(*std::move(model), pre_tokenizer->byte_level(), vocabulary);
+  if (!built.ok()) return built.status();
+  auto encoder = WordEncoder::Make(vocabulary.added(), *std::move(normalizer),
+                                   *std::move(pre_tokenizer), *std::move(built));
   if (!encoder.ok()) return encoder.status();
 
   TokenizerParts parts;

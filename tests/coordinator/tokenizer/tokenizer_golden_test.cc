@@ -188,9 +188,10 @@ TEST_CASE("an added token and the spaces around it, by its flags") {
 }  // namespace
 
 TEST_CASE("every family of tokenizer.json equals Hugging Face") {
-  const auto family = GENERATE(as<std::string>{}, "gpt2", "roberta", "opt", "llama3", "qwen2",
-                               "tekken", "starcoder", "deepseek", "llama2", "llama_normalized",
-                               "mistral", "gemma", "metaspace", "flags");
+  const auto family =
+      GENERATE(as<std::string>{}, "gpt2", "roberta", "opt", "llama3", "qwen2", "tekken",
+               "starcoder", "deepseek", "llama2", "llama_normalized", "mistral", "gemma",
+               "metaspace", "flags", "unigram", "unigram_bytes");
   INFO(family);
   CheckFamily(family, true);
 }

@@ -69,7 +69,7 @@ json With(const std::string& pointer, const json& value) {
 
 TEST_CASE("what a tokenizer.json asks for and we do not have is refused by name") {
   REQUIRE(ParseTokenizerJson(Document().dump(), {}).ok());
-  CheckRefused(With("/model/type", "Unigram"), "Unigram");
+  CheckRefused(With("/model/type", "Unigram"), "Unigram model: \"merges\" is not supported");
   CheckRefused(With("/model/type", "WordPiece"), "WordPiece");
   CheckRefused(With("/model/dropout", 0.1), "dropout");
   CheckRefused(With("/model/end_of_word_suffix", "</w>"), "end_of_word_suffix");
@@ -85,6 +85,32 @@ TEST_CASE("what a tokenizer.json asks for and we do not have is refused by name"
   const json nested_set = {
       {"type", "Split"}, {"pattern", {{"Regex", "[a[bc]]"}}}, {"behavior", "Isolated"}};
   CheckRefused(With("/pre_tokenizer", nested_set), "a set inside a set");
+}
+
+TEST_CASE("a unigram model: what is wrong, and rules that are none, are named") {
+  json sound = Document();
+  sound["pre_tokenizer"] = {{"type", "Metaspace"}};
+  sound["added_tokens"][0]["id"] = 3;
+  sound["model"] = json::parse(R"({"type": "Unigram", "unk_id": 0,
+      "vocab": [["<unk>", 0], ["a", -1.5], ["ab", -2]]})");
+  REQUIRE(ParseTokenizerJson(sound.dump(), {}).ok());
+  const auto with = [&](const std::string& pointer, const json& value) {
+    json document = sound;
+    document[json::json_pointer(pointer)] = value;
+    return document;
+  };
+  CheckRefused(with("/model/unk_id", 3), "\"unk_id\" is 3");
+  CheckRefused(with("/model/unk_id", nullptr), "unk_id");
+  CheckRefused(with("/model/vocab", json::object()), "\"vocab\" must be a list");
+  CheckRefused(with("/model/vocab/1", "a"), "piece 1 of \"vocab\" is no text with a score");
+  CheckRefused(with("/model/vocab/1/0", "ab"), "ab");
+  CheckRefused(with("/model/vocab/1/0", std::string(1025, 'x')), "longer than 1024 bytes");
+  CheckRefused(with("/model/byte_fallback", true), "needs the piece <0x00>");
+  CheckRefused(with("/pre_tokenizer", {{"type", "ByteLevel"}}), "ByteLevel before a Unigram model");
+  for (const char* map : {"", "#", "AAAA", "CAAAAAAAAAA="}) {
+    CheckRefused(with("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", map}}),
+                 "Precompiled: precompiled_charsmap");
+  }
 }
 
 TEST_CASE("a hostile tokenizer.json is an error that names the thing") {

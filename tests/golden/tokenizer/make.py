@@ -25,6 +25,7 @@ import tempfile
 
 import corpus
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (
     AddedToken,
     Regex,
@@ -347,6 +348,74 @@ def flags():
     return tokenizer, "<s>", "</s>"
 
 
+# Rules of a SentencePiece model: characters' numbers, and those of what they become.
+RULES = """\
+FB01\t66 69
+3000\t20
+FF21\t41
+65 301\tE9
+200B\t
+2026\t2E 2E 2E
+"""
+
+
+def charsmap():
+    """These rules, compiled by SentencePiece."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = pathlib.Path(scratch)
+        (folder / "text").write_text("\n".join(LINES), encoding="utf-8")
+        (folder / "rules").write_text(RULES, encoding="utf-8")
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(folder / "text"), model_prefix=str(folder / "m"), model_type="unigram", vocab_size=700,
+            hard_vocab_limit=False, minloglevel=2, num_threads=1, normalization_rule_tsv=str(folder / "rules"))
+        model = sentencepiece_model_pb2.ModelProto.FromString((folder / "m.model").read_bytes())
+    return model.normalizer_spec.precompiled_charsmap
+
+
+def trained_unigram(**settings):
+    """A unigram model whose special tokens are added behind it."""
+    tokenizer = Tokenizer(models.Unigram())
+    for part, value in settings.items():
+        setattr(tokenizer, part, value)
+    tokenizer.train_from_iterator(LINES, trainers.UnigramTrainer(
+        vocab_size=600, show_progress=False, special_tokens=["<unk>"], unk_token="<unk>"))
+    tokenizer.add_special_tokens([special("<s>"), special("</s>")])
+    return tokenizer
+
+
+def unigram():
+    """T5's and XLM-R's kind: compiled rules, runs of spaces are one, an unknown character is <unk>."""
+    tokenizer = trained_unigram(
+        normalizer=normalizers.Sequence([
+            normalizers.Precompiled(charsmap()), normalizers.Replace(Regex(" {2,}"), SPACE)]),
+        pre_tokenizer=pre_tokenizers.Metaspace(),
+        decoder=decoders.Metaspace(),
+    )
+    tokenizer.post_processor = bos_template(tokenizer, "<s>")
+    return tokenizer, "<s>", "</s>"
+
+
+def unigram_bytes():
+    """llm-jp's kind: unknown characters are bytes."""
+    tokenizer = trained_unigram(
+        normalizer=normalizers.NFKC(),
+        pre_tokenizer=pre_tokenizers.Metaspace(),
+        decoder=llama_decoder(),
+    )
+    document = json.loads(tokenizer.to_str())
+    model = document["model"]
+    model["byte_fallback"] = True
+    # The trainer leaves out few characters of its text.
+    rare = [piece for piece, _ in model["vocab"] if len(piece) == 1 and not piece.isascii() and piece != SPACE][::2]
+    model["vocab"] = [[piece, score] for piece, score in model["vocab"] if not set(piece) & set(rare)]
+    model["vocab"][1:1] = [[byte, 0.0] for byte in BYTES]
+    for i, token in enumerate(document["added_tokens"][1:]):
+        token["id"] = len(model["vocab"]) + i
+    tokenizer = Tokenizer.from_str(json.dumps(document))
+    tokenizer.post_processor = bos_template(tokenizer, "<s>")
+    return tokenizer, "<s>", "</s>"
+
+
 FAMILIES = [
     gpt2,
     roberta,
@@ -361,6 +430,8 @@ FAMILIES = [
     gemma,
     metaspace,
     flags,
+    unigram,
+    unigram_bytes,
 ]
 
 

@@ -1,9 +1,11 @@
 #pragma once
 
 // The pipeline of a tokenizer.json: added tokens, normaliser, added tokens of normalised text,
-// pre-tokeniser, byte-pair encoding. Equal to Hugging Face's TokenizerImpl::encode without its
-// post-processor. Immutable, thread-safe.
+// pre-tokeniser, and the words' own model. Equal to Hugging Face's TokenizerImpl::encode without
+// its post-processor. Immutable, thread-safe.
 
+#include <memory>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,15 +15,20 @@
 #include "coordinator/tokenizer/normalizer.h"
 #include "coordinator/tokenizer/text/pre_tokenizer.h"
 #include "coordinator/tokenizer/text_encoder.h"
+#include "coordinator/tokenizer/unigram.h"
 
 namespace tessera::coordinator {
 
-class BpeEncoder final : public TextEncoder {
+// What makes ids of words.
+using WordModel = std::variant<Bpe, Unigram>;
+
+class WordEncoder final : public TextEncoder {
  public:
   // `added`: all added tokens; those marked `normalized` are normalised here, as the text will be.
-  static absl::StatusOr<std::unique_ptr<BpeEncoder>> Make(std::vector<AddedToken> added,
-                                                          Normalizer normalizer,
-                                                          PreTokenizer pre_tokenizer, Bpe bpe);
+  static absl::StatusOr<std::unique_ptr<WordEncoder>> Make(std::vector<AddedToken> added,
+                                                           Normalizer normalizer,
+                                                           PreTokenizer pre_tokenizer,
+                                                           WordModel model);
 
   // The added tokens that match normalised text, normalised themselves.
   const std::vector<AddedToken>& normalized() const { return normalized_.tokens(); }
@@ -33,10 +40,12 @@ class BpeEncoder final : public TextEncoder {
   struct Scratch {
     Words words;
     BpeScratch bpe;
+    UnigramScratch unigram;
   };
 
-  BpeEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
-             PreTokenizer pre_tokenizer, Bpe bpe, TokenReach reach);
+  WordEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
+              PreTokenizer pre_tokenizer, WordModel model, TokenReach reach);
+  void EncodeWord(std::string_view word, Scratch* scratch, std::vector<int32_t>* ids) const;
   absl::Status EncodeNormalized(const MarkedView& input, bool at_start, Scratch* scratch,
                                 std::vector<int32_t>* ids) const;
 
@@ -44,7 +53,7 @@ class BpeEncoder final : public TextEncoder {
   AddedTokenMatcher normalized_;
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;
-  Bpe bpe_;
+  WordModel model_;
   TokenReach reach_;
 };
 

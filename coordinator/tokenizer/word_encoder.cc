@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer/bpe_encoder.h"
+#include "coordinator/tokenizer/word_encoder.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,10 +8,11 @@ namespace tessera::coordinator {
 namespace {
 
 TokenReach ReachOf(const std::vector<AddedToken>& added, const Normalizer& normalizer,
-                   const PreTokenizer& pre_tokenizer, const Bpe& bpe) {
+                   const PreTokenizer& pre_tokenizer, const WordModel& model) {
   TokenReach reach;
-  if (pre_tokenizer.drops_text() || bpe.max_token_bytes() == 0) return reach;
-  reach.max_bytes = bpe.max_token_bytes();
+  const int64_t most = std::visit([](const auto& of) { return of.max_token_bytes(); }, model);
+  if (pre_tokenizer.drops_text() || most == 0) return reach;
+  reach.max_bytes = most;
   for (const AddedToken& token : added) {
     reach.max_bytes = std::max(reach.max_bytes, static_cast<int64_t>(token.content.size()));
     reach.swallows_space = reach.swallows_space || token.lstrip || token.rstrip;
@@ -22,10 +23,11 @@ TokenReach ReachOf(const std::vector<AddedToken>& added, const Normalizer& norma
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BpeEncoder>> BpeEncoder::Make(std::vector<AddedToken> added,
-                                                             Normalizer normalizer,
-                                                             PreTokenizer pre_tokenizer, Bpe bpe) {
-  const TokenReach reach = ReachOf(added, normalizer, pre_tokenizer, bpe);
+absl::StatusOr<std::unique_ptr<WordEncoder>> WordEncoder::Make(std::vector<AddedToken> added,
+                                                               Normalizer normalizer,
+                                                               PreTokenizer pre_tokenizer,
+                                                               WordModel model) {
+  const TokenReach reach = ReachOf(added, normalizer, pre_tokenizer, model);
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
   for (AddedToken& token : added) {
@@ -38,21 +40,21 @@ absl::StatusOr<std::unique_ptr<BpeEncoder>> BpeEncoder::Make(std::vector<AddedTo
     token.content = std::move(content.text);
     normalized.push_back(std::move(token));
   }
-  return std::unique_ptr<BpeEncoder>(
-      new BpeEncoder(AddedTokenMatcher(std::move(raw)), AddedTokenMatcher(std::move(normalized)),
-                     std::move(normalizer), std::move(pre_tokenizer), std::move(bpe), reach));
+  return std::unique_ptr<WordEncoder>(
+      new WordEncoder(AddedTokenMatcher(std::move(raw)), AddedTokenMatcher(std::move(normalized)),
+                      std::move(normalizer), std::move(pre_tokenizer), std::move(model), reach));
 }
 
-BpeEncoder::BpeEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
-                       PreTokenizer pre_tokenizer, Bpe bpe, TokenReach reach)
+WordEncoder::WordEncoder(AddedTokenMatcher raw, AddedTokenMatcher normalized, Normalizer normalizer,
+                         PreTokenizer pre_tokenizer, WordModel model, TokenReach reach)
     : raw_(std::move(raw)),
       normalized_(std::move(normalized)),
       normalizer_(std::move(normalizer)),
       pre_tokenizer_(std::move(pre_tokenizer)),
-      bpe_(std::move(bpe)),
+      model_(std::move(model)),
       reach_(reach) {}
 
-absl::Status BpeEncoder::Encode(const MarkedView& input, std::vector<int32_t>* ids) const {
+absl::Status WordEncoder::Encode(const MarkedView& input, std::vector<int32_t>* ids) const {
   Scratch scratch;
   for (const AddedTokenMatcher::Piece& piece : raw_.Split(input)) {
     if (piece.id >= 0) {
@@ -73,8 +75,14 @@ absl::Status BpeEncoder::Encode(const MarkedView& input, std::vector<int32_t>* i
   return absl::OkStatus();
 }
 
-absl::Status BpeEncoder::EncodeNormalized(const MarkedView& input, bool at_start, Scratch* scratch,
-                                          std::vector<int32_t>* ids) const {
+void WordEncoder::EncodeWord(std::string_view word, Scratch* scratch,
+                             std::vector<int32_t>* ids) const {
+  if (const Bpe* bpe = std::get_if<Bpe>(&model_)) return bpe->Encode(word, &scratch->bpe, ids);
+  std::get<Unigram>(model_).Encode(word, &scratch->unigram, ids);
+}
+
+absl::Status WordEncoder::EncodeNormalized(const MarkedView& input, bool at_start, Scratch* scratch,
+                                           std::vector<int32_t>* ids) const {
   for (const AddedTokenMatcher::Piece& piece : normalized_.Split(input)) {
     if (piece.id >= 0) {
       ids->push_back(piece.id);
@@ -86,7 +94,7 @@ absl::Status BpeEncoder::EncodeNormalized(const MarkedView& input, bool at_start
       return status;
     }
     for (const std::string_view word : scratch->words.views) {
-      bpe_.Encode(word, &scratch->bpe, ids);
+      EncodeWord(word, scratch, ids);
     }
   }
   return absl::OkStatus();
