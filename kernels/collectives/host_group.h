@@ -19,7 +19,7 @@ class HostGroup : public Group {
  public:
   int rank() const final { return rank_; }
   int size() const final { return size_; }
-  absl::Status AllReduceSum(const TensorView& values, Stream& stream) final;
+  absl::Status AllReduceSum(const TensorView& values, Stream& stream) override;
   absl::Status Broadcast(const TensorView& values, int root, Stream& stream) final;
   absl::Status AllGather(const TensorView& in, const TensorView& out, Stream& stream) final;
   absl::Status Gather(const TensorView& in, const TensorView& out, int root, Stream& stream) final;

@@ -31,7 +31,8 @@ std::string Details([[maybe_unused]] cudaStream_t stream) {
 
 // Until query() is no longer NotReady.
 template <typename Query>
-absl::Status Wait(const Query& query, cudaStream_t stream, CudaHealth& health, const char* what) {
+absl::Status Wait(const Query& query, cudaStream_t stream, CudaHealth& health, const char* what,
+                  const WhileWaiting& meanwhile) {
   if (absl::Status lost = health.lost(); !lost.ok()) return lost;
   const Clock::time_point begin = Clock::now();
   while (true) {
@@ -39,7 +40,9 @@ absl::Status Wait(const Query& query, cudaStream_t stream, CudaHealth& health, c
     if (error != cudaErrorNotReady) return health.Check(error, what, stream);
     const std::chrono::duration<double> waited = Clock::now() - begin;
     if (waited.count() > health.max_wait_seconds()) return health.LoseAfterWait(what);
-    if (waited > kSpin) std::this_thread::sleep_for(kPause);
+    if (waited <= kSpin) continue;
+    if (meanwhile) meanwhile(waited.count());
+    std::this_thread::sleep_for(kPause);
   }
 }
 
@@ -74,13 +77,14 @@ absl::Status CudaHealth::Check(cudaError_t error, std::string_view what, cudaStr
   return Lose(StrCat(reason, Details(stream)));
 }
 
-absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what) {
-  return Wait([stream] { return cudaStreamQuery(stream); }, stream, health, what);
+absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what,
+                      const WhileWaiting& meanwhile) {
+  return Wait([stream] { return cudaStreamQuery(stream); }, stream, health, what, meanwhile);
 }
 
-absl::Status WaitEvent(cudaEvent_t event, cudaStream_t stream, CudaHealth& health,
-                       const char* what) {
-  return Wait([event] { return cudaEventQuery(event); }, stream, health, what);
+absl::Status WaitEvent(cudaEvent_t event, cudaStream_t stream, CudaHealth& health, const char* what,
+                       const WhileWaiting& meanwhile) {
+  return Wait([event] { return cudaEventQuery(event); }, stream, health, what, meanwhile);
 }
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -39,11 +40,15 @@ class CudaHealth {
   absl::Status lost_;
 };
 
+// Called from time to time in a wait that is not short, with the seconds that it took so far.
+using WhileWaiting = std::function<void(double seconds)>;
+
 // Waits until the GPU has done what the stream was given, for as long as the device's health
 // allows; then, or where an error is sticky, the device is lost.
-absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what);
+absl::Status WaitIdle(cudaStream_t stream, CudaHealth& health, const char* what,
+                      const WhileWaiting& meanwhile = nullptr);
 // The same until the event, which was recorded on the stream, has happened.
-absl::Status WaitEvent(cudaEvent_t event, cudaStream_t stream, CudaHealth& health,
-                       const char* what);
+absl::Status WaitEvent(cudaEvent_t event, cudaStream_t stream, CudaHealth& health, const char* what,
+                       const WhileWaiting& meanwhile = nullptr);
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -87,7 +87,7 @@ absl::Status CudaStream::Synchronize() {
   absl::Status done = WaitHandedOn(submitted_.load(std::memory_order_relaxed));
   if (!done.ok()) return done;
   // Also after a failure: what was handed on before it must be over when the caller goes on.
-  done = WaitIdle(stream_, *health_, "Synchronize");
+  done = WaitIdle(stream_, *health_, "Synchronize", [this](double s) { TellWaiting(s); });
   if (done.ok()) done = Reported();
   absl::Status failure = std::exchange(failure_, absl::OkStatus());
   if (absl::Status lost = health_->lost(); !lost.ok()) return lost;
@@ -104,7 +104,8 @@ absl::Status CudaStream::EnqueueHostWork(HostWork work, const void* arguments, i
   if (next == nullptr) return health_->lost();
   Record& record = *next;
   record.run = [](const Record& r, CudaStream& stream) {
-    absl::Status status = WaitIdle(stream.stream_, *stream.health_, "work before host work");
+    absl::Status status = WaitIdle(stream.stream_, *stream.health_, "work before host work",
+                                   [&stream](double s) { stream.TellWaiting(s); });
     if (status.ok()) status = stream.Reported();
     if (!status.ok()) return status;
     stream.in_host_work_ = true;
@@ -250,18 +251,31 @@ absl::Status CudaStream::WaitMark(int index) {
   absl::Status done = WaitHandedOn(mark.end);
   if (done.ok()) done = health_->lost();
   if (done.ok()) done = mark.failure;
-  if (done.ok()) done = WaitEvent(mark.event, stream_, *health_, "a mark");
+  if (done.ok()) {
+    done = WaitEvent(mark.event, stream_, *health_, "a mark", [this](double s) { TellWaiting(s); });
+  }
   return done.ok() ? Reported() : done;
 }
 
-void CudaStream::Watch(std::shared_ptr<const KernelReports> reports) {
+void CudaStream::Watch(Reporter who, std::shared_ptr<const KernelReports> reports) {
   const std::lock_guard<std::mutex> lock(reports_mutex_);
-  reports_ = std::move(reports);
+  reports_[static_cast<size_t>(who)] = std::move(reports);
 }
 
 absl::Status CudaStream::Reported() const {
   const std::lock_guard<std::mutex> lock(reports_mutex_);
-  return reports_ == nullptr ? absl::OkStatus() : reports_->failure();
+  for (const auto& reports : reports_) {
+    if (reports == nullptr) continue;
+    if (absl::Status failure = reports->failure(); !failure.ok()) return failure;
+  }
+  return absl::OkStatus();
+}
+
+void CudaStream::TellWaiting(double seconds) const {
+  const std::lock_guard<std::mutex> lock(reports_mutex_);
+  for (const auto& reports : reports_) {
+    if (reports != nullptr) reports->WhileWaiting(seconds);
+  }
 }
 
 absl::Status CudaStream::EndCapture(CudaGraphs::Graph& graph, bool whole) {

@@ -73,9 +73,32 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
     Submit();
   }
 
+  // Enqueues work that gives CUDA's stream what it likes, on the thread that hands records on, and
+  // whose bound is its own. A failure is as one of host work; nothing is waited for before it.
+  template <typename Params>
+  void EnqueueStreamWork(absl::Status (*work)(const Params&, cudaStream_t), const Params& params) {
+    static_assert(std::is_trivially_copyable_v<Params> && sizeof(Params) <= kMaxArgumentBytes);
+    Record* const next = NextRecord();
+    if (next == nullptr) return;  // Synchronize says why
+    next->run = [](const Record& r, CudaStream& stream) {
+      const auto call = reinterpret_cast<absl::Status (*)(const Params&, cudaStream_t)>(r.call);
+      stream.in_host_work_ = true;
+      absl::Status status =
+          call(*std::launder(reinterpret_cast<const Params*>(r.arguments.data())), stream.stream_);
+      stream.in_host_work_ = false;
+      return status;
+    };
+    next->behind_failure = false;
+    next->call = reinterpret_cast<void (*)()>(work);
+    std::memcpy(next->arguments.data(), &params, sizeof params);
+    Submit();
+  }
+
+  // Who may report: sums of ranks in mapped memory, and those of a library.
+  enum class Reporter : uint8_t { kMappedSums, kLibrarySums };
   // From now on what these kernels report is the stream's failure, too: it is asked where the host
-  // has waited for the stream, and before host work. Replaces what was watched before.
-  void Watch(std::shared_ptr<const KernelReports> reports);
+  // has waited for the stream, and before host work. Replaces what was watched of the same kind.
+  void Watch(Reporter who, std::shared_ptr<const KernelReports> reports);
 
   const void* owner() const override { return health_; }
   // Device memory: kMaxSplitTiles zeros, for products that split their depth.
@@ -119,6 +142,8 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   Record* NextRecord();  // waits for room; null where the device is lost meanwhile
   void Submit();
   absl::Status Reported() const;
+  // Tells those who report how long the host has waited.
+  void TellWaiting(double seconds) const;
   // Until so many records are handed on. An error: the device is lost, and they may not be.
   absl::Status WaitHandedOn(uint32_t target);
   void Loop();
@@ -136,7 +161,8 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   absl::Status failure_;
   std::array<MarkedPoint, kMarks> marks_;
   mutable std::mutex reports_mutex_;
-  std::shared_ptr<const KernelReports> reports_;  // null: nothing is watched
+  // By Reporter; null: nothing is watched.
+  std::array<std::shared_ptr<const KernelReports>, 2> reports_;
   CudaGraphs graphs_;                             // the caller's, but for a graph's content
   CudaGraphs::Graph* recording_ = nullptr;        // the caller's: that which is being recorded
   bool captures_ = false;                         // the runner's

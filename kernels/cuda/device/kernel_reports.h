@@ -12,6 +12,9 @@ class KernelReports {
   virtual ~KernelReports() = default;
   // What kernels that have ended report; final once it is an error. Cheap.
   virtual absl::Status failure() const = 0;
+  // The host has waited so long for the stream, and still does: the place to end kernels that wait
+  // for another device too long. From any thread.
+  virtual void WhileWaiting(double /*seconds*/) const {}
 };
 
 }  // namespace tessera::kernels::cuda

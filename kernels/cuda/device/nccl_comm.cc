@@ -90,6 +90,26 @@ absl::Status BoundedComm::Settle(NcclResult result, const char* what, Deadline d
   return Poll(result, what, deadline, /*until_idle=*/true, cancelled);
 }
 
+absl::Status BoundedComm::Refused(NcclResult result, const char* what) const {
+  return absl::UnavailableError(StrCat(health_->device(), ": NCCL: ", what, ": ",
+                                       table_.GetErrorString(result), " (",
+                                       table_.GetLastError(nullptr), ")"));
+}
+
+absl::Status BoundedComm::Late(const char* what) const {
+  return absl::DeadlineExceededError(
+      StrCat(health_->device(), ": NCCL: ", what, ": another of the ", place_.size,
+             " ranks did not come to rank ", place_.rank, " in time"));
+}
+
+absl::Status BoundedComm::Look(const char* what) const {
+  NcclResult state = kNcclSuccess;
+  const NcclResult asked = table_.CommGetAsyncError(comm_, &state);
+  if (asked != kNcclSuccess) state = asked;
+  const bool goes_on = state == kNcclSuccess || state == kNcclInProgress;
+  return goes_on ? absl::OkStatus() : Refused(state, what);
+}
+
 absl::Status BoundedComm::Poll(NcclResult result, const char* what, Deadline deadline,
                                bool until_idle, const std::function<bool()>& cancelled) {
   const Clock::time_point began = Clock::now();
@@ -106,9 +126,7 @@ absl::Status BoundedComm::Poll(NcclResult result, const char* what, Deadline dea
       result = asked != kNcclSuccess ? asked : state;
     }
     if (result != kNcclSuccess && result != kNcclInProgress) {
-      return Fail(absl::UnavailableError(StrCat(health_->device(), ": NCCL: ", what, ": ",
-                                                table_.GetErrorString(result), " (",
-                                                table_.GetLastError(nullptr), ")")));
+      return Fail(Refused(result, what));
     }
     if (result == kNcclSuccess) {
       const cudaError_t error = until_idle ? cudaStreamQuery(stream_) : cudaSuccess;
@@ -119,9 +137,7 @@ absl::Status BoundedComm::Poll(NcclResult result, const char* what, Deadline dea
     }
     const Clock::time_point now = Clock::now();
     if (now >= deadline) {
-      return Fail(absl::DeadlineExceededError(
-          StrCat(health_->device(), ": NCCL: ", what, ": another of the ", place_.size,
-                 " ranks did not come to rank ", place_.rank, " in time")));
+      return Fail(Late(what));
     }
     if (cancelled != nullptr && cancelled()) {
       return Fail(absl::CancelledError(StrCat(health_->device(), ": NCCL: ", what, ": cancelled")));

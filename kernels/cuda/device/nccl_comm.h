@@ -57,6 +57,10 @@ class BoundedComm {
   // Until the stream is done with it, too, or `cancelled` says so.
   absl::Status Settle(NcclResult result, const char* what, Deadline deadline,
                       const std::function<bool()>& cancelled = nullptr);
+  // What NCCL says of calls that other streams have, without a wait. Late: why a wait for such a
+  // call ends. Both leave the communicator to the caller.
+  absl::Status Look(const char* what) const;
+  absl::Status Late(const char* what) const;
   // Makes a wait of another thread, and every later one, end with Cancelled.
   void Stop() { stopped_.store(true, std::memory_order_release); }
   // Ends what the other ranks wait for, and returns when NCCL has, or the device is lost.
@@ -68,6 +72,7 @@ class BoundedComm {
   absl::Status Poll(NcclResult result, const char* what, Deadline deadline, bool until_idle,
                     const std::function<bool()>& cancelled);
   absl::Status Fail(absl::Status reason);
+  absl::Status Refused(NcclResult result, const char* what) const;
 
   const NcclTable table_;
   CudaHealth* const health_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/collectives/group_arguments.h"
+#include "kernels/cuda/device/cuda_stream.h"
 #include "kernels/cuda/device/nccl_pair.h"
 #include "kernels/cuda/plain/plain_kernels.h"
 #include "third_party/absl/str_cat.h"
@@ -17,6 +19,8 @@ constexpr size_t kChunkValues = (4 << 20) / sizeof(float);
 constexpr size_t kScratchValues = kChunkValues + kMaxGroupSize;
 static_assert(kMaxGroupSize * kOneGatherValues <= kChunkValues);
 static_assert(kMaxGroupSize <= kMaxSumRanks);
+// Sums that wait are ended before the device counts as lost: the part of that time that they have.
+constexpr double kPartOfMaxWait = 0.5;
 
 absl::Span<const std::byte> ReadOnly(absl::Span<const float> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
@@ -27,6 +31,43 @@ absl::Span<std::byte> Writable(absl::Span<float> values) {
 }
 
 }  // namespace
+
+// What streams know of the group, which may end before they do.
+class NcclGroup::Reports final : public KernelReports {
+ public:
+  explicit Reports(NcclGroup* group) : group_(group) {}
+
+  absl::Status failure() const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return reason_;
+  }
+  void WhileWaiting(double seconds) const override {
+    const std::lock_guard<std::mutex> lock(group_mutex_);
+    if (group_ == nullptr || !group_->status().ok()) return;
+    if (absl::Status wrong = group_->Look(seconds); !wrong.ok()) group_->Abort(wrong);
+  }
+  void Fail(const absl::Status& reason) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (reason_.ok()) reason_ = reason;
+  }
+  void Leave() {
+    const std::lock_guard<std::mutex> lock(group_mutex_);
+    group_ = nullptr;
+  }
+
+ private:
+  mutable std::mutex group_mutex_, mutex_;
+  NcclGroup* group_;  // null: it has ended
+  absl::Status reason_;
+};
+
+NcclGroup::NcclGroup(std::unique_ptr<BoundedComm> comm, const std::string& library,
+                     const GroupOptions& options)
+    : HostGroup(comm->place().rank, comm->place().size),
+      library_(library),
+      options_(options),
+      comm_(std::move(comm)),
+      reports_(std::make_shared<Reports>(this)) {}
 
 absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Create(std::unique_ptr<BoundedComm> comm,
                                                          const std::string& library,
@@ -39,6 +80,7 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Create(std::unique_ptr<Bounded
 }
 
 NcclGroup::~NcclGroup() {
+  reports_->Leave();
   const std::lock_guard<std::mutex> lock(call_mutex_);
   cudaFree(scratch_);
 }
@@ -48,41 +90,88 @@ absl::Status NcclGroup::Usable() const {
   return absl::CancelledError(StrCat(library_, ": the communicator was aborted"));
 }
 
+absl::Status NcclGroup::AllReduceSum(const TensorView& values, Stream& stream) {
+  if (size() == 1 || stream.owner() != &comm_->health()) {
+    return HostGroup::AllReduceSum(values, stream);
+  }
+  if (absl::Status status = CheckSum(values); !status.ok()) return status;
+  if (values.Elements() == 0) return absl::OkStatus();
+  struct Sum {
+    NcclGroup* group;
+    float* values;
+    size_t count;
+  };
+  auto& own = static_cast<CudaStream&>(stream);
+  own.Watch(CudaStream::Reporter::kLibrarySums, reports_);
+  own.EnqueueStreamWork<Sum>(
+      [](const Sum& sum, cudaStream_t on) {
+        NcclGroup& group = *sum.group;
+        absl::Status status = group.status();
+        if (!status.ok()) return status;
+        status = group.SumOn({sum.values, sum.count}, on);
+        if (status.ok()) return status;
+        group.Abort(status);
+        return group.status();
+      },
+      {this, values.As<float>(), static_cast<size_t>(values.Elements())});
+  return absl::OkStatus();
+}
+
 absl::Status NcclGroup::SumNow(absl::Span<float> values) {
+  const absl::Status status = SumOn(values, comm_->stream());
+  const std::lock_guard<std::mutex> lock(call_mutex_);
+  return status.ok() ? comm_->Settle(kNcclSuccess, "a sum", DeadlineAfter(options_.timeout_seconds))
+                     : status;
+}
+
+absl::Status NcclGroup::SumOn(absl::Span<float> values, cudaStream_t stream) {
   const std::lock_guard<std::mutex> lock(call_mutex_);
   absl::Status status = Usable();
   const Deadline deadline = DeadlineAfter(options_.timeout_seconds);
-  if (status.ok() && values.size() <= kOneGatherValues) return SumInOneGather(values, deadline);
+  if (status.ok() && values.size() <= kOneGatherValues) {
+    return SumInOneGather(values, deadline, stream);
+  }
   for (size_t begin = 0; status.ok() && begin < values.size(); begin += kChunkValues) {
-    status = SumBySlices(values.subspan(begin, kChunkValues), deadline);
+    status = SumBySlices(values.subspan(begin, kChunkValues), deadline, stream);
   }
   return status;
 }
 
+absl::Status NcclGroup::Look(double waited_seconds) {
+  const std::unique_lock<std::mutex> lock(call_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || comm_->comm() == nullptr)
+    return absl::OkStatus();  // a call looks itself
+  const double most =
+      std::min(options_.timeout_seconds, kPartOfMaxWait * comm_->health().max_wait_seconds());
+  // No longer than it takes to ask: what was enqueued is NCCL's already.
+  const double left = most - waited_seconds;
+  return left > 0 ? comm_->Look("a sum") : comm_->Late("a sum");
+}
+
 absl::Status NcclGroup::AddRanks(const std::array<const float*, kMaxGroupSize>& in,
-                                 absl::Span<float> out) {
+                                 absl::Span<float> out, cudaStream_t stream) {
   SumRanksParams params;
   params.out = out.data();
   params.count = static_cast<int64_t>(out.size());
   params.ranks = size();
   for (int r = 0; r < size(); ++r) params.in[r] = in[r];
-  return comm_->health().Check(LaunchSumRanks(params, comm_->stream()), "a sum of ranks",
-                               comm_->stream());
+  return comm_->health().Check(LaunchSumRanks(params, stream), "a sum of ranks", stream);
 }
 
-absl::Status NcclGroup::SumInOneGather(absl::Span<float> values, Deadline deadline) {
+absl::Status NcclGroup::SumInOneGather(absl::Span<float> values, Deadline deadline,
+                                       cudaStream_t stream) {
   absl::Status status =
       comm_->Enqueued(comm_->table().AllGather(values.data(), scratch_, ReadOnly(values).size(),
-                                               kNcclUint8, comm_->comm(), comm_->stream()),
+                                               kNcclUint8, comm_->comm(), stream),
                       "a sum", deadline);
   if (!status.ok()) return status;
   std::array<const float*, kMaxGroupSize> in = {};
   for (int r = 0; r < size(); ++r) in[r] = scratch_ + static_cast<size_t>(r) * values.size();
-  status = AddRanks(in, values);
-  return status.ok() ? comm_->Settle(kNcclSuccess, "a sum", deadline) : status;
+  return AddRanks(in, values, stream);
 }
 
-absl::Status NcclGroup::SumBySlices(absl::Span<float> values, Deadline deadline) {
+absl::Status NcclGroup::SumBySlices(absl::Span<float> values, Deadline deadline,
+                                    cudaStream_t stream) {
   const auto count = static_cast<int64_t>(values.size());
   const auto slice = [&](int r) {
     const int64_t begin = count * r / size();
@@ -93,16 +182,16 @@ absl::Status NcclGroup::SumBySlices(absl::Span<float> values, Deadline deadline)
     return absl::Span<float>(scratch_ + static_cast<size_t>(r) * own.size(), own.size());
   };
   absl::Status status = comm_->Enqueued(Exchange([&](int r) { return ReadOnly(slice(r)); },
-                                                 [&](int r) { return Writable(place(r)); }),
+                                                 [&](int r) { return Writable(place(r)); }, stream),
                                         "a sum", deadline);
   if (!status.ok()) return status;
   std::array<const float*, kMaxGroupSize> in = {};
   for (int r = 0; r < size(); ++r) in[r] = r == rank() ? own.data() : place(r).data();
-  status = AddRanks(in, own);
+  status = AddRanks(in, own, stream);
   if (!status.ok()) return status;
-  return comm_->Settle(
-      Exchange([&](int) { return ReadOnly(own); }, [&](int r) { return Writable(slice(r)); }),
-      "a sum", deadline);
+  return comm_->Enqueued(Exchange([&](int) { return ReadOnly(own); },
+                                  [&](int r) { return Writable(slice(r)); }, stream),
+                         "a sum", deadline);
 }
 
 absl::Status NcclGroup::BroadcastNow(absl::Span<std::byte> bytes, int root) {
@@ -161,11 +250,12 @@ absl::Status NcclGroup::GatherNow(absl::Span<const std::byte> in, absl::Span<std
     return Receives(root) ? out.subspan(offsets[r], static_cast<size_t>(sizes_[r]))
                           : absl::Span<std::byte>();
   };
-  return comm_->Settle(Exchange(outgoing, incoming), "a gather", deadline);
+  return comm_->Settle(Exchange(outgoing, incoming, comm_->stream()), "a gather", deadline);
 }
 
 template <typename Outgoing, typename Incoming>
-NcclResult NcclGroup::Exchange(const Outgoing& outgoing, const Incoming& incoming) {
+NcclResult NcclGroup::Exchange(const Outgoing& outgoing, const Incoming& incoming,
+                               cudaStream_t stream) {
   const NcclTable& nccl = comm_->table();
   NcclResult result = nccl.GroupStart();
   const auto keep = [&result](NcclResult of_call) {
@@ -176,18 +266,18 @@ NcclResult NcclGroup::Exchange(const Outgoing& outgoing, const Incoming& incomin
     const absl::Span<const std::byte> sent = outgoing(r);
     const absl::Span<std::byte> received = incoming(r);
     if (!sent.empty()) {
-      keep(nccl.Send(sent.data(), sent.size(), kNcclUint8, r, comm_->comm(), comm_->stream()));
+      keep(nccl.Send(sent.data(), sent.size(), kNcclUint8, r, comm_->comm(), stream));
     }
     if (!received.empty()) {
-      keep(nccl.Recv(received.data(), received.size(), kNcclUint8, r, comm_->comm(),
-                     comm_->stream()));
+      keep(nccl.Recv(received.data(), received.size(), kNcclUint8, r, comm_->comm(), stream));
     }
   }
   const NcclResult ended = nccl.GroupEnd();
   return result == kNcclSuccess ? ended : result;
 }
 
-void NcclGroup::WakeAll(const absl::Status&) {
+void NcclGroup::WakeAll(const absl::Status& reason) {
+  reports_->Fail(reason.ok() ? absl::CancelledError("the group was ended") : reason);
   comm_->Stop();
   // A call that waits aborts by itself, on its thread.
   const std::unique_lock<std::mutex> lock(call_mutex_, std::try_to_lock);

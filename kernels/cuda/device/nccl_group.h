@@ -2,10 +2,13 @@
 //
 // Sums are exchanges of contributions, added in rank order by a kernel of our own: the bits are
 // those of every other group, whatever NCCL's own sums would give. Small sums are one gather,
-// larger ones two exchanges of slices. Each call waits for its end, on the thread of the stream, so
-// that none waits longer than GroupOptions::timeout_seconds. Contract, thread rule and errors:
-// group.h, with two differences: an error does not name the rank that did not come, and where ranks
-// make different calls the error is that of a late rank.
+// larger ones two exchanges of slices. Sums are enqueued on the step's own stream, and no host
+// waits for them one by one: whoever waits for the stream looks after them, and ends the group when
+// NCCL fails or the wait has taken GroupOptions::timeout_seconds, or half of what would lose the
+// device. Other calls wait for their end, on the thread of the stream, no longer than that timeout.
+// Contract, thread rule and errors: group.h, with three differences: an error does not name the
+// rank that did not come, where ranks make different calls the error is that of a late rank, and
+// call_time leaves sums out.
 #pragma once
 
 #include <array>
@@ -32,14 +35,13 @@ class NcclGroup final : public HostGroup {
   ~NcclGroup() override;
   std::string transport() const override { return library_; }
   bool takes_device_memory() const override { return true; }
+  absl::Status AllReduceSum(const TensorView& values, Stream& stream) override;
 
  private:
+  class Reports;
+
   NcclGroup(std::unique_ptr<BoundedComm> comm, const std::string& library,
-            const GroupOptions& options)
-      : HostGroup(comm->place().rank, comm->place().size),
-        library_(library),
-        options_(options),
-        comm_(std::move(comm)) {}
+            const GroupOptions& options);
 
   absl::Status SumNow(absl::Span<float> values) override;
   absl::Status BroadcastNow(absl::Span<std::byte> bytes, int root) override;
@@ -47,21 +49,27 @@ class NcclGroup final : public HostGroup {
                          int root) override;
   void WakeAll(const absl::Status& reason) override;
 
-  absl::Status SumInOneGather(absl::Span<float> values, Deadline deadline);
-  absl::Status SumBySlices(absl::Span<float> values, Deadline deadline);
-  // Adds the contributions at `in`, by rank, on the communicator's stream.
-  absl::Status AddRanks(const std::array<const float*, kMaxGroupSize>& in, absl::Span<float> out);
+  // Gives `stream` a sum; returns when it has it.
+  absl::Status SumOn(absl::Span<float> values, cudaStream_t stream);
+  absl::Status SumInOneGather(absl::Span<float> values, Deadline deadline, cudaStream_t stream);
+  absl::Status SumBySlices(absl::Span<float> values, Deadline deadline, cudaStream_t stream);
+  // Adds the contributions at `in`, by rank.
+  absl::Status AddRanks(const std::array<const float*, kMaxGroupSize>& in, absl::Span<float> out,
+                        cudaStream_t stream);
+  // What is wrong while a stream with sums is waited for, since so long.
+  absl::Status Look(double waited_seconds);
   // Bytes that each rank has, on every rank, in sizes_.
   absl::Status ExchangeSizes(int64_t own, Deadline deadline);
   // Sends outgoing(r) to every other rank r and receives incoming(r) from it, where they are not
   // empty.
   template <typename Outgoing, typename Incoming>
-  NcclResult Exchange(const Outgoing& outgoing, const Incoming& incoming);
+  NcclResult Exchange(const Outgoing& outgoing, const Incoming& incoming, cudaStream_t stream);
   absl::Status Usable() const;
 
   const std::string library_;
   const GroupOptions options_;
   const std::unique_ptr<BoundedComm> comm_;
+  const std::shared_ptr<Reports> reports_;             // streams keep it too
   std::mutex call_mutex_;                              // held by a call, and by an abort of none
   float* scratch_ = nullptr;                           // contributions of ranks; on the GPU
   std::array<int64_t, kMaxGroupSize + 1> sizes_ = {};  // by rank; then the own one

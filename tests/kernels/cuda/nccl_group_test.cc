@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -101,6 +102,49 @@ TEST_CASE("a group that ends well is destroyed, not aborted, and calls allocate 
   CHECK(ranks.fake.destroyed == 2);
   CHECK(ranks.fake.aborted == 0);
   CHECK(ranks.fake.alive == 0);
+}
+
+TEST_CASE("sums are given the step's stream, other calls the communicator's") {
+  TwoRanks ranks;
+  const auto both = [&](auto call) {
+    std::thread second([&] { call(1); });
+    call(0);
+    second.join();
+    return ranks.fake.stream.load();
+  };
+  const auto sum = [&](int rank) { CHECK(ranks.Sum(rank).ok()); };
+  const auto broadcast = [&](int rank) {
+    const TensorView values(ranks.memory[rank].data(), DType::kF32, {64});
+    CHECK(ranks.groups[rank]->Broadcast(values, 0, *ranks.streams[rank]).ok());
+    CHECK(ranks.streams[rank]->Synchronize().ok());
+  };
+  std::set<void*> sums, broadcasts;
+  for (int i = 0; i < 6; ++i) {
+    sums.insert(both(sum));
+    broadcasts.insert(both(broadcast));
+  }
+  for (void* const stream : sums) CHECK_FALSE(broadcasts.contains(stream));
+}
+
+TEST_CASE("a sum that the GPU does not finish ends the group long before the device is lost") {
+  TwoRanks ranks(/*timeout_seconds=*/kPatienceSeconds, /*max_wait_seconds=*/3);
+  emulated::Inject({.stalling_launch = 1});  // the addition of one rank
+  const Clock::time_point began = Clock::now();
+  absl::Status of[2];
+  std::thread second([&] { of[1] = ranks.Sum(1); });
+  std::thread first([&] { of[0] = ranks.Sum(0); });
+  const auto ended = [&](int rank) { return !ranks.groups[rank]->status().ok(); };
+  while (!ended(0) && !ended(1) && SecondsSince(began) < kPatienceSeconds)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  CHECK(SecondsSince(began) < 2.5);
+  const int stalled = ended(0) ? 0 : 1;
+  CHECK(ranks.groups[stalled]->status().code() == absl::StatusCode::kDeadlineExceeded);
+  first.join();
+  second.join();
+  emulated::Inject({});
+  // The emulator's launch does not end with what it waits for, as a GPU's does.
+  CHECK_FALSE(of[stalled].ok());
+  CHECK(of[1 - stalled].ok());
 }
 
 TEST_CASE("a rank that does not join costs a bounded wait, or none once that is cancelled") {

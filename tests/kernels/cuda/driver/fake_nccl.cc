@@ -199,11 +199,14 @@ NcclResult CommAbort(NcclComm comm) {
   return kNcclSuccess;
 }
 
-NcclResult Send(const void* in, size_t count, int type, int peer, NcclComm comm, NcclStream) {
+NcclResult Send(const void* in, size_t count, int type, int peer, NcclComm comm,
+                NcclStream stream) {
+  fake->stream = stream;
   return Add(true, in, count, type, peer, comm);
 }
 
-NcclResult Recv(void* out, size_t count, int type, int peer, NcclComm comm, NcclStream) {
+NcclResult Recv(void* out, size_t count, int type, int peer, NcclComm comm, NcclStream stream) {
+  fake->stream = stream;
   return Add(false, out, count, type, peer, comm);
 }
 
