@@ -206,8 +206,11 @@ absl::Status Formation::BeginHeartbeats(const v1::ConfigureRequest& request, con
     auto link = open(member, v1::LINK_KIND_HEARTBEAT);
     if (!link.ok()) return link.status();
     (*link)->set_peer(MemberName(request, member));
-    monitor_->Watch(*std::move(link), {}, [this](const absl::Status& lost) { Shutdown(lost); });
+    heartbeats_.push_back(*std::move(link));
   }
+  // Whoever is lost shuts them all down.
+  for (const auto& link : heartbeats_)
+    monitor_->Watch(link, {}, [this](const absl::Status& lost) { Shutdown(lost); });
   return absl::OkStatus();
 }
 
@@ -233,7 +236,17 @@ std::vector<kernels::Link*> Formation::bulk() const {
   for (const auto& link : bulk_) {
     if (link != nullptr) links.push_back(link.get());
   }
+  if (place_.self != place_.leader) return links;
+  for (const auto& link : heartbeats_) links.push_back(link.get());
   return links;
+}
+
+std::string Formation::DescribeSums() const {
+  if (group_ == nullptr) return "";
+  std::string way = group_->transport();
+  if (!group_->takes_device_memory()) way = StrCat("their hosts (", way, ")");
+  if (sums_ == nullptr) return way;
+  return StrCat(sums_->transport(), ", up to ", sums_->max_bytes() >> 10, " KiB, above by ", way);
 }
 
 void Formation::Shutdown(const absl::Status& reason) {
@@ -241,6 +254,9 @@ void Formation::Shutdown(const absl::Status& reason) {
     for (const auto& link : *links) {
       if (link != nullptr) link->Shutdown(reason);
     }
+  }
+  if (place_.self == place_.leader) {
+    for (const auto& link : heartbeats_) link->Shutdown(reason);
   }
   // They do not hear of their links.
   if (sums_ != nullptr) sums_->Abort(reason);

@@ -6,7 +6,8 @@
 // how many KV blocks it has room for, and the leader answers all with the smallest numbers. From
 // then on leader and members exchange heartbeats on links of their own, from a thread that no step
 // holds up: who is silent for FormationTimes::silence_seconds is lost, and every link of this
-// member is shut down, which ends the formation for the others too.
+// member is shut down, which ends the formation for the others too. The leader's end with its
+// heartbeats: so a member hears of it whose only thread waits for a device.
 //
 // Thread rule: Join blocks, on the thread of the caller; Shutdown may be called from any thread.
 // Errors name the member that is missing or refuses.
@@ -90,8 +91,10 @@ class Formation {
   kernels::Link* control(int member) const { return control_[member].get(); }
   // This member's part in a step.
   StageLinks stage_links() const;
-  // All bulk links, to shut down with the control links.
+  // All bulk links, to shut down with the control links; of the leader its heartbeats too.
   std::vector<kernels::Link*> bulk() const;
+  // How the ranks of this stage sum, for people: "NCCL 2.28.9". Empty: there is one.
+  std::string DescribeSums() const;
 
   // Sums of this stage's devices, to abort where links are shut down; null: none.
   kernels::DeviceSums* sums() const { return sums_.get(); }
@@ -113,6 +116,7 @@ class Formation {
   KvBlocks kv_{0};
   std::vector<std::shared_ptr<kernels::Link>> control_;  // by member; null where there is none
   std::vector<std::shared_ptr<kernels::Link>> bulk_;  // likewise; those of ranks are group_'s too
+  std::vector<std::shared_ptr<kernels::Link>> heartbeats_;
   std::unique_ptr<kernels::Group> group_;             // null: a stage of one rank
   std::unique_ptr<kernels::DeviceSums> sums_;         // null: the group sums everything
   std::unique_ptr<kernels::LinkMonitor> monitor_;     // ends before the links

@@ -44,7 +44,7 @@ struct GroupOptions {
   v1::Fence fence;                      // of the formation
   std::vector<GroupMember> members;     // all but the leader
   int sampler = -1;                     // index into members; -1: the leader samples
-  std::vector<kernels::Link*> bulk;     // of the leader; shut down with the others
+  std::vector<kernels::Link*> bulk;     // of Formation::bulk; shut down with the others
   kernels::DeviceSums* sums = nullptr;  // of the leader's stage; aborted with the links
   int lanes = 1;                        // steps in flight at most
   double step_seconds = 600;            // longest wait for the result of a step
