@@ -14,6 +14,9 @@ namespace {
 // What NVIDIA advises for Hopper; others take less.
 constexpr int64_t kMaxWorkspaceBytes = int64_t{32} << 20;
 
+// Of which the fastest is taken.
+constexpr int kMeasuredSuggestions = 8;
+
 int TypeOf(DType type) {
   switch (type) {
     case DType::kF16: return kBlasFloat16;
@@ -45,6 +48,10 @@ struct BlasProducts::Plan {
   std::set<Extents> refused;
 
   Plan(const BlasTable& table, const Shape& product_shape) : blas(table), shape(product_shape) {}
+  void Take(const BlasSuggestion& suggestion) {
+    algorithm = suggestion.algorithm;
+    workspace_bytes = static_cast<int64_t>(suggestion.workspace_bytes);
+  }
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
@@ -72,7 +79,7 @@ BlasProducts::~BlasProducts() {
   blas_.Destroy(handle_);
 }
 
-std::unique_ptr<BlasProducts::Plan> BlasProducts::MakePlan(const Key& key) const {
+std::unique_ptr<BlasProducts::Plan> BlasProducts::MakePlan(const Key& key) {
   const Shape& shape = key.shape;
   auto plan = std::make_unique<Plan>(blas_, shape);
   BlasStatus status = blas_.ProductCreate(&plan->product, kBlasComputeFloat32, kBlasFloat32);
@@ -94,23 +101,64 @@ std::unique_ptr<BlasProducts::Plan> BlasProducts::MakePlan(const Key& key) const
   layout(&plan->weights, shape.type, shape.depth, shape.columns, shape.weight_stride);
   layout(&plan->in, shape.type, shape.depth, key.rows, (shape.depth + 7) / 8 * 8);
   layout(&plan->out, shape.out, shape.columns, key.rows, shape.columns);
-  BlasPreference preference = nullptr;
-  then([&] { return blas_.PreferenceCreate(&preference); });
-  const auto most = static_cast<uint64_t>(kMaxWorkspaceBytes);
-  then([&] {
-    return blas_.PreferenceSet(preference, kBlasPreferenceWorkspaceBytes, &most, sizeof most);
-  });
-  BlasSuggestion suggestion = {};
-  int found = 0;
-  then([&] {
-    return blas_.Suggest(handle_, plan->product, plan->weights, plan->in, plan->out, plan->out,
-                         preference, 1, &suggestion, &found);
-  });
-  if (preference != nullptr) blas_.PreferenceDestroy(preference);
-  if (status != kBlasSuccess || found < 1 || suggestion.state != kBlasSuccess) return nullptr;
-  plan->algorithm = suggestion.algorithm;
-  plan->workspace_bytes = static_cast<int64_t>(suggestion.workspace_bytes);
+  if (status != kBlasSuccess) return nullptr;
+  const std::vector<BlasSuggestion> suggestions = Suggestions(*plan);
+  if (suggestions.empty()) return nullptr;
+  plan->Take(suggestions[Fastest(key, *plan, suggestions)]);
   return plan;
+}
+
+std::vector<BlasSuggestion> BlasProducts::Suggestions(Plan& plan) const {
+  BlasPreference preference = nullptr;
+  BlasStatus status = blas_.PreferenceCreate(&preference);
+  if (status != kBlasSuccess) return {};
+  const auto most = static_cast<uint64_t>(kMaxWorkspaceBytes);
+  status = blas_.PreferenceSet(preference, kBlasPreferenceWorkspaceBytes, &most, sizeof most);
+  std::vector<BlasSuggestion> suggestions(tuner_ == nullptr ? 1 : kMeasuredSuggestions);
+  int found = 0;
+  if (status == kBlasSuccess) {
+    status =
+        blas_.Suggest(handle_, plan.product, plan.weights, plan.in, plan.out, plan.out, preference,
+                      static_cast<int>(suggestions.size()), suggestions.data(), &found);
+  }
+  blas_.PreferenceDestroy(preference);
+  suggestions.resize(status == kBlasSuccess ? static_cast<size_t>(std::max(found, 0)) : 0);
+  std::erase_if(suggestions, [](const BlasSuggestion& one) { return one.state != kBlasSuccess; });
+  return suggestions;
+}
+
+size_t BlasProducts::Fastest(const Key& key, Plan& plan,
+                             const std::vector<BlasSuggestion>& suggestions) {
+  if (tuner_ == nullptr) return 0;
+  const Shape& shape = key.shape;
+  const auto aligned = [](int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  const int64_t in_stride = (shape.depth + 7) / 8 * 8;
+  const int64_t weights = aligned(2 * shape.columns * shape.weight_stride);
+  const int64_t copies = tuner_->Copies(weights);
+  const int64_t in = copies * weights, bias = in + aligned(2 * key.rows * in_stride);
+  const int64_t out = bias + aligned(4 * shape.columns);
+  const int64_t workspace = out + aligned(4 * key.rows * shape.columns);
+  const auto launch = [&](int choice, int call, std::byte* memory, cudaStream_t stream) {
+    plan.Take(suggestions[static_cast<size_t>(choice)]);
+    const Call product = {
+        .products = this,
+        .plan = &plan,
+        .out = memory + out,
+        .in = memory + in,
+        .weights = memory + call % copies * weights,
+        .bias = shape.bias ? reinterpret_cast<const float*>(memory + bias) : nullptr,
+        .workspace = memory + workspace,
+        .rows = key.rows,
+        .out_stride = shape.columns,
+        .in_stride = in_stride,
+        .workspace_bytes = plan.workspace_bytes};
+    return Multiply(product, stream) == kBlasSuccess ? cudaSuccess : cudaErrorInvalidValue;
+  };
+  const std::string name = StrCat("cublaslt/", tessera::kernels::Name(shape.type), "/",
+                                  tessera::kernels::Name(shape.out), shape.bias ? "/bias" : "", "/",
+                                  shape.columns, "x", shape.depth, "/", key.rows);
+  return static_cast<size_t>(tuner_->Choose(name, static_cast<int>(suggestions.size()),
+                                            workspace + kMaxWorkspaceBytes, launch));
 }
 
 int64_t BlasProducts::Prepare(const Shape& shape, int64_t max_rows) {
@@ -124,6 +172,7 @@ int64_t BlasProducts::Prepare(const Shape& shape, int64_t max_rows) {
       workspace_bytes = std::max(workspace_bytes, plan->second->workspace_bytes);
     }
   }
+  if (tuner_ != nullptr) tuner_->Save();
   return workspace_bytes;
 }
 

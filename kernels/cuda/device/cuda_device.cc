@@ -21,6 +21,11 @@ namespace {
 const int kHostThreads =
     static_cast<int>(std::clamp<unsigned>(std::thread::hardware_concurrency(), 1, 4));
 
+std::unique_ptr<LaunchTuner> MakeTuner(const CudaDeviceOptions& options, CudaHealth* health) {
+  if (options.tuning == nullptr) return nullptr;
+  return std::make_unique<LaunchTuner>(options.index, health, options.tuning);
+}
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, const std::string& name, std::string description,
@@ -29,10 +34,13 @@ class CudaDevice final : public Device {
         description_(std::move(description)),
         health_(name, options.max_wait_seconds),
         ops_(&health_, options.index, {capability, multiprocessors, options.widened_bytes},
-             std::move(blas)),
+             std::move(blas), MakeTuner(options, &health_)),
         groups_(options, &health_) {}
 
-  std::string Describe() const override { return description_; }
+  std::string Describe() const override {
+    const std::string tuning = ops_.DescribeTuning();
+    return tuning.empty() ? description_ : StrCat(description_, "; ", tuning);
+  }
   int64_t memory_bytes() const override { return options_.memory_bytes; }
   int host_threads() const override { return kHostThreads; }
   Ops& ops() override { return ops_; }

@@ -15,6 +15,7 @@
 #include "kernels/cuda/driver/blas_table.h"
 #include "kernels/cuda/driver/nccl_table.h"
 #include "kernels/device.h"
+#include "kernels/tuning_table.h"
 
 namespace tessera::kernels::cuda {
 
@@ -35,6 +36,9 @@ struct CudaDeviceOptions {
   bool maps_sums = true;
   // Names the GPU among all processes; empty: this process alone has it.
   std::string uuid = {};
+  // Which of several equal ways of a product is fastest is measured when weights are loaded, and
+  // kept here; null: it is not measured.
+  std::shared_ptr<TuningTable> tuning = nullptr;
 };
 
 // NotFound where there is no such device, InvalidArgument for more memory than it has.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "kernels/cuda/device/weight_rows.h"
+#include "kernels/cuda/launch/gpu_limits.h"
 #include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/linear/linear_kernels.h"
 #include "kernels/cuda/plain/plain_kernels.h"
@@ -176,6 +177,7 @@ int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType i
   const int64_t parts =
       std::max(PartBytes(spec, std::min(rows, kMaxSplitRows)), PrepareWidened(spec, rows, in));
   const bool dense = TensorCoreType(problem, capability_) == spec.weight_dtype;
+  if (blas_ == nullptr || !dense) PrepareGemm(spec, rows);
   if (blas_ == nullptr || !dense) return rounded + parts;
   int64_t most = parts;
   for (const bool bias : {false, true}) {
@@ -183,6 +185,20 @@ int64_t CudaLinear::WorkspaceBytes(const LinearSpec& spec, int64_t rows, DType i
     most = std::max(most, blas_->Prepare(ShapeOf(spec, in, bias), rows));
   }
   return rounded + kBlasAlignment + most;
+}
+
+void CudaLinear::PrepareGemm(const LinearSpec& spec, int64_t rows) const {
+  const DType half = capability_ >= kAmpere ? DType::kBF16 : DType::kF16;
+  const DType type = IsCodes(KeptType(spec)) ? half : spec.weight_dtype;
+  const LinearProblem problem = ProblemOf(spec, DType::kF32, type, rows, 1);
+  if (TensorCoreType(problem, capability_) != type || rows <= MaxGemvRows(KeptType(spec))) return;
+  const bool widened = blas_ != nullptr && WidensCodes(problem, capability_);
+  LinearParams product = ParamsOf<LinearParams>(
+      {.spec = spec, .data = nullptr}, TensorView(nullptr, DType::kF32, {1, spec.out_features}),
+      TensorView(nullptr, type, {1, RoundedStride(spec.in_features)}));
+  product.capability = capability_;
+  product.multiprocessors = multiprocessors_;
+  tuning_->Prepare(product, widened ? kMinWidenedRows - 1 : rows);
 }
 
 BlasProducts::Plan* CudaLinear::FindPlan(const LinearArgs& args, DType type) const {
@@ -312,6 +328,7 @@ absl::Status CudaLinear::Enqueue(const LinearArgs& args, CudaStream& stream) con
   }
   params.capability = capability_;
   params.multiprocessors = multiprocessors_;
+  params.choice = tuning_->Find(params);
   if (widened_bytes > 0) {
     EnqueueWidened(args, params, args.workspace.data + rounded_bytes, stream);
     return absl::OkStatus();

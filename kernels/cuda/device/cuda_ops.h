@@ -14,6 +14,8 @@
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/cuda_linear.h"
 #include "kernels/cuda/device/cuda_stream.h"
+#include "kernels/cuda/device/gemm_tuning.h"
+#include "kernels/cuda/device/launch_tuner.h"
 #include "kernels/cuda/device/slow_kernels.h"
 #include "kernels/cuda/device/weight_ring.h"
 #include "kernels/cuda/plain/attention_kernels.h"
@@ -31,15 +33,22 @@ class CudaOps final : public Ops {
 #endif
 
   // `health` is that of the device, and must outlive this. `capability` is the GPU's: 90 is 9.0.
-  // `blas` may be null.
+  // `blas` and `tuner` may be null.
   CudaOps(CudaHealth* health, int device_index, const CudaLinear::Gpu& gpu,
-          std::unique_ptr<BlasProducts> blas)
+          std::unique_ptr<BlasProducts> blas, std::unique_ptr<LaunchTuner> tuner)
       : health_(health),
         capability_(gpu.capability),
+        tuner_(std::move(tuner)),
         blas_(std::move(blas)),
         slow_(health->device()),
-        linear_(gpu, blas_.get(), &slow_),
-        rings_(device_index, health) {}
+        tuning_(tuner_.get()),
+        linear_(gpu, blas_.get(), &slow_, &tuning_),
+        rings_(device_index, health) {
+    if (blas_ != nullptr) blas_->set_tuner(tuner_.get());
+  }
+
+  // Of what was measured; empty: nothing is.
+  std::string DescribeTuning() const { return tuner_ == nullptr ? "" : tuner_->Describe(); }
 
   std::string name() const override { return std::string(kPlatformName); }
   // Turing has no arithmetic in bf16.
@@ -115,8 +124,10 @@ class CudaOps final : public Ops {
 
   CudaHealth* const health_;
   const int capability_;
+  const std::unique_ptr<LaunchTuner> tuner_;
   const std::unique_ptr<BlasProducts> blas_;
   SlowKernels slow_;
+  GemmTuning tuning_;
   const CudaLinear linear_;
   WeightRings rings_;
 };

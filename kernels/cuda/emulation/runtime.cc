@@ -43,6 +43,7 @@ struct GlobalMemory {
   DeviceMemory memory;
   Injection injection;
   int capability = 90;
+  double clock_seconds = 0;                                   // of Injection::launch_seconds
   int64_t launches = 0;                                       // since the injection
   std::map<std::string, int64_t, std::less<>> launches_from;  // by file
   std::map<void*, int64_t> pinned;                            // sizes of what is pinned
@@ -76,10 +77,13 @@ struct LaunchOrders {
   bool vary_schedules = false, runs_nothing = false, stalls = false;
 };
 
-LaunchOrders OrdersOf(const std::string& name) {
+LaunchOrders OrdersOf(const std::string& name, const LaunchShape& shape) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   ++Global().launches_from[name.substr(0, name.find(':'))];
   const Injection& injection = Global().injection;
+  if (injection.launch_seconds != nullptr) {
+    Global().clock_seconds += injection.launch_seconds(name, shape);
+  }
   const int64_t launch = ++Global().launches;
   LaunchOrders orders = {.vary_schedules = injection.vary_schedules,
                          .runs_nothing = injection.runs_nothing,
@@ -89,6 +93,12 @@ LaunchOrders OrdersOf(const std::string& name) {
     orders.error = cudaErrorIllegalAddress;
   }
   return orders;
+}
+
+double EventSeconds() {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  if (Global().injection.launch_seconds != nullptr) return Global().clock_seconds;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 int Capability() {
@@ -106,6 +116,11 @@ void Inject(const Injection& injection) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   Global().injection = injection;
   Global().launches = 0;
+}
+
+void AdvanceClock(double seconds) {
+  const std::lock_guard<std::mutex> lock(Global().mutex);
+  Global().clock_seconds += seconds;
 }
 
 void SetCapability(int capability) {
@@ -130,7 +145,7 @@ cudaError_t EmulatedStream::Launch(const std::string& name, const LaunchShape& s
     capture_->nodes.push_back({name, shape, thread});
     return cudaSuccess;
   }
-  const LaunchOrders orders = OrdersOf(name);
+  const LaunchOrders orders = OrdersOf(name, shape);
   stalled_ = orders.stalls;
   if (const cudaError_t error = orders.error; error != cudaSuccess) {
     if (IsSticky(error)) Fail(error, absl::InternalError(name + ": a test asked for this failure"));
@@ -183,7 +198,7 @@ cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaE
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   const int capability = Capability();
-  *properties = {"CUDA emulator on the CPU", capability / 10, capability % 10, 1};
+  *properties = {"CUDA emulator on the CPU", capability / 10, capability % 10, 1, 1 << 16};
   return cudaSetDevice(device);
 }
 
@@ -219,12 +234,17 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  *event = {stream->stalled(), stream->sticky_error()};
+  *event = {stream->stalled(), stream->sticky_error(), EventSeconds()};
   return event->error;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   return event->stalled ? cudaErrorNotReady : event->error;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds = static_cast<float>(1e3 * (end->seconds - begin->seconds));
+  return end->error;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {

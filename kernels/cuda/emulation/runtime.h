@@ -42,7 +42,7 @@ enum cudaError_t {
 // The part of it that our host code reads.
 struct cudaDeviceProp {
   char name[256];
-  int major, minor, multiProcessorCount;
+  int major, minor, multiProcessorCount, l2CacheSize;
 };
 
 // What a test tells the runtime to do. Process-wide.
@@ -62,8 +62,13 @@ struct Injection {
   bool vary_schedules = false;  // launch n of a stream runs under ScheduleFromSeed(n)
   // Launches are counted and checked, and write nothing: for tests of which kernels are chosen.
   bool runs_nothing = false;
+  // How long a launch takes on a clock that only this moves and AdvanceClock does: events then tell
+  // its time. `name`: the launch's file and line. Null: they tell the host's.
+  double (*launch_seconds)(std::string_view name, const LaunchShape& shape) = nullptr;
 };
 void Inject(const Injection& injection);
+// Of the clock of Injection::launch_seconds: for what a fake of a library computes.
+void AdvanceClock(double seconds);
 
 // Which GPU is emulated, one of kEmulatedCapabilities: it refuses blocks with more shared memory
 // than a GPU of it has, and before 8.0 arithmetic in bf16. Process-wide, 90 until it is set; no
@@ -139,12 +144,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 struct EmulatedEvent {
   bool stalled = false;
   cudaError_t error = cudaSuccess;
+  double seconds = 0;  // when it was recorded
 };
 using cudaEvent_t = EmulatedEvent*;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 // Poisoned and guarded, see device_memory.h.
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes);

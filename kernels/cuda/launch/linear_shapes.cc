@@ -24,6 +24,19 @@ bool Fits(const LinearProblem& problem, DType type) {
   return IsHalf(problem.weights) && (type == problem.weights || type == DType::kF32);
 }
 
+constexpr GemmTile kTiles[] = {{4, 2}, {4, 1}, {2, 1}, {1, 1}};
+
+bool HasWhole(const GemmTile& tile, const GemmProblem& problem, int64_t group_size) {
+  return !HasWholeGroups(tile.row_tiles) || !IsCodes(problem.weights) || group_size < 1 ||
+         GemmDepth(WeightBits(problem.weights)) % group_size == 0;
+}
+
+// Stages that a block has room for, with so many blocks on a multiprocessor.
+int64_t StagesInShared(const GemmTile& tile, const GemmProblem& problem, int64_t blocks = 1) {
+  return BlockSharedBytes(problem.capability, blocks) /
+         GemmStageBytes(tile.rows(), WeightBits(problem.weights));
+}
+
 int64_t RowsOfExpert(int64_t rows, int64_t experts) { return Ceil(rows, experts); }
 
 }  // namespace
@@ -70,7 +83,6 @@ LaunchShape GemvShape(int64_t rows, int64_t columns, int64_t experts, DType weig
 }
 
 GemmTile ChooseGemmTile(const GemmProblem& problem) {
-  constexpr GemmTile kTiles[] = {{4, 2}, {4, 1}, {2, 1}, {1, 1}};
   const int64_t of_expert = RowsOfExpert(problem.rows, problem.experts);
   const int64_t wide = Ceil(problem.columns, kGemmColumns) * problem.experts;
   const bool may_split = problem.experts == 1 && problem.rows <= kMaxSplitRows;
@@ -93,17 +105,51 @@ bool WidensCodes(const LinearProblem& problem, int capability) {
 }
 
 int64_t WidenedColumns(int64_t columns, int64_t depth, int64_t bytes) {
-  const int64_t most = std::max<int64_t>(kGemmColumns, bytes / (2 * depth) / kGemmColumns * kGemmColumns);
+  const int64_t most =
+      std::max<int64_t>(kGemmColumns, bytes / (2 * depth) / kGemmColumns * kGemmColumns);
   const int64_t times = Ceil(columns, most);
   return Ceil(Ceil(columns, times), kGemmColumns) * kGemmColumns;
 }
 
 int GemmStages(const GemmTile& tile, const GemmProblem& problem) {
-  const int64_t stage_bytes = GemmStageBytes(tile.rows(), WeightBits(problem.weights));
-  const int64_t of_two = BlockSharedBytes(problem.capability, 2) / stage_bytes;
-  const int64_t alone = BlockSharedBytes(problem.capability) / stage_bytes;
+  const int64_t of_two = StagesInShared(tile, problem, 2);
+  const int64_t alone = StagesInShared(tile, problem);
   const int64_t stages = of_two >= kEnoughStages ? of_two : std::min<int64_t>(alone, 4);
   return static_cast<int>(std::clamp<int64_t>(stages, kMinStages, kMaxStages));
+}
+
+GemmTile TileOf(const GemmChoice& choice, const GemmProblem& problem, int64_t group_size) {
+  GemmTile tile = {choice.row_tiles, choice.row_warps};
+  if (choice.row_tiles == 0) tile = ChooseGemmTile(problem);
+  if (!HasWhole(tile, problem, group_size)) tile = {.row_tiles = 2};
+  return tile;
+}
+
+int StagesOf(const GemmChoice& choice, const GemmTile& tile, const GemmProblem& problem) {
+  return choice.stages > 0 ? choice.stages : GemmStages(tile, problem);
+}
+
+std::vector<GemmChoice> GemmChoices(const GemmProblem& problem, int64_t group_size) {
+  std::vector<GemmChoice> choices(1);
+  const GemmTile usual = TileOf({}, problem, group_size);
+  for (const GemmTile& tile : kTiles) {
+    // A launch of half the rows has half the tiles of rows at least, and so room for arrivals.
+    const int64_t tiles = Ceil(problem.rows, tile.rows()) * Ceil(problem.columns, kGemmColumns);
+    const bool splits = problem.rows <= kMaxSplitRows && problem.experts == 1;
+    const bool half_empty = 2 * RowsOfExpert(problem.rows, problem.experts) <= tile.rows();
+    const bool smallest = tile.rows() == kTiles[3].rows();
+    if ((half_empty && !smallest) || !HasWhole(tile, problem, group_size)) continue;
+    if (splits && tiles > kMaxSplitTiles) continue;
+    const int64_t most = std::min<int64_t>(kMaxStages, StagesInShared(tile, problem));
+    const int stages = GemmStages(tile, problem);
+    for (int64_t count = std::max(kMinStages, stages - 1);
+         count <= std::min<int64_t>(most, stages + 1); ++count) {
+      if (tile.rows() == usual.rows() && count == stages) continue;  // the first
+      choices.push_back({static_cast<int8_t>(tile.row_tiles), static_cast<int8_t>(tile.row_warps),
+                         static_cast<int8_t>(count)});
+    }
+  }
+  return choices;
 }
 
 GemmSplit ChooseGemmSplit(int64_t columns, int64_t depth, DType weights) {
@@ -118,13 +164,13 @@ int64_t GemmPartBytes(const GemmSplit& split, int64_t rows, int64_t columns) {
   return split.parts * rows * Ceil(columns, kGemmColumns) * kGemmColumns * 4;
 }
 
-LaunchShape GemmShape(const GemmTile& tile, const GemmProblem& problem, int64_t parts) {
+LaunchShape GemmShape(const GemmTile& tile, int stages, const GemmProblem& problem, int64_t parts) {
   const int64_t tiles = problem.experts == 1 ? Ceil(problem.rows, tile.rows())
                                              : problem.rows / tile.rows() + problem.experts;
   const int64_t stage_bytes = GemmStageBytes(tile.rows(), WeightBits(problem.weights));
   return {.blocks = {tiles, Ceil(problem.columns, kGemmColumns), parts},
           .threads = {kWarpThreads, int64_t{4} * tile.row_warps},
-          .shared_bytes = GemmStages(tile, problem) * stage_bytes};
+          .shared_bytes = stages * stage_bytes};
 }
 
 }  // namespace tessera::kernels::cuda

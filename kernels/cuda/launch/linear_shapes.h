@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cuda/launch/launch_shape.h"
 #include "kernels/dtype.h"
@@ -116,6 +117,20 @@ GemmTile ChooseGemmTile(const GemmProblem& problem);
 // Stages that copies run ahead in, 2 to 6: as many as leave room for a second block.
 int GemmStages(const GemmTile& tile, const GemmProblem& problem);
 
+// Another way of the same sums, whose bits are the same, than the functions above choose; zeros:
+// what they choose.
+struct GemmChoice {
+  int8_t row_tiles = 0, row_warps = 0;  // of the tile
+  int8_t stages = 0;
+};
+// What a GPU may be faster with, that of the functions above first; `rows` of the problem or fewer,
+// down to half of it, have any of them. `group_size`: of codes.
+std::vector<GemmChoice> GemmChoices(const GemmProblem& problem, int64_t group_size);
+// The tile of a launch, and its stages, by `choice`. A tile that takes groups whole, which these
+// groups do not let it, becomes a smaller one.
+GemmTile TileOf(const GemmChoice& choice, const GemmProblem& problem, int64_t group_size);
+int StagesOf(const GemmChoice& choice, const GemmTile& tile, const GemmProblem& problem);
+
 // Parts of the depth that blocks sum for themselves where columns alone make too few blocks. They
 // depend on the columns, the depth and the weights alone, so that rows keep their bits in every
 // batch of up to kMaxSplitRows and on every GPU.
@@ -130,6 +145,6 @@ int64_t GemmPartBytes(const GemmSplit& split, int64_t rows, int64_t columns);
 
 // Blocks (tiles of rows, columns, parts). How many tiles the experts' rows make is known on the
 // device alone: there are enough for any split of them, and those beyond end at once.
-LaunchShape GemmShape(const GemmTile& tile, const GemmProblem& problem, int64_t parts);
+LaunchShape GemmShape(const GemmTile& tile, int stages, const GemmProblem& problem, int64_t parts);
 
 }  // namespace tessera::kernels::cuda

@@ -505,19 +505,15 @@ cudaError_t LaunchTile(const LinearParams& p, cudaStream_t stream) {
                                .weights = p.weight_dtype,
                                .capability = p.capability,
                                .multiprocessors = p.multiprocessors};
-  GemmTile tile = ChooseGemmTile(problem);
-  if (HasWholeGroups(tile.row_tiles) && p.group_size > 0 &&
-      GemmDepth(WeightBits(p.weight_dtype)) % p.group_size != 0) {
-    tile = {.row_tiles = 2};
-  }
+  const GemmTile tile = TileOf(p.choice, problem, p.group_size);
   GemmParams params = {p};
-  params.stages = GemmStages(tile, problem);
+  params.stages = StagesOf(p.choice, tile, problem);
   const int64_t depth = GemmDepth(WeightBits(p.weight_dtype));
   GemmSplit split = {.parts = 1, .part_stages = (p.depth + depth - 1) / depth};
   if (p.part_sums != nullptr) split = ChooseGemmSplit(p.columns, p.depth, p.weight_dtype);
   params.parts = split.parts;
   params.part_stages = static_cast<int>(split.part_stages);
-  const LaunchShape shape = GemmShape(tile, problem, split.parts);
+  const LaunchShape shape = GemmShape(tile, params.stages, problem, split.parts);
   if (split.parts > 1 &&
       (p.arrivals == nullptr || shape.blocks.x * shape.blocks.y > kMaxSplitTiles)) {
     return cudaErrorInvalidValue;

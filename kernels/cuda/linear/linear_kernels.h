@@ -51,6 +51,7 @@ struct LinearParams {
   // With them: kMaxSplitTiles zeros, which are zeros again when the launch has ended.
   int32_t* arrivals = nullptr;
   int capability = 75, multiprocessors = 1;  // of the GPU, for the shape
+  GemmChoice choice = {};                    // of GEMM: of GemmChoices
 };
 
 // Rows as f16 or bf16, each from a multiple of 16 bytes on and zero up to the next one; beyond f16

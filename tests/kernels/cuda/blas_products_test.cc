@@ -6,9 +6,11 @@
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
 #include "kernels/repeating_stream.h"
+#include "kernels/tuning_table.h"
 #include "tests/kernels/conformance/path.h"
 #include "tests/kernels/cuda/driver/fake_blas.h"
 #include "tests/logged_lines.h"
+#include "tests/temporary_folder.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -53,7 +55,7 @@ struct Layer {
     const Tensor bias = Random(path, DType::kF32, {40}, 3);
     LinearArgs args = {.out = out, .in = in, .weights = &weights};
     args.workspace = workspace;
-    args.products = spec.weight_dtype;
+    args.products = SizeInBytes(spec.weight_dtype) == 2 ? spec.weight_dtype : DType::kBF16;
     if (biased) args.bias = bias;
     const absl::Status status = path.ops().Linear(args, path.stream());
     return status.ok() ? path.stream().Synchronize() : status;
@@ -253,6 +255,81 @@ TEST_CASE("a step that cuBLASLt refuses in part becomes a graph all the same") {
   CHECK(stream.kept().count == 1);
   CHECK(fake.products == 2);
   CHECK(Difference(out.Read(), oracle.Run(32, false), 1e-2) == "");
+}
+
+// Measured on a clock that launches move, and kept in `table`.
+std::unique_ptr<Path> TunedPath(FakeBlas* fake, std::shared_ptr<TuningTable> table) {
+  static BlasTable blas;
+  blas = tests::TableOf(fake);
+  auto device = emulated::CreateCudaDevice(
+      {.memory_bytes = int64_t{64} << 20, .blas = &blas, .tuning = std::move(table)});
+  REQUIRE(device.status().message() == "");
+  return std::make_unique<Path>(*std::move(device), &emulated::CheckMemoryGuards);
+}
+
+// Our GEMM's time grows with the shared memory of its blocks: fewer stages are faster.
+double SharedSeconds(std::string_view, const LaunchShape& shape) {
+  return 1e-8 * static_cast<double>(shape.shared_bytes);
+}
+
+TEST_CASE("of cuBLASLt's suggestions the fastest is taken, and at the next start not measured") {
+  emulated::Inject({.launch_seconds = &SharedSeconds});
+  FakeBlas fake;
+  fake.most_suggestions = 5;
+  int taken = -1;
+  fake.on_product = [&](int suggestion) {
+    taken = suggestion;
+    emulated::AdvanceClock(suggestion == 3 ? 1e-3 : 2e-3);
+  };
+  const tests::TemporaryFolder folder;
+  const std::string file = (folder.path() / "GPU-1").string();
+  int64_t measured = 0;
+  for (const bool first : {true, false}) {
+    CAPTURE(first);
+    fake.products = 0;
+    const auto path = TunedPath(&fake, std::make_shared<TuningTable>(file, "a build"));
+    const Layer layer(*path, DType::kBF16, DType::kF32),
+        oracle(Reference(), DType::kBF16, DType::kF32);
+    if (first) measured = fake.products;
+    CHECK((fake.products > 0) == first);
+    CHECK(Difference(layer.Run(32, false), oracle.Run(32, false), 1e-2) == "");
+    CHECK(taken == 3);
+    CHECK_THAT(path->device().Describe(),
+               Catch::Contains(first ? "; tuned: 10 choices, 10 of them measured at this start"
+                                     : "; tuned: 10 choices"));
+  }
+  CHECK(measured >= 10 * 5);  // each plan measures each suggestion
+  CHECK(fake.alive == 0);
+  emulated::Inject({});
+}
+
+TEST_CASE("of the ways of our GEMM the fastest is taken, and its bits are those of the usual one") {
+  emulated::Inject({.launch_seconds = &SharedSeconds});
+  FakeBlas fake;
+  const auto usual = PathWith(&fake);
+  const auto tuned = TunedPath(&fake, std::make_shared<TuningTable>("", "a build"));
+  const Layer plain(*usual, DType::kI8, DType::kF32, 0, 640);
+  const int64_t before = LaunchesFrom("gemm.cu");
+  const Layer fast(*tuned, DType::kI8, DType::kF32, 0, 640);
+  CHECK(LaunchesFrom("gemm.cu") > before + 5 * 3);
+  CHECK_THAT(tuned->device().Describe(), Catch::Contains("; tuned: 5 choices"));
+  for (const int64_t rows : {5, 16, 40, 100}) {
+    CAPTURE(rows);
+    CHECK(fast.Run(rows, false) == plain.Run(rows, false));
+  }
+  emulated::Inject({});
+}
+
+TEST_CASE("a GPU without room to measure takes the usual ways") {
+  FakeBlas fake;
+  fake.most_suggestions = 5;
+  const auto table = std::make_shared<TuningTable>("", "a build");
+  const auto path = TunedPath(&fake, table);
+  emulated::Inject({.memory_bytes = 1 << 20});
+  const Layer layer(*path, DType::kBF16, DType::kF32);
+  emulated::Inject({});
+  CHECK_THAT(table->Describe(), Catch::StartsWith("tuned: 0 choices"));
+  layer.Run(32, false);
 }
 
 }  // namespace

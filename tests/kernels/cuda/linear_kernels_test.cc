@@ -64,6 +64,7 @@ struct Problem {
   std::vector<int32_t> source_rows = {};
   bool with_bias = false;
   bool split = false;  // of the depth
+  GemmChoice choice = {};
 
   int64_t stride() const { return in_stride == 0 ? depth : in_stride; }
   int64_t experts() const {
@@ -150,7 +151,8 @@ LinearParams ParamsOf(const Problem& p, TestDevice& device, std::byte* out) {
                          .expert_bytes = p.columns * WeightRowBytes(p.spec()),
                          .weight_dtype = p.weights,
                          .in_dtype = p.in,
-                         .out_dtype = p.out};
+                         .out_dtype = p.out,
+                         .choice = p.choice};
   if (p.with_bias) params.bias = device.Upload(p.bias());
   if (!p.expert_offsets.empty()) params.expert_offsets = device.Upload(p.expert_offsets);
   if (!p.source_rows.empty()) params.source_rows = device.Upload(p.source_rows);
@@ -450,6 +452,31 @@ TEST_CASE("what is not aligned, and types of other kernels, are refused before t
     }));
   }
   device.Synchronize();
+}
+
+TEST_CASE("GEMM: every choice that tuning measures gives the same bits, in every schedule") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const DType weights = GENERATE(DType::kBF16, DType::kI4);
+  const auto [rows, group_size, split] =
+      GENERATE(table<int64_t, int64_t, bool>({{9, 64, true}, {40, 32, true}, {70, 96, false}}));
+  Problem p = {.weights = weights,
+               .rows = rows,
+               .columns = 70,
+               .depth = 576,
+               .group_size = group_size,
+               .split = split};
+  const GemmProblem problem = {.rows = rows, .columns = p.columns, .weights = weights};
+  const std::vector<GemmChoice> choices = GemmChoices(problem, p.group_size);
+  CHECK(choices.size() >= 2);
+  std::vector<float> usual;
+  for (const GemmChoice& choice : choices) {
+    CAPTURE(Name(weights), rows, int{choice.row_tiles}, int{choice.row_warps}, int{choice.stages});
+    p.choice = choice;
+    const std::vector<float> sums =
+        RunEverySchedule<float>([&](TestDevice& device) { return Run(&LaunchGemm, p, device); });
+    if (usual.empty()) usual = sums;
+    CHECK(sums == usual);
+  }
 }
 
 }  // namespace

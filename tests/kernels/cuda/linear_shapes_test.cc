@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
+#include <set>
 #include <utility>
+#include <vector>
+
+#include "kernels/cuda/launch/gpu_limits.h"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -92,7 +96,7 @@ void CheckGemmShape(GemmProblem problem) {
     const GemmTile tile = ChooseGemmTile(problem);
     const int stages = GemmStages(tile, problem);
     CHECK((stages >= 2 && stages <= 6));
-    const LaunchShape shape = GemmShape(tile, problem, 3);
+    const LaunchShape shape = GemmShape(tile, stages, problem, 3);
     CAPTURE(capability, Name(problem.weights), tile.rows());
     CHECK(shape.IsLegal());
     CHECK(shape.blocks.y * kGemmColumns >= problem.columns);
@@ -220,6 +224,42 @@ TEST_CASE("the depth is split where columns make few blocks") {
   CHECK(ChooseGemmSplit(28672, 4096, kI8).parts == 1);
   CHECK(ChooseGemmSplit(4096, 500, kI8).parts == 1);
   CHECK(GemmPartBytes({.parts = 8, .part_stages = 4}, 16, 4095) == 8 * 16 * 4096 * 4);
+}
+
+TEST_CASE("choices of a GEMM: the usual one first, each fits, none comes twice") {
+  for (const DType weights : {kBF16, kI8, kI4}) {
+    for (const int capability : {75, 80, 86, 90, 120}) {
+      for (const int64_t rows : {8, 16, 33, 64, 128, 2048}) {
+        CAPTURE(Name(weights), capability, rows);
+        const GemmProblem problem = {.rows = rows,
+                                     .columns = 6144,
+                                     .weights = weights,
+                                     .capability = capability,
+                                     .multiprocessors = 132};
+        const std::vector<GemmChoice> choices = GemmChoices(problem, 128);
+        CHECK(choices.size() >= 2);
+        CHECK(choices.size() <= 12);
+        std::set<std::pair<int, int>> seen;
+        for (const GemmChoice& choice : choices) {
+          const GemmTile tile = TileOf(choice, problem, 128);
+          const int stages = StagesOf(choice, tile, problem);
+          CHECK(seen.emplace(tile.rows(), stages).second);
+          CHECK(stages >= 2);
+          const LaunchShape shape = GemmShape(tile, stages, problem, 1);
+          CHECK(shape.shared_bytes <= BlockSharedBytes(capability));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("weights without scales have the tiles of many rows, whatever their groups would be") {
+  GemmProblem problem = {
+      .rows = 2048, .columns = 28672, .weights = kBF16, .capability = 90, .multiprocessors = 132};
+  CHECK(TileOf({}, problem, 128).rows() == 128);
+  problem.weights = kI8;
+  CHECK(TileOf({}, problem, 128).rows() == 128);
+  CHECK(TileOf({}, problem, 96).rows() == 32);  // a stage holds no such group whole
 }
 
 }  // namespace

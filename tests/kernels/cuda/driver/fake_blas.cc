@@ -1,5 +1,6 @@
 #include "tests/kernels/cuda/driver/fake_blas.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 
@@ -82,6 +83,7 @@ BlasStatus Multiply(BlasHandle handle, BlasProduct product, const void* alpha, c
                      static_cast<int64_t>(workspace_bytes) >= fake->workspace_bytes &&
                      reinterpret_cast<uintptr_t>(workspace) % 256 == 0;
   if (!right) return kInvalidValue;
+  if (fake->on_product) fake->on_product(static_cast<int>(algorithm->data[1]));
   std::memset(workspace, 0xff, workspace_bytes);  // it is the library's
   for (uint64_t column = 0; column < d_layout->columns; ++column) {
     for (uint64_t row = 0; row < d_layout->rows; ++row) {
@@ -122,12 +124,15 @@ BlasStatus SetLayout(BlasLayout layout, int attribute, const void* value, size_t
 }
 
 BlasStatus Suggest(BlasHandle, BlasProduct, BlasLayout, BlasLayout, BlasLayout, BlasLayout,
-                   BlasPreference, int, BlasSuggestion* suggestions, int* found) {
+                   BlasPreference, int wanted, BlasSuggestion* suggestions, int* found) {
   ++fake->suggestions;
-  *found = fake->suggests ? 1 : 0;
-  suggestions[0] = {};
-  suggestions[0].algorithm.data[0] = kAlgorithm;
-  suggestions[0].workspace_bytes = static_cast<size_t>(fake->workspace_bytes);
+  *found = fake->suggests ? std::min(wanted, fake->most_suggestions) : 0;
+  for (int i = 0; i < *found; ++i) {
+    suggestions[i] = {};
+    suggestions[i].algorithm.data[0] = kAlgorithm;
+    suggestions[i].algorithm.data[1] = static_cast<uint64_t>(i);
+    suggestions[i].workspace_bytes = static_cast<size_t>(fake->workspace_bytes);
+  }
   return kBlasSuccess;
 }
 
