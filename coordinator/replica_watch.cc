@@ -1,6 +1,7 @@
 #include "coordinator/replica_watch.h"
 
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -12,16 +13,17 @@
 namespace tessera::coordinator {
 
 void ReplicaWatch::Watch(double now_seconds) {
-  const ProgressWatch::Changes changes = progress_.Update(
-      JoinProgress(deployment_.plan().first, pool_.Snapshot(), Activity()), now_seconds);
+  const v1::DeploymentPlan plan = deployment_.plan().first;
+  const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
+  const ProgressWatch::Changes changes =
+      progress_.Update(JoinProgress(plan, workers, Activity()), now_seconds);
   for (const Stall& stall : changes.stalled) Logger("coordinator").error("{}", Describe(stall));
   for (const std::string& replica : changes.moving)
     Logger("coordinator").info("replica {} runs steps again", replica);
-  WatchDevices();
+  WatchDevices(DescribeMissing(plan, workers));
 }
 
-void ReplicaWatch::WatchDevices() {
-  std::string missing = DescribeMissing(deployment_.plan().first, pool_.Snapshot());
+void ReplicaWatch::WatchDevices(std::string missing) {
   if (missing == missing_devices_) return;
   missing_devices_ = std::move(missing);
   if (missing_devices_.empty()) {

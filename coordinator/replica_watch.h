@@ -42,7 +42,7 @@ class ReplicaWatch {
 
  private:
   std::vector<ReplicaActivity> Activity() const;
-  void WatchDevices();
+  void WatchDevices(std::string missing);
 
   const Hosts& hosts_;
   const WorkerPool& pool_;

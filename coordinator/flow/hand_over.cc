@@ -165,6 +165,7 @@ void RequestFlow::EndReservations(const std::shared_ptr<ReplicaLink>& link) {
   std::vector<Part> ended;
   {
     std::lock_guard lock(mutex_);
+    if (CountOf(Part::State::kAsking) == 0) return;
     const double now = options_.now_seconds();
     std::vector<uint64_t> over;
     for (const auto& [id, part] : parts_) {

@@ -46,6 +46,7 @@ RequestFlow::Part RequestFlow::GoOn(const Part& before, absl::Status reason) {
 }
 
 std::vector<RequestFlow::Part> RequestFlow::TakeWaiting() {
+  if (CountOf(Part::State::kWaiting) == 0) return {};
   std::vector<uint64_t> ids;
   for (const auto& [id, part] : parts_) {
     if (part.state == Part::State::kWaiting) ids.push_back(id);
@@ -263,7 +264,8 @@ void RequestFlow::FailOverdue(const std::shared_ptr<LiveGeneration>& generation)
 
 std::vector<std::shared_ptr<LiveGeneration>> RequestFlow::TakeOverdue() {
   std::vector<std::shared_ptr<LiveGeneration>> overdue;
-  if (options_.queue_timeout_seconds <= 0) return overdue;
+  const int64_t idle = CountOf(Part::State::kWaiting) + CountOf(Part::State::kAsking);
+  if (options_.queue_timeout_seconds <= 0 || idle == 0) return overdue;
   std::vector<uint64_t> waiting;
   for (const auto& [id, part] : parts_) {
     if (part.state == Part::State::kRunning || QueueSecondsLeft(part) > 0) continue;

@@ -16,6 +16,9 @@ namespace {
 // never waits for the network, few enough that a stuck coordinator stops the engine instead of
 // filling its memory.
 constexpr int32_t kInitialCredit = 256;
+// Given back so many at a time: a message of its own for every reply would cost more than the reply
+// does. What is left is still far more than is ever under way.
+constexpr int32_t kCreditPiece = kInitialCredit / 8;
 // 0 would be no limit.
 constexpr double kMinQueueSeconds = 1e-3;
 
@@ -239,6 +242,7 @@ void RequestFlow::Run(Replica& replica, uint64_t id, Part part, v1::SessionReque
 }
 
 void RequestFlow::Add(uint64_t id, Part part) {
+  ++CountOf(part.state);
   by_generation_[part.generation.get()].push_back(id);
   parts_.emplace(id, std::move(part));
 }
@@ -247,6 +251,7 @@ RequestFlow::Part RequestFlow::Take(uint64_t id) {
   const auto found = parts_.find(id);
   Part part = std::move(found->second);
   parts_.erase(found);
+  --CountOf(part.state);
   const auto ids = by_generation_.find(part.generation.get());
   std::erase(ids->second, id);
   if (ids->second.empty()) by_generation_.erase(ids);
@@ -310,10 +315,13 @@ void RequestFlow::OnHeartbeat(const std::shared_ptr<ReplicaLink>& link,
 }
 
 void RequestFlow::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::SessionReply& reply) {
+  bool gives_credit = false;
   {
     std::lock_guard lock(mutex_);
     auto replica = replicas_.find(link->replica());
     if (replica != replicas_.end() && replica->second.link == link) {
+      gives_credit = ++replica->second.owed_credit == kCreditPiece;
+      if (gives_credit) replica->second.owed_credit = 0;
       ReplicaActivity& activity = replica->second.activity;
       ++activity.messages;
       // Before the events: what it refuses with this reply stands against it until the next.
@@ -326,8 +334,9 @@ void RequestFlow::OnReply(const std::shared_ptr<ReplicaLink>& link, const v1::Se
   for (const v1::TokenEvent& event : reply.events()) ApplyEvent(link, event);
   if (metrics_ != nullptr && reply.has_load())
     metrics_->OnEngineLoad(link->replica(), reply.load());
+  if (!gives_credit) return;
   v1::SessionRequest credit;
-  credit.mutable_credit()->set_messages(1);
+  credit.mutable_credit()->set_messages(kCreditPiece);
   link->Send(std::move(credit));
 }
 

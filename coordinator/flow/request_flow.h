@@ -31,6 +31,7 @@
 // second.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -204,6 +205,7 @@ class RequestFlow : public GenerationService,
     int64_t awaited_sequences = 0;  // of load.running_sequences: there is but room for them
     scheduler::FastestRates usual;  // its own, while it was not slow; 0: not known
     double asked_seconds = 0;       // when it got work last
+    int32_t owed_credit = 0;        // replies since it was given credit
     ReplicaActivity activity;
   };
 
@@ -248,7 +250,8 @@ class RequestFlow : public GenerationService,
   void LimitWait(const Part& part, v1::Submit* submit) const;
   void Run(Replica& replica, uint64_t id, Part part, v1::SessionRequest message);
 
-  // In and out of parts_.
+  // In and out of parts_, where no part changes its state.
+  int64_t& CountOf(Part::State state) { return counts_[static_cast<size_t>(state)]; }
   void Add(uint64_t id, Part part);
   Part Take(uint64_t id);
   // Those that wait, the first first, taken out.
@@ -305,6 +308,7 @@ class RequestFlow : public GenerationService,
   // By submission id: ASKING has that of its room, WAITING one that no replica hears of, in the
   // order in which they came to wait.
   std::unordered_map<uint64_t, Part> parts_;
+  std::array<int64_t, 3> counts_ = {};  // of parts_, by state: so that no tick looks at all
   // The parts of one generation, so that cancelling it does not search all.
   std::unordered_map<const LiveGeneration*, std::vector<uint64_t>> by_generation_;
   uint64_t next_submission_id_;

@@ -6,9 +6,13 @@
 #include <prometheus/registry.h>
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 namespace tessera::coordinator {
 namespace {
@@ -95,10 +99,40 @@ const char* ReasonOf(absl::StatusCode code) {
 
 struct RequestMetrics::Families {
   using Labels = std::map<std::string, std::string>;
+  // One engine and its series, which are looked up once: a reply comes with every step.
   // Counters of an engine start again when its worker does; ours only grow.
   struct Engine {
+    Engine(Families& families, const std::string& name)
+        : up(families.Gauge("tessera_worker_up", "1 while the replica serves.",
+                            {{"engine", name}})),
+          requests_running(families.Gauge("vllm:num_requests_running",
+                                          "Sequences that are computed now.", {{"engine", name}})),
+          requests_waiting(families.Gauge("vllm:num_requests_waiting",
+                                          "Sequences that wait for a step.", {{"engine", name}})),
+          kv_usage(families.Gauge("vllm:kv_cache_usage_perc",
+                                  "Share of KV blocks held by sequences, 0..1.",
+                                  {{"engine", name}})),
+          prefill_step(families.StepSeconds(name, "prefill")),
+          decode_step(families.StepSeconds(name, "decode")),
+          iteration_tokens(
+              families.Histogram("vllm:iteration_tokens_total",
+                                 "Tokens of one step: prompt tokens computed and tokens generated.",
+                                 kIterationBounds, {{"engine", name}})) {
+      for (const EngineCounter& counter : kEngineCounters)
+        counters.push_back(&families.Counter(counter.name, counter.help, {{"engine", name}}));
+    }
+
     v1::EngineLoad seen;
     int64_t running = 0, waiting = 0;  // as shown
+    prometheus::Gauge& up;
+    prometheus::Gauge& requests_running;
+    prometheus::Gauge& requests_waiting;
+    prometheus::Gauge& kv_usage;
+    prometheus::Histogram& prefill_step;
+    prometheus::Histogram& decode_step;
+    prometheus::Histogram& iteration_tokens;
+    std::vector<prometheus::Counter*> counters;     // of kEngineCounters
+    std::vector<prometheus::Counter*> accepted_at;  // by place in a list of drafts
   };
 
   Families(prometheus::Registry& registry_in, const std::string& model, int64_t max_tokens)
@@ -123,30 +157,16 @@ struct RequestMetrics::Families {
                      "Duration of a step, seconds; a step with prompt tokens is a prefill step.",
                      kStepBounds, {{"engine", engine}, {"phase", phase}});
   }
-  prometheus::Histogram& IterationTokens(const std::string& engine) {
-    return Histogram("vllm:iteration_tokens_total",
-                     "Tokens of one step: prompt tokens computed and tokens generated.",
-                     kIterationBounds, {{"engine", engine}});
-  }
   prometheus::Counter& AcceptedAt(const std::string& engine, int position) {
     return Counter("vllm:spec_decode_num_accepted_tokens_per_pos_total",
                    "Draft tokens that were accepted, by their place in the list.",
                    {{"engine", engine}, {"position", std::to_string(position)}});
   }
-  prometheus::Gauge& Up(const std::string& engine) {
-    return Gauge("tessera_worker_up", "1 while the replica serves.", {{"engine", engine}});
-  }
-  prometheus::Gauge& Running(const std::string& engine) {
-    return Gauge("vllm:num_requests_running", "Sequences that are computed now.",
-                 {{"engine", engine}});
-  }
-  prometheus::Gauge& Waiting(const std::string& engine) {
-    return Gauge("vllm:num_requests_waiting", "Sequences that wait for a step.",
-                 {{"engine", engine}});
-  }
-  prometheus::Gauge& KvUsage(const std::string& engine) {
-    return Gauge("vllm:kv_cache_usage_perc", "Share of KV blocks held by sequences, 0..1.",
-                 {{"engine", engine}});
+  // With mutex held.
+  Engine& EngineOf(const std::string& name) {
+    const auto found = engines.find(name);
+    if (found != engines.end()) return found->second;
+    return engines.try_emplace(name, *this, name).first->second;
   }
   prometheus::Counter& Refused(const char* reason) {
     return Counter("tessera_requests_refused_total", "Generation requests refused, by reason.",
@@ -156,24 +176,14 @@ struct RequestMetrics::Families {
     return Counter("vllm:request_success_total", "Choices that ended, by reason.",
                    {{"finished_reason", reason}});
   }
-  // With mutex held.
-  void SetSequences(const std::string& name, int64_t running, int64_t waiting) {
-    Engine& engine = engines[name];
-    engine.running = running;
-    engine.waiting = waiting;
-    Running(name).Set(static_cast<double>(running));
-    Waiting(name).Set(static_cast<double>(waiting));
-    SetTotals();
-  }
-  // The gauges of all engines added up. With mutex held.
-  void SetTotals() {
-    int64_t running = 0, waiting = 0;
-    for (const auto& [name, engine] : engines) {
-      running += engine.running;
-      waiting += engine.waiting;
-    }
-    requests_running.Set(static_cast<double>(running));
-    requests_waiting.Set(static_cast<double>(waiting));
+  // And the gauges of all engines added up. With mutex held.
+  void SetSequences(Engine& engine, int64_t running, int64_t waiting) {
+    all_running += running - std::exchange(engine.running, running);
+    all_waiting += waiting - std::exchange(engine.waiting, waiting);
+    engine.requests_running.Set(static_cast<double>(running));
+    engine.requests_waiting.Set(static_cast<double>(waiting));
+    requests_running.Set(static_cast<double>(all_running));
+    requests_waiting.Set(static_cast<double>(all_waiting));
   }
   prometheus::Counter& Counter(const char* name, const char* help, Labels more = {}) {
     more.insert(labels.begin(), labels.end());
@@ -224,21 +234,25 @@ struct RequestMetrics::Families {
       Gauge("tessera_requests_running", "Sequences that are computed now, of all engines.");
   prometheus::Gauge& requests_waiting =
       Gauge("tessera_requests_waiting", "Sequences that wait for a step, of all engines.");
-  std::mutex mutex;  // guards engines
+  std::map<std::string, prometheus::Counter*, std::less<>> ended;  // choices, by reason
+  std::vector<prometheus::Counter*> totals;                        // of kEngineCounters
+  std::mutex mutex;                                                // guards what follows
   std::map<std::string, Engine> engines;
+  int64_t all_running = 0, all_waiting = 0;  // of all engines
 };
 
 RequestMetrics::RequestMetrics(prometheus::Registry& registry, const std::string& model_name,
                                int64_t max_model_len_tokens)
     : families_(std::make_unique<Families>(registry, model_name, max_model_len_tokens)) {
   // So that the series exist before the first request ends.
-  for (const char* reason : {"stop", "length", "abort", "error"}) families_->Ended(reason);
+  for (const char* reason : {"stop", "length", "abort", "error"})
+    families_->ended[reason] = &families_->Ended(reason);
   for (const char* reason : {"invalid", "unauthenticated", "not_found", "full", "unavailable",
                              "queue_timeout", "other"}) {
     families_->Refused(reason);
   }
   for (const EngineCounter& counter : kEngineCounters)
-    families_->Counter(counter.total_name, counter.help);
+    families_->totals.push_back(&families_->Counter(counter.total_name, counter.help));
 }
 
 RequestMetrics::~RequestMetrics() = default;
@@ -253,7 +267,7 @@ void RequestMetrics::OnFirstToken(double since_arrival_seconds, double queue_sec
 void RequestMetrics::OnLaterToken(double gap_seconds) { families_->gap.Observe(gap_seconds); }
 
 void RequestMetrics::OnChoiceEnd(const EndedChoice& choice) {
-  families_->Ended(choice.finished_reason).Increment();
+  families_->ended.find(choice.finished_reason)->second->Increment();
   if (choice.tokens > 0) families_->generation_tokens.Observe(static_cast<double>(choice.tokens));
   if (choice.tokens > 1) {
     families_->per_token.Observe(choice.decode_seconds / static_cast<double>(choice.tokens - 1));
@@ -277,43 +291,38 @@ void RequestMetrics::OnMigration() { families_->migrations.Increment(); }
 
 void RequestMetrics::OnReplicaKnown(const std::string& engine) {
   std::lock_guard lock(families_->mutex);
-  if (!families_->engines.try_emplace(engine).second) return;
-  for (const EngineCounter& counter : kEngineCounters)
-    families_->Counter(counter.name, counter.help, {{"engine", engine}});
-  families_->Up(engine);
-  families_->Running(engine);
-  families_->Waiting(engine);
-  families_->KvUsage(engine);
-  families_->IterationTokens(engine);
-  for (const char* phase : {"prefill", "decode"}) families_->StepSeconds(engine, phase);
+  families_->EngineOf(engine);
 }
 
-void RequestMetrics::OnEngineLoad(const std::string& engine, const v1::EngineLoad& load) {
+void RequestMetrics::OnEngineLoad(const std::string& name, const v1::EngineLoad& load) {
   std::lock_guard lock(families_->mutex);
-  v1::EngineLoad& seen = families_->engines[engine].seen;
+  Families::Engine& engine = families_->EngineOf(name);
+  v1::EngineLoad& seen = engine.seen;
   if (load.steps() < seen.steps()) seen.Clear();
-  for (const EngineCounter& counter : kEngineCounters) {
-    const auto more = static_cast<double>(counter.value(load) - counter.value(seen));
-    families_->Counter(counter.name, counter.help, {{"engine", engine}}).Increment(more);
-    families_->Counter(counter.total_name, counter.help).Increment(more);
+  for (size_t i = 0; i < std::size(kEngineCounters); ++i) {
+    const uint64_t more = kEngineCounters[i].value(load) - kEngineCounters[i].value(seen);
+    if (more == 0) continue;
+    engine.counters[i]->Increment(static_cast<double>(more));
+    families_->totals[i]->Increment(static_cast<double>(more));
   }
   for (int i = 0; i < load.accepted_draft_tokens_size(); ++i) {
+    if (static_cast<size_t>(i) == engine.accepted_at.size())
+      engine.accepted_at.push_back(&families_->AcceptedAt(name, i));
     const uint64_t before =
         i < seen.accepted_draft_tokens_size() ? seen.accepted_draft_tokens(i) : 0;
-    families_->AcceptedAt(engine, i).Increment(
-        static_cast<double>(load.accepted_draft_tokens(i) - before));
+    engine.accepted_at[i]->Increment(static_cast<double>(load.accepted_draft_tokens(i) - before));
   }
   const uint64_t steps = load.steps() - seen.steps();
   const uint64_t prefill_steps = load.prefill_steps() - seen.prefill_steps();
-  Families::ObserveSteps(families_->StepSeconds(engine, "prefill"), prefill_steps,
+  Families::ObserveSteps(engine.prefill_step, prefill_steps,
                          load.prefill_step_seconds() - seen.prefill_step_seconds());
-  Families::ObserveSteps(families_->StepSeconds(engine, "decode"), steps - prefill_steps,
+  Families::ObserveSteps(engine.decode_step, steps - prefill_steps,
                          load.decode_step_seconds() - seen.decode_step_seconds());
-  Families::ObserveSteps(families_->IterationTokens(engine), steps,
+  Families::ObserveSteps(engine.iteration_tokens, steps,
                          static_cast<double>(load.prompt_tokens() - seen.prompt_tokens() +
                                              load.generation_tokens() - seen.generation_tokens()));
   const double blocks = load.kv_blocks_total();
-  families_->KvUsage(engine).Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);
+  engine.kv_usage.Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);
   seen = load;
   families_->SetSequences(engine, load.running(), load.waiting());
 }
@@ -323,13 +332,15 @@ void RequestMetrics::OnSequences(const std::string& engine, int64_t open) {
   const auto found = families_->engines.find(engine);
   if (found == families_->engines.end()) return;
   const int64_t waiting = std::min<int64_t>(found->second.seen.waiting(), open);
-  families_->SetSequences(engine, open - waiting, waiting);
+  families_->SetSequences(found->second, open - waiting, waiting);
 }
 
 void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tokens,
                                     int32_t kv_blocks) {
-  OnReplicaKnown(engine);
-  families_->Up(engine).Set(1);
+  {
+    std::lock_guard lock(families_->mutex);
+    families_->EngineOf(engine).up.Set(1);
+  }
   families_
       ->Gauge("vllm:cache_config_info", "Shape of the KV cache.",
               {{"engine", engine},
@@ -340,9 +351,10 @@ void RequestMetrics::OnReplicaReady(const std::string& engine, int32_t block_tok
 
 void RequestMetrics::OnReplicaLost(const std::string& engine) {
   std::lock_guard lock(families_->mutex);
-  families_->Up(engine).Set(0);
-  families_->engines[engine].seen.set_waiting(0);
-  families_->SetSequences(engine, 0, 0);
+  Families::Engine& lost = families_->EngineOf(engine);
+  lost.up.Set(0);
+  lost.seen.set_waiting(0);
+  families_->SetSequences(lost, 0, 0);
 }
 
 }  // namespace tessera::coordinator

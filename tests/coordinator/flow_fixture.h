@@ -41,6 +41,10 @@ class FakeLink : public ReplicaLink, public std::enable_shared_from_this<FakeLin
     if (request.has_submit()) submits.push_back(request.submit());
     if (request.has_cancel()) cancels.push_back(request.cancel());
     if (request.has_reserve()) reserves.push_back(request.reserve());
+    if (request.has_credit()) {
+      credit += request.credit().messages();
+      ++credit_messages;
+    }
     return true;
   }
   bool FindKept(const v1::FindKeptRequest& request, double, KeptFound found) override {
@@ -75,6 +79,8 @@ class FakeLink : public ReplicaLink, public std::enable_shared_from_this<FakeLin
   std::vector<v1::Reserve> reserves;
   std::vector<v1::FindKeptRequest> wanted;
   std::vector<KeptFound> finders;  // of these, for the test to call
+  int64_t credit = 0;              // all that it was given, in so many messages
+  int credit_messages = 0;
 
  private:
   const std::string name_;

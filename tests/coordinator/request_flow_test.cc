@@ -1,5 +1,6 @@
 #include "coordinator/flow/request_flow.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <memory>
@@ -59,6 +60,21 @@ TEST_CASE("a sink that owns its handle may be the last one to let go") {
   flow.Reply(link, last);
   CHECK(flow.flow->requests_in_flight() == 0);
   CHECK(flow.flow->activity()[0].running_sequences == 0);
+}
+
+TEST_CASE("a worker's credit comes back in pieces, long before it has none left") {
+  Flow flow;
+  auto link = flow.AddReplica("r0");
+  const int64_t first = link->credit;
+  REQUIRE(link->credit_messages == 1);
+  int64_t least = first;
+  for (int reply = 0; reply < 1000; ++reply) {
+    --link->credit;
+    flow.flow->OnReply(link, v1::SessionReply());
+    least = std::min(least, link->credit);
+  }
+  CHECK(least >= first / 2);
+  CHECK(link->credit_messages < 1000 / 10);
 }
 
 TEST_CASE("what waits for its first token is told apart from what decodes") {
