@@ -121,6 +121,10 @@ Json FinishJson(Finish finish, bool has_calls = false) {
   return has_calls ? "tool_calls" : "stop";
 }
 
+// Stands for a text where a chunk is made once for many; nothing else in a chunk is such a string.
+constexpr char kAnyText[] = "\x01";
+constexpr std::string_view kAnyTextDumped = R"("\u0001")";
+
 AnswerEnd EndOf(Finish finish) {
   return finish == Finish::kLength ? AnswerEnd::kCut : AnswerEnd::kStop;
 }
@@ -398,6 +402,28 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, Json delt
   return Data(chunk);
 }
 
+bool OpenAiReply::IsTextOnly(int index, const ChoiceEvent& event) const {
+  return choices_[index].opened && event.finish == Finish::kNone && event.logprobs.empty() &&
+         call_.top_logprobs < 0 && !call_.return_token_ids && !call_.continuous_usage;
+}
+
+std::string OpenAiReply::TextChunk(int index, const std::string& text) {
+  Choice& choice = choices_[index];
+  std::string fingerprint = model_.system_fingerprint->Get();
+  if (choice.text_chunk.empty() || choice.fingerprint != fingerprint) {
+    ChoiceEvent any;
+    any.text = kAnyText;
+    Json delta = Json::object();
+    delta["content"] = kAnyText;
+    choice.text_chunk = ChunkFor(index, any, std::move(delta));
+    choice.text_at = choice.text_chunk.rfind(kAnyTextDumped);
+    choice.fingerprint = std::move(fingerprint);
+  }
+  std::string chunk = choice.text_chunk;
+  chunk.replace(choice.text_at, kAnyTextDumped.size(), Dump(text));
+  return chunk;
+}
+
 std::string OpenAiReply::OpeningChunks() {
   std::string chunks;
   if (!call_.chat) return chunks;
@@ -414,7 +440,9 @@ std::string OpenAiReply::Chunk(int prompt, const ChoiceEvent& event) {
   if (!choices_[index].opened && call_.echo)
     chunks += ChunkFor(index, EchoEvent(prompt, event.choice), nullptr, /*is_echo=*/true);
   choices_[index].tokens += static_cast<int64_t>(event.token_ids.size());
-  return chunks + (call_.chat ? ChatChunks(index, event) : ChunkFor(index, event, nullptr));
+  if (call_.chat) return chunks + ChatChunks(index, event);
+  return chunks + (IsTextOnly(index, event) ? TextChunk(index, event.text)
+                                            : ChunkFor(index, event, nullptr));
 }
 
 std::string OpenAiReply::ChatChunks(int index, const ChoiceEvent& event) {
@@ -428,8 +456,11 @@ std::string OpenAiReply::ChatChunks(int index, const ChoiceEvent& event) {
   ChoiceEvent rest = event;  // what the tokens carry goes with their first piece
   rest.finish = Finish::kNone;
   rest.stop_reason.clear();
-  for (const MessageDelta& delta : deltas)
-    chunks += ChunkFor(index, std::exchange(rest, ChoiceEvent()), DeltaJson(delta));
+  for (const MessageDelta& delta : deltas) {
+    const ChoiceEvent carried = std::exchange(rest, ChoiceEvent());
+    const bool text_only = delta.kind == MessageDelta::Kind::kText && IsTextOnly(index, carried);
+    chunks += text_only ? TextChunk(index, delta.text) : ChunkFor(index, carried, DeltaJson(delta));
+  }
   // Text may be held that the tokens' ids and logprobs need not wait for.
   const bool wants_tokens = call_.return_token_ids || call_.continuous_usage;
   const bool says_more =

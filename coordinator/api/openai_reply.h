@@ -57,6 +57,10 @@ class OpenAiReply final : public AnswerWriter {
     Finish finish = Finish::kNone;
     std::string stop_reason;
     std::unique_ptr<MessageBuilder> message;  // of a chat's stream
+    // A chunk of any text, where that text stands in it, and the fingerprint that it names.
+    std::string text_chunk;
+    size_t text_at = 0;
+    std::string fingerprint;
   };
 
   int ChoiceIndex(int prompt, int32_t choice) const {
@@ -72,6 +76,10 @@ class OpenAiReply final : public AnswerWriter {
   std::string ChunkFor(int index, const ChoiceEvent& event, nlohmann::ordered_json delta,
                        bool is_echo = false);
   std::string ChatChunks(int index, const ChoiceEvent& event);
+  // Whether a piece's chunk differs from the last one's in its text alone; and such a chunk, made
+  // without its JSON being built again.
+  bool IsTextOnly(int index, const ChoiceEvent& event) const;
+  std::string TextChunk(int index, const std::string& text);
 
   const ServedModel& model_;
   const OpenAiCall& call_;

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace tessera::coordinator {
 
@@ -31,6 +32,13 @@ class BodyBudget {
   const int64_t max_bytes_;
   std::atomic<int64_t> used_bytes_ = 0;
 };
+
+// Why there is no room for a body: a status of HTTP, and words for the client.
+struct NoRoom {
+  int status = 503;
+  std::string message;
+};
+NoRoom RefusalOf(const BodyBudget& bodies, int64_t body_bytes);
 
 // What one body takes of the budget, given back at the end.
 class BodyShare {

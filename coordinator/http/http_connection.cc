@@ -1,6 +1,7 @@
 #include "coordinator/http/http_connection.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +15,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "coordinator/http/http_errors.h"
 #include "coordinator/http/http_exchange.h"
 #include "coordinator/http/request_framing.h"
@@ -106,18 +106,27 @@ class Connection final : public HttpConnectionControl,
   void Pump() {
     if (writing_ || closed_ || exchange_ == nullptr) return;
     bool complete = false;
-    std::string bytes = exchange_->TakePending(complete);
-    if (!bytes.empty()) {
-      if (!answering_) bytes.erase(0, probes_);
-      answering_ = true;
+    for (std::string bytes; !(bytes = exchange_->TakePending(complete)).empty();) {
+      if (!std::exchange(answering_, true)) bytes.erase(0, probes_);
+      const size_t sent = SendAtOnce(bytes);
+      if (sent == bytes.size()) continue;
       writing_ = true;
       current_ = std::move(bytes);
       stream_.tcp().expires_after(Milliseconds(state_->options.write_timeout_seconds));
-      asio::async_write(stream_, asio::buffer(current_),
+      asio::async_write(stream_, asio::buffer(current_) + sent,
                         beast::bind_front_handler(&Connection::OnWritten, shared_from_this()));
       return;
     }
     if (complete) Complete();
+  }
+
+  // How many of these bytes the socket takes without waiting: all of them, as a rule, and then
+  // nothing is set up to wait with. What has failed is found by the write that follows.
+  size_t SendAtOnce(std::string_view bytes) {
+    if (stream_.encrypted()) return 0;
+    const ssize_t sent = send(stream_.tcp().socket().native_handle(), bytes.data(), bytes.size(),
+                              MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent > 0 ? static_cast<size_t>(sent) : 0;
   }
 
   void Close() {
@@ -254,13 +263,18 @@ class Connection final : public HttpConnectionControl,
         std::string(TargetAuthority({message.target().data(), message.target().size()}));
     std::string key;  // Anthropic's clients send one under a name of their own
     const std::pair<const char*, std::string*> fields[] = {
-        {"Host", &request_.host}, {"Origin", &request_.origin}, {"x-api-key", &key},
-        {"Authorization", &request_.authorization}, {"Accept", &request_.accept},
-        {"Content-Type", &request_.content_type}, {"X-Request-Id", &request_.request_id},
+        {"Host", &request_.host},
+        {"Origin", &request_.origin},
+        {"x-api-key", &key},
+        {"Authorization", &request_.authorization},
+        {"Accept", &request_.accept},
+        {"Content-Type", &request_.content_type},
+        {"X-Request-Id", &request_.request_id},
         {"Sec-Fetch-Site", &request_.fetch_site},
         {"Access-Control-Request-Method", &request_.cors_method},
         {"Access-Control-Request-Headers", &request_.cors_headers},
-        {"x-request-deadline", &request_.deadline}, {"x-workflow-id", &request_.workflow},
+        {"x-request-deadline", &request_.deadline},
+        {"x-workflow-id", &request_.workflow},
         {"x-workflow-stages-left", &request_.workflow_stages_left}};
     for (const auto& [name, value] : fields) *value = std::string(message[name]);
     if (request_.authorization.empty() && !key.empty()) request_.authorization = "Bearer " + key;
@@ -295,22 +309,8 @@ class Connection final : public HttpConnectionControl,
 
   // `bytes`: of the body that there is no room for.
   void RefuseForRoom(int64_t bytes) {
-    const BodyBudget& bodies = *state_->bodies;
-    const std::string limit =
-        absl::StrCat("(", bodies.max_bytes(),
-                     " bytes, --max-body-memory-bytes; a quarter of it is for bodies "
-                     "of at most ",
-                     BodyBudget::kSmallBytes, " bytes)");
-    if (bodies.EverFits(bytes)) {
-      RefuseWith(503, absl::StrCat("the bodies of all requests together take up the memory for "
-                                   "them ",
-                                   limit, ": try again"));
-    } else {
-      RefuseWith(413, absl::StrCat("a body of ", bytes,
-                                   " bytes is larger than the memory for the "
-                                   "bodies of all requests ",
-                                   limit));
-    }
+    const NoRoom refusal = RefusalOf(*state_->bodies, bytes);
+    RefuseWith(refusal.status, refusal.message);
   }
 
   void RefuseWith(int status, const std::string& message) {

@@ -1,6 +1,8 @@
 #include "coordinator/http/http_exchange.h"
 
 #include <boost/beast/http/status.hpp>
+#include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -71,10 +73,13 @@ void Exchange::BeginStream(HttpHeaders headers) {
 
 bool Exchange::Write(std::string_view bytes) {
   if (bytes.empty()) return true;
-  const std::string chunk = options_.chunked
-                                ? absl::StrFormat("%x\r\n%s\r\n", bytes.size(), std::string(bytes))
-                                : std::string(bytes);
-  bool too_slow = false;
+  char size[2 * sizeof(size_t)];
+  const char* const size_end = std::to_chars(size, std::end(size), bytes.size(), 16).ptr;
+  const std::string_view line_end = "\r\n";
+  const std::string_view framed[] = {{size, size_end}, line_end, bytes, line_end};
+  std::span<const std::string_view> pieces(framed);
+  if (!options_.chunked) pieces = {&bytes, 1};
+  bool too_slow = false, wakes = false;
   {
     std::lock_guard lock(mutex_);
     if (gone_ || ended_) return false;
@@ -82,13 +87,14 @@ bool Exchange::Write(std::string_view bytes) {
     // write standing for a while.
     const bool stalled = write_began_.has_value() && Clock::now() - *write_began_ > kStalled;
     too_slow = stalled &&
-               static_cast<int64_t>(pending_.size() + chunk.size()) > options_.max_pending_bytes;
+               static_cast<int64_t>(pending_.size() + bytes.size()) > options_.max_pending_bytes;
+    if (!too_slow) wakes = AppendLocked(pieces);
   }
   if (too_slow) {
     CloseConnection();
     return false;
   }
-  Append(chunk, false);
+  if (wakes) Wake();
   return true;
 }
 
@@ -114,19 +120,28 @@ void Exchange::OnGone(std::function<void()> gone) {
 }
 
 void Exchange::Append(std::string_view bytes, bool end) {
+  bool wakes = false;
   {
     std::lock_guard lock(mutex_);
     if (gone_ || ended_) return;
-    // Grown by doubling, a slow reader's bytes would leave as many again in freed pieces.
-    const size_t bound = static_cast<size_t>(options_.max_pending_bytes);
-    const size_t size = pending_.size() + bytes.size();
-    if (size > pending_.capacity() && size > bound / 16 && size <= bound) pending_.reserve(bound);
-    pending_ += bytes;
+    wakes = AppendLocked({&bytes, 1});
     ended_ = end;
     if (end) on_gone_ = nullptr;
-    if (wake_posted_) return;  // several writes, one wake-up: they go out together
-    wake_posted_ = true;
   }
+  if (wakes) Wake();
+}
+
+bool Exchange::AppendLocked(std::span<const std::string_view> pieces) {
+  size_t size = pending_.size();
+  for (const std::string_view piece : pieces) size += piece.size();
+  // Grown by doubling, a slow reader's bytes would leave as many again in freed pieces.
+  const size_t bound = static_cast<size_t>(options_.max_pending_bytes);
+  if (size > pending_.capacity() && size > bound / 16 && size <= bound) pending_.reserve(bound);
+  for (const std::string_view piece : pieces) pending_ += piece;
+  return !std::exchange(wake_posted_, true);  // several writes, one wake-up: they go out together
+}
+
+void Exchange::Wake() {
   if (const auto connection = connection_.lock()) connection->PostPump();
 }
 

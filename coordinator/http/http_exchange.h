@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -65,6 +66,9 @@ class Exchange final : public HttpExchange {
  private:
   using Clock = std::chrono::steady_clock;
   void Append(std::string_view bytes, bool end);
+  // With mutex_ held. Whether the connection has to be woken.
+  bool AppendLocked(std::span<const std::string_view> pieces);
+  void Wake();
   void CloseConnection();
 
   const std::weak_ptr<ExchangeConnection> connection_;

@@ -161,6 +161,29 @@ TEST_CASE("a chat's stream: role first, one id, an empty last delta, usage when 
   }
 }
 
+// Chunks of text alone are not built whole each time; those with ids are.
+TEST_CASE("a stream's pieces of text are as they would be with more to say") {
+  const std::string text = "a \"quoted\" \\ \n\t\x01\x7f \xc3\xa9 \xe2\x82\xac and \xff, \x01\x01";
+  for (const char* path : {kCompletions, kChat}) {
+    for (const size_t piece_bytes : {1, 3}) {
+      Door door;
+      door.service.SetScript(Says(text, Finish::kStop, piece_bytes));
+      Json body = path == kChat ? Chat({{"n", 2}}) : Json{{"prompt", "a"}, {"n", 2}};
+      const auto plain = door.Stream(path, body);
+      body["return_token_ids"] = true;
+      auto whole = door.Stream(path, body);
+      REQUIRE(plain.size() == whole.size());
+      for (size_t i = 0; i < plain.size(); ++i) {
+        whole[i].erase("prompt_token_ids");
+        whole[i]["choices"][0].erase("token_ids");
+        whole[i]["choices"][0].erase("prompt_token_ids");
+        whole[i]["id"] = plain[i]["id"];
+        CHECK(plain[i].dump() == whole[i].dump());
+      }
+    }
+  }
+}
+
 TEST_CASE("streams of several choices and prompts carry their index") {
   Door door;
   const auto chat = door.Stream(kChat, Chat({{"n", 3}}));
