@@ -213,17 +213,14 @@ std::vector<int32_t> RequestFlow::StopIds(const GenerationRequest& request) cons
   return ids;
 }
 
-bool RequestFlow::EndAnswer(const std::string& client, const std::string& answer_id,
-                            const absl::Status& reason) {
-  std::shared_ptr<LiveGeneration> running;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, part] : parts_) {
-      const GenerationRequest& request = part.generation->request();
-      if (request.answer_id == answer_id && request.client == client) running = part.generation;
-    }
+std::shared_ptr<LiveGeneration> RequestFlow::StreamOf(const GenerationRequest& again) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, part] : parts_) {
+    const GenerationRequest& request = part.generation->request();
+    if (request.answer_id == again.answer_id && request.client == again.client)
+      return part.generation;
   }
-  return running != nullptr && FailGeneration(running, reason);
+  return nullptr;
 }
 
 std::vector<std::shared_ptr<ReplicaLink>> RequestFlow::links() const {

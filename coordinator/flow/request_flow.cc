@@ -72,18 +72,25 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
   auto generation =
       std::make_shared<LiveGeneration>(std::move(request), std::move(sink), tokenizer_, now);
   generation->Resume(StopIds(generation->request()), now);
+  std::shared_ptr<LiveGeneration> before;
+  if (generation->request().resumes) before = StreamOf(generation->request());
   if (!generation->ended()) {
-    if (absl::Status admitted = Admit(generation); !admitted.ok()) return admitted;
+    if (absl::Status s = Admit(generation, before != nullptr); !s.ok()) return s;
+  }
+  // Only now: a request that is refused takes no stream away.
+  if (before != nullptr) {
+    FailGeneration(before,
+                   absl::AbortedError("another request resumes this answer (x-tessera-resume)"));
   }
   if (!generation->request().emitted_token_ids.empty()) generation->DeliverResumed();
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
 
-absl::Status RequestFlow::Admit(const std::shared_ptr<LiveGeneration>& generation) {
+absl::Status RequestFlow::Admit(const std::shared_ptr<LiveGeneration>& generation, bool replaces) {
   const bool resumed = !generation->request().emitted_token_ids.empty();
   std::lock_guard lock(mutex_);
   if (draining_) return absl::UnavailableError("the server is draining: it takes no new requests");
-  if (in_flight_ >= options_.max_requests) {
+  if (in_flight_ - (replaces ? 1 : 0) >= options_.max_requests) {
     return absl::ResourceExhaustedError(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }

@@ -121,9 +121,6 @@ class RequestFlow : public GenerationService,
   // Ends everything that is left.
   void AbortAll(const absl::Status& reason);
 
-  // Ends the client's request whose answer has that id, because of `reason`. False: none runs.
-  bool EndAnswer(const std::string& client, const std::string& answer_id,
-                 const absl::Status& reason);
   // The link of each replica that is there.
   std::vector<std::shared_ptr<ReplicaLink>> links() const;
   // Since the newest of them became ready; infinity: none did; 0: others are about to.
@@ -212,8 +209,10 @@ class RequestFlow : public GenerationService,
   absl::Status CheckRequest(const GenerationRequest& request) const;
   absl::StatusOr<std::unique_ptr<GenerationHandle>> TryStart(GenerationRequest request,
                                                              std::shared_ptr<GenerationSink> sink);
-  // Begins a generation, or has it wait for a replica.
-  absl::Status Admit(const std::shared_ptr<LiveGeneration>& generation);
+  // The generation whose answer that request resumes, where it still runs here; null: it does not.
+  std::shared_ptr<LiveGeneration> StreamOf(const GenerationRequest& again) const;
+  // Begins a generation, or has it wait for a replica. `replaces`: another one ends for it.
+  absl::Status Admit(const std::shared_ptr<LiveGeneration>& generation, bool replaces);
   // Tokens that end an answer to the request.
   std::vector<int32_t> StopIds(const GenerationRequest& request) const;
   // Who serves a request: both the same where one replica does. Null: none is ready.

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,17 @@ absl::Status CheckId(std::string_view id) {
     return absl::OkStatus();
   return absl::InvalidArgumentError(
       "x-tessera-resume is no id of an answer: give the `id` of its stream's events");
+}
+
+// Of two that are kept of one answer the newer, which is what its client saw last: the one that
+// began behind more tokens, as every later attempt does; else the later attempt. A leader that was
+// left for another one may have sent more tokens than anybody read.
+bool IsNewer(const v1::KeptAnswer& a, const v1::KeptAnswer& b) {
+  const auto age = [](const v1::KeptAnswer& kept) {
+    return std::tuple(kept.submit().output_token_ids_size(), kept.submit().attempt(),
+                      kept.output_token_ids_size());
+  };
+  return age(a) > age(b);
 }
 
 }  // namespace
@@ -108,10 +120,8 @@ class Resumption::Search final : public std::enable_shared_from_this<Search> {
     {
       std::lock_guard lock(mutex_);
       if (kept.ok()) {
-        const bool longer =
-            !found_ || kept->output_token_ids_size() > kept_.output_token_ids_size();
+        if (!found_ || IsNewer(*kept, kept_)) kept_ = *std::move(kept);
         found_ = true;
-        if (longer) kept_ = *std::move(kept);
       } else if (!absl::IsNotFound(kept.status())) {
         unheard_ = absl::StrCat("replica ", replica, ": ", std::string(kept.status().message()));
       }
@@ -125,9 +135,6 @@ class Resumption::Search final : public std::enable_shared_from_this<Search> {
   void Run(const std::shared_ptr<GenerationSink>& sink) {
     absl::Status status = found_ ? GoOnFrom(kept_, request_) : NotFound();
     if (status.ok()) {
-      flow_->EndAnswer(
-          request_.client, request_.answer_id,
-          absl::AbortedError("another request resumes this answer (x-tessera-resume)"));
       Logger("coordinator")
           .info("request {} resumes {} behind {} tokens", request_.request_id, request_.answer_id,
                 request_.emitted_token_ids.size());
@@ -172,7 +179,7 @@ class Resumption::Search final : public std::enable_shared_from_this<Search> {
   std::shared_ptr<GenerationSink> sink_;  // null once it runs or was cancelled
   size_t open_ = 0;                       // leaders that have not answered
   bool found_ = false;
-  v1::KeptAnswer kept_;  // the longest
+  v1::KeptAnswer kept_;  // the newest
   std::string unheard_;  // why a leader did not answer; empty: all did
   bool cancelled_ = false;
   std::unique_ptr<GenerationHandle> handle_;

@@ -1,11 +1,11 @@
 // Stands before the request flow, and has requests with GenerationRequest::resumes go on with the
 // answer that a worker keeps under their answer_id.
 //
-//   the leaders of all replicas are asked -> the longest answer is compared with the request ->
+//   the leaders of all replicas are asked -> the newest answer is compared with the request ->
 //   RequestFlow sends its tokens and has a replica go on behind them
 //
-// Where the answer still runs here, its stream ends first: one reader at a time. Errors of a
-// request that resumes, which its sink hears unless they are known at once:
+// Where the answer still runs here, its stream ends once the new one is admitted: one reader at a
+// time. Errors of a request that resumes, which its sink hears unless they are known at once:
 //   NOT_FOUND        no leader keeps such an answer of this client
 //   INVALID_ARGUMENT it is the answer to another request, or one that cannot be resumed
 //   UNAVAILABLE      a leader did not answer within 2 s, or a replica became ready so lately that

@@ -246,6 +246,49 @@ TEST_CASE("a stream that runs here ends when another request resumes it, and onl
   CHECK(s.flow.flow->requests_in_flight() == 1);
 }
 
+TEST_CASE("a resumption that is refused leaves the stream to its reader") {
+  Setup s;
+  const auto first = s.Start(Stream());
+  s.flow.Reply(s.link, s.link->Token(0, 0, kTokens[0], 3));
+  const auto refused = s.Resume(Stream());
+  s.flow.flow->Drain();
+  s.link->finders.at(0)(Kept(Stream(), {kTokens[0]}));
+  CHECK(absl::IsUnavailable(refused->status));
+  CHECK(first->ends == 0);
+  CHECK(s.link->cancels.empty());
+  s.flow.Reply(s.link, s.link->Token(0, 0, kTokens[1], 4));
+  CHECK(first->text == TextOf({kTokens[0], kTokens[1]}));
+}
+
+TEST_CASE("a resumption takes the place of its stream where there is room for no more requests") {
+  Setup s;
+  std::vector<std::shared_ptr<Recorder>> others;
+  const auto first = s.Start(Stream());
+  for (int i = 1; i < 4; ++i) others.push_back(s.Start(Ask(5)));
+  const auto second = s.Resume(Stream());
+  s.link->finders.at(0)(Kept(Stream(), {kTokens[0]}));
+  CHECK(second->ends == 0);
+  CHECK(absl::IsAborted(first->status));
+  CHECK(s.flow.flow->requests_in_flight() == 4);
+}
+
+TEST_CASE("where several replicas keep an answer, its newest attempt goes on, not the longest") {
+  Setup s;
+  const auto other = s.flow.AddReplica("r1");
+  s.flow.now += 60;
+  v1::KeptAnswer left = Kept(Stream(), kTokens), moved = Kept(Stream(), {kTokens[0], kTokens[2]});
+  SECTION("it was moved before a token had come") { moved.mutable_submit()->set_attempt(2); }
+  SECTION("it was resumed behind a token") {
+    moved.mutable_submit()->add_output_token_ids(kTokens[0]);
+    left.mutable_submit()->set_attempt(3);
+  }
+  const auto sink = s.Resume(Stream());
+  const bool left_first = GENERATE(true, false);
+  s.link->finders.at(0)(left_first ? left : moved);
+  other->finders.at(0)(left_first ? moved : left);
+  CHECK(sink->text == TextOf({kTokens[0], kTokens[2]}));
+}
+
 TEST_CASE("a client that leaves while its answer is looked for starts nothing") {
   Setup s;
   const auto sink = s.Resume(Stream());
