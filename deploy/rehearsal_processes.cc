@@ -131,6 +131,7 @@ absl::Status RehearsalProcesses::StartCoordinator() {
       auto door = ReadDoor(flags);
       if (!door.ok()) return door.status();
       door_ = *std::move(door);
+      http_port_ = static_cast<uint16_t>(http);
       times_.coordinator = Now() - begin;
       return absl::OkStatus();
     }

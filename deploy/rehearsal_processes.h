@@ -4,6 +4,7 @@
 // Thread rule: one thread. They end with this object.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -33,7 +34,8 @@ class RehearsalProcesses {
   ~RehearsalProcesses();
 
   const FormingTimes& times() const { return times_; }
-  const CoordinatorDoor& door() const { return door_; }
+  // Where the coordinator takes requests, on this machine.
+  uint16_t http_port() const { return http_port_; }
   size_t machines() const { return machines_.size(); }
   size_t devices() const { return devices_; }
   CpuSeconds Cpu() const;
@@ -69,6 +71,7 @@ class RehearsalProcesses {
   const v1::DeploymentPlan& plan_;
   FormingTimes times_;
   CoordinatorDoor door_;
+  uint16_t http_port_ = 0;
   std::unique_ptr<ChildProcess> coordinator_;
   std::map<std::string, Machine> machines_;
   size_t devices_ = 0;

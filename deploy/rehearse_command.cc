@@ -260,7 +260,7 @@ class Rehearsal {
       if (absl::Status s = processes.CheckMachine(kill_.machine); !s.ok()) return s;
     }
     PlayOptions options;
-    options.coordinator = processes.door().address;
+    options.http_port = processes.http_port();
     options.vocabulary = RehearsedTokens(plan_.model());
     options.speed = flags_.speed;
     options.patience_seconds =

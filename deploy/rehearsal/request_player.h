@@ -1,5 +1,6 @@
-// Plays requests against a coordinator, each at its time, over streams of its gRPC door, and notes
-// when their tokens came.
+// Plays requests against a coordinator, each at its time, as streams over its HTTP door, and notes
+// when their tokens came. A stream has a connection of its own, as a client's has; ones that are
+// free carry the next requests.
 //
 // Thread rule: one thread, which blocks until all have ended. Prompts are token ids that depend on
 // the request's number alone; of each, the part that the workload has in a prefix cache is the same
@@ -17,7 +18,7 @@
 namespace tessera::deploy {
 
 struct PlayOptions {
-  std::string coordinator;      // host:port of its gRPC
+  uint16_t http_port = 0;       // of the coordinator, on this machine
   int64_t vocabulary = 0;       // prompts are of ids below it
   double speed = 1;             // workload's seconds that pass in one second
   double patience_seconds = 0;  // for the last answers, behind the last arrival
