@@ -213,14 +213,17 @@ std::vector<int32_t> RequestFlow::StopIds(const GenerationRequest& request) cons
   return ids;
 }
 
-std::shared_ptr<LiveGeneration> RequestFlow::StreamOf(const GenerationRequest& again) const {
-  std::lock_guard lock(mutex_);
+std::vector<std::shared_ptr<LiveGeneration>> RequestFlow::StreamsOf(
+    const GenerationRequest& again) const {
+  std::vector<std::shared_ptr<LiveGeneration>> streams;
+  if (!again.resumes) return streams;
   for (const auto& [id, part] : parts_) {
     const GenerationRequest& request = part.generation->request();
-    if (request.answer_id == again.answer_id && request.client == again.client)
-      return part.generation;
+    const bool same = request.answer_id == again.answer_id && request.client == again.client;
+    if (same && std::find(streams.begin(), streams.end(), part.generation) == streams.end())
+      streams.push_back(part.generation);
   }
-  return nullptr;
+  return streams;
 }
 
 std::vector<std::shared_ptr<ReplicaLink>> RequestFlow::links() const {

@@ -72,25 +72,29 @@ absl::StatusOr<std::unique_ptr<GenerationHandle>> RequestFlow::TryStart(
   auto generation =
       std::make_shared<LiveGeneration>(std::move(request), std::move(sink), tokenizer_, now);
   generation->Resume(StopIds(generation->request()), now);
-  std::shared_ptr<LiveGeneration> before;
-  if (generation->request().resumes) before = StreamOf(generation->request());
-  if (!generation->ended()) {
-    if (absl::Status s = Admit(generation, before != nullptr); !s.ok()) return s;
+  std::vector<std::shared_ptr<LiveGeneration>> replaced;
+  if (generation->ended()) {
+    std::lock_guard lock(mutex_);
+    replaced = StreamsOf(generation->request());
+  } else if (absl::Status s = Admit(generation, &replaced); !s.ok()) {
+    return s;
   }
   // Only now: a request that is refused takes no stream away.
-  if (before != nullptr) {
-    FailGeneration(before,
+  for (const auto& stream : replaced) {
+    FailGeneration(stream,
                    absl::AbortedError("another request resumes this answer (x-tessera-resume)"));
   }
   if (!generation->request().emitted_token_ids.empty()) generation->DeliverResumed();
   return std::make_unique<FlowHandle>(shared_from_this(), generation);
 }
 
-absl::Status RequestFlow::Admit(const std::shared_ptr<LiveGeneration>& generation, bool replaces) {
+absl::Status RequestFlow::Admit(const std::shared_ptr<LiveGeneration>& generation,
+                                std::vector<std::shared_ptr<LiveGeneration>>* replaced) {
   const bool resumed = !generation->request().emitted_token_ids.empty();
   std::lock_guard lock(mutex_);
   if (draining_) return absl::UnavailableError("the server is draining: it takes no new requests");
-  if (in_flight_ - (replaces ? 1 : 0) >= options_.max_requests) {
+  *replaced = StreamsOf(generation->request());
+  if (in_flight_ - std::ssize(*replaced) >= options_.max_requests) {
     return absl::ResourceExhaustedError(
         absl::StrCat(in_flight_, " requests are in flight, the limit is ", options_.max_requests));
   }

@@ -209,10 +209,12 @@ class RequestFlow : public GenerationService,
   absl::Status CheckRequest(const GenerationRequest& request) const;
   absl::StatusOr<std::unique_ptr<GenerationHandle>> TryStart(GenerationRequest request,
                                                              std::shared_ptr<GenerationSink> sink);
-  // The generation whose answer that request resumes, where it still runs here; null: it does not.
-  std::shared_ptr<LiveGeneration> StreamOf(const GenerationRequest& again) const;
-  // Begins a generation, or has it wait for a replica. `replaces`: another one ends for it.
-  absl::Status Admit(const std::shared_ptr<LiveGeneration>& generation, bool replaces);
+  // The generations whose answer that request resumes and that still run here. With mutex_.
+  std::vector<std::shared_ptr<LiveGeneration>> StreamsOf(const GenerationRequest& again) const;
+  // Begins a generation, or has it wait for a replica. `replaced`: the streams of its answer before
+  // it, which are to end.
+  absl::Status Admit(const std::shared_ptr<LiveGeneration>& generation,
+                     std::vector<std::shared_ptr<LiveGeneration>>* replaced);
   // Tokens that end an answer to the request.
   std::vector<int32_t> StopIds(const GenerationRequest& request) const;
   // Who serves a request: both the same where one replica does. Null: none is ready.

@@ -267,7 +267,9 @@ void RequestMetrics::OnFirstToken(double since_arrival_seconds, double queue_sec
 void RequestMetrics::OnLaterToken(double gap_seconds) { families_->gap.Observe(gap_seconds); }
 
 void RequestMetrics::OnChoiceEnd(const EndedChoice& choice) {
-  families_->ended.find(choice.finished_reason)->second->Increment();
+  const auto ended = families_->ended.find(choice.finished_reason);
+  (ended != families_->ended.end() ? *ended->second : families_->Ended(choice.finished_reason))
+      .Increment();
   if (choice.tokens > 0) families_->generation_tokens.Observe(static_cast<double>(choice.tokens));
   if (choice.tokens > 1) {
     families_->per_token.Observe(choice.decode_seconds / static_cast<double>(choice.tokens - 1));
