@@ -36,10 +36,11 @@ struct Link::Pieces {
     message.msg_iovlen = static_cast<size_t>(count - next);
     return message;
   }
-  // The first bytes that have not moved, as many as `into` takes: there, unless they lie together.
+  // The first bytes that have not moved: the rest of a large piece where it lies, else as many as
+  // `into` takes, there.
   absl::Span<const std::byte> Gather(absl::Span<std::byte> into) const {
     if (list[next].iov_len >= into.size())
-      return {static_cast<const std::byte*>(list[next].iov_base), into.size()};
+      return {static_cast<const std::byte*>(list[next].iov_base), list[next].iov_len};
     size_t taken = 0;
     for (int i = next; i < count && taken < into.size(); ++i) {
       const size_t bytes = std::min(list[i].iov_len, into.size() - taken);

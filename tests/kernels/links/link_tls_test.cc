@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -211,6 +212,46 @@ TEST_CASE("links that begin after a certificate changed show the new one") {
   shown->Replace(SignedBy(after, after)->Now());
   CHECK(Meet(SignedBy(after, after).get(), shown).client.ok());
   CHECK_FALSE(Meet(SignedBy(before, before).get(), shown).client.ok());
+}
+
+TEST_CASE("what is read at once ends with its frame: the next one stays where poll sees it") {
+  const Issued authority = IssueAuthority();
+  const auto tls = SignedBy(authority, authority);
+  auto listener = LinkListener::Listen({.host = "127.0.0.1"}, tls);
+  REQUIRE(listener.ok());
+  auto client = ConnectLink((*listener)->address(), kPatienceSeconds, tls.get());
+  REQUIRE(client.ok());
+  auto server = (*listener)->Accept(kPatienceSeconds);
+  REQUIRE(server.ok());
+  const std::string large(100'000, 'a'), small = "next", greeting = "hello";
+  const auto send = [](Link& link, const std::string& text) {
+    return link.Send(kType, {reinterpret_cast<const std::byte*>(text.data()), text.size()},
+                     kPatienceSeconds);
+  };
+  std::string payload;
+  std::thread greets([&] { CHECK(send(**client, greeting).ok()); });
+  CHECK((*server)->ReceiveAny(10, &payload, kPatienceSeconds).ok());
+  greets.join();
+  REQUIRE(send(**server, large).ok());
+  REQUIRE(send(**server, small).ok());
+  const auto waiting = [&] {
+    int bytes = 0;
+    ioctl((*client)->socket(), FIONREAD, &bytes);
+    return bytes;
+  };
+  // Seven records and one, each 22 bytes longer than what it holds.
+  const size_t all = large.size() + small.size() + 2 * sizeof(EncodedFrameHeader) + 8 * 22;
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(kPatienceSeconds);
+  while (waiting() < static_cast<int>(all) && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
+  CHECK(waiting() == static_cast<int>(all));
+  REQUIRE((*client)->ReceiveAny(1 << 20, &payload, kPatienceSeconds).ok());
+  CHECK(payload == large);
+  CHECK(waiting() == static_cast<int>(small.size() + sizeof(EncodedFrameHeader) + 22));
+  REQUIRE((*client)->ReceiveAny(1 << 20, &payload, kPatienceSeconds).ok());
+  CHECK(payload == small);
+  CHECK(waiting() == 0);
 }
 
 TEST_CASE("a long link changes its keys, and both directions arrive whole") {
