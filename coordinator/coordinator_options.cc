@@ -99,8 +99,10 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
                 "What embeddings are made of: last, mean or cls, of the rows of a text's tokens "
                 "(default: as the model's files for sentence-transformers say, else last)");
   app.AddOption("--host", o.host, "Address to listen on").ShowDefault();
-  app.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
-  app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
+  app.AddOption("--port", o.port, "HTTP port; 0: any free port").Range(0, 65535).ShowDefault();
+  app.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port")
+      .Range(0, 65535)
+      .ShowDefault();
   app.AddOption("--port-file", o.port_file, "File to write the listening ports to");
   app.AddOption("--tls-cert", o.tls.certificate,
                 "File with the certificate that both ports show (PEM, intermediates behind it): "

@@ -57,8 +57,12 @@ class Ports {
       }
     }
     if (error) {
+      const bool foreign = error == asio::error::host_not_found ||
+                           error.value() == boost::system::errc::address_not_available;
       return absl::UnavailableError(StrCat("cannot listen on ", host, " port ", port, ": ",
-                                           error.message(), ": name another with ", flag));
+                                           error.message(),
+                                           foreign ? ": --listen takes an address of this machine"
+                                                   : StrCat(": name another with ", flag)));
     }
     const int taken = acceptor.local_endpoint().port();
     acceptors_.push_back(std::move(acceptor));

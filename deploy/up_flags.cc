@@ -27,8 +27,10 @@ constexpr char kHandedOn[] = "Passed to the coordinator (described in tessera-co
 void AddListening(const Command& up, UpFlags& flags) {
   UpOptions& o = flags.options;
   up.AddOption("--host", o.host, "Address to listen on").ShowDefault();
-  up.AddOption("--port", o.port, "HTTP port; 0: any free port").ShowDefault();
-  up.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port").ShowDefault();
+  up.AddOption("--port", o.port, "HTTP port; 0: any free port").Range(0, 65535).ShowDefault();
+  up.AddOption("--grpc-port", o.grpc_port, "gRPC port; 0: any free port")
+      .Range(0, 65535)
+      .ShowDefault();
   up.AddOption("--api-key", o.api_keys, "Key that clients must send; may be given more than once");
   up.AddOption("--api-key-file", o.api_key_file,
                "File with keys that clients must send, one a line, with the terms that "

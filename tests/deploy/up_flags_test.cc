@@ -162,6 +162,14 @@ TEST_CASE("a description of several machines is refused with what to start inste
              Contains("/nowhere.yaml"));
 }
 
+TEST_CASE("a port that cannot be is refused with its range") {
+  for (const char* flag : {"--port", "--grpc-port"}) {
+    UpFlags flags;
+    CHECK_THAT(std::string(Parse({flag, "99999"}, flags).message()),
+               Contains(flag) && Contains("0 to 65535"));
+  }
+}
+
 TEST_CASE("--devices names one worker each, as many as --cluster describes") {
   const tests::TemporaryFolder folder;
   folder.Write("two.yaml", "machines: [{name: box, devices: [{kind: T4}, {kind: cpu}]}]\n");

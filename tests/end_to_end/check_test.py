@@ -67,6 +67,10 @@ def test_each_problem_has_a_line_with_its_remedy(tmp):
         assert lines["model"][0] == "FAIL" and "another checkpoint" in lines["model"][1], lines
         code, lines = check(*given, "--listen", c.grpc)
         assert lines["way back"][0] == "FAIL" and "--listen" in lines["way back"][1], lines
+        # An address of another network: the port's flag would not help.
+        code, lines = check(*given, "--listen", "192.0.2.1:0")
+        assert all(lines[what][0] == "FAIL" and "--listen takes an address" in lines[what][1]
+                   for what in ("way back", "links", "KV")), lines
         code, lines = check("--coordinator", "127.0.0.1:1")
         assert code == 1 and lines["coordinator"][0] == "FAIL", lines
         assert "127.0.0.1:1: Connection refused" in lines["coordinator"][1], lines
