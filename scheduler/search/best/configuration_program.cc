@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <optional>
 #include <tuple>
 
 #include "scheduler/search/best/rental_sets.h"
-#include "scheduler/search/math/linear_program.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -38,13 +36,6 @@ void KeepLast(size_t most, std::vector<ClassReplica>* columns) {
   if (most > 0 && columns->size() > most)
     columns->erase(columns->begin(), columns->end() - static_cast<long>(most));
 }
-
-// The rows of the program, and a variable per column.
-struct Master {
-  LinearProgram program;
-  std::vector<int> device_rows, variables;
-  int prefill_row = 0, decode_row = 0, budget_row = 0;
-};
 
 }  // namespace
 
@@ -112,12 +103,15 @@ void ConfigurationProgram::AddEverywhere(ClassReplica replica) {
 }
 
 void ConfigurationProgram::Add(ClassReplica replica) {
+  Column column = ColumnOf(replica);
   const auto [at, fresh] =
-      column_of_.emplace(std::pair(replica.role, DevicesOf(classes_, replica)), columns_.size());
+      column_of_.emplace(std::pair(column.role, column.devices), columns_.size());
   if (fresh) {
     columns_.push_back(std::move(replica));
+    counted_.push_back(std::move(column));
   } else if (replica.rate > columns_[at->second].rate) {
     columns_[at->second] = std::move(replica);
+    counted_[at->second] = std::move(column);
   }
 }
 
@@ -148,13 +142,6 @@ void ConfigurationProgram::AddLike(const ConfigurationProgram& other, size_t mos
             .requests_per_second;
     if (replica.rate > 0) Add(std::move(replica));
   }
-}
-
-double ConfigurationProgram::CostOf(const ClassReplica& replica) const {
-  double usd = 0;
-  for (const ClassStage& stage : replica.stages)
-    usd += stage.width * classes_[stage.device_class].price_usd_per_hour;
-  return usd;
 }
 
 bool ConfigurationProgram::Prices(Role role, const ConfigurationOptions& options) const {
@@ -229,75 +216,32 @@ std::vector<double> ConfigurationProgram::PricesOf(const Duals& duals) const {
   return prices;
 }
 
-namespace {
-
-std::vector<int> AllDevices(const DeviceClasses& classes) {
-  std::vector<int> devices;
-  for (const DeviceClass& of : classes.all()) devices.push_back(of.devices());
-  return devices;
+Column ConfigurationProgram::ColumnOf(const ClassReplica& replica) const {
+  Column column = {replica.role, replica.rate, DevicesOf(classes_, replica)};
+  for (int c = 0; c < classes_.size(); ++c)
+    column.usd_per_hour += column.devices[static_cast<size_t>(c)] * classes_[c].price_usd_per_hour;
+  return column;
 }
 
-// `available` devices of each class.
-Master MakeMaster(const PlacementProblem& problem, const DeviceClasses& classes,
-                  const std::vector<ClassReplica>& columns, const std::vector<size_t>& chosen,
-                  const std::vector<int>& available, double budget, RolesWanted roles, bool whole) {
-  const bool price = whole && problem.goal == Goal::kPrice;
-  Master master;
-  LinearProgram& program = master.program;
-  for (const int devices : available)
-    master.device_rows.push_back(program.AddRow(-kUnbounded, devices));
-  master.prefill_row = program.AddRow(-kUnbounded, 0);
-  master.decode_row = program.AddRow(-kUnbounded, 0);
-  master.budget_row = program.AddRow(-kUnbounded, budget);
-  const int rate_row =
-      program.AddRow(price ? problem.required_requests_per_second : -kUnbounded, kUnbounded);
-  const int split = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
-  for (const int row : {master.prefill_row, master.decode_row, rate_row})
-    program.AddTerm(row, split, 1);
-  for (const size_t c : chosen) {
-    const ClassReplica& column = columns[c];
-    const bool both = column.role == Role::kBoth;
-    const std::vector<int> devices = DevicesOf(classes, column);
-    double usd = 0;
-    for (int k = 0; k < classes.size(); ++k)
-      usd += devices[static_cast<size_t>(k)] * classes[k].price_usd_per_hour;
-    const int y = program.AddVariable(price  ? -usd
-                                      : both ? column.rate
-                                             : 0,
-                                      0, Wanted(column.role, roles) ? kUnbounded : 0, whole);
-    master.variables.push_back(y);
-    for (int k = 0; k < classes.size(); ++k) {
-      const int count = devices[static_cast<size_t>(k)];
-      if (count > 0) program.AddTerm(master.device_rows[static_cast<size_t>(k)], y, count);
-    }
-    program.AddTerm(master.budget_row, y, usd);
-    if (both) program.AddTerm(rate_row, y, column.rate);
-    if (column.role == Role::kPrefill) program.AddTerm(master.prefill_row, y, -column.rate);
-    if (column.role == Role::kDecode) program.AddTerm(master.decode_row, y, -column.rate);
-  }
-  return master;
+ColumnTerms ConfigurationProgram::Terms() const {
+  ColumnTerms terms;
+  for (const DeviceClass& of : classes_.all()) terms.available.push_back(of.devices());
+  if (budgeted()) terms.budget_usd_per_hour = problem_.budget_usd_per_hour;
+  return terms;
 }
-
-}  // namespace
 
 double ConfigurationProgram::Relax(RolesWanted roles) {
   if (columns_.empty()) return 0;
-  std::vector<size_t> all(columns_.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  const Master master =
-      MakeMaster(problem_, classes_, columns_, all, AllDevices(classes_), budget(), roles, false);
-  const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
-  if (!solution.ok() || solution->objective <= 0) return 0;
-  value_ = solution->objective;
-  shares_.clear();
-  for (const int y : master.variables) shares_.push_back(solution->values[static_cast<size_t>(y)]);
-  duals_.devices.clear();
-  for (const int row : master.device_rows)
-    duals_.devices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
-  duals_.budget =
-      budgeted() ? std::max(0.0, solution->duals[static_cast<size_t>(master.budget_row)]) : 0;
-  const double prefill = solution->duals[static_cast<size_t>(master.prefill_row)];
-  duals_.prefill = std::clamp(prefill, 0.0, 1.0);
+  ColumnProgram program(Terms());
+  for (const Column& column : counted_)
+    program.Add(column, Wanted(column.role, roles) ? kUnbounded : 0);
+  absl::StatusOr<ColumnProgram::Answer> answer = program.Solve();
+  if (!answer.ok() || answer->objective <= 0) return 0;
+  value_ = answer->objective;
+  shares_ = std::move(answer->copies);
+  duals_.devices = std::move(answer->device_prices);
+  duals_.budget = budgeted() ? answer->budget_price : 0;
+  duals_.prefill = std::min(answer->prefill_prices.front(), 1.0);
   for (int c = 0; c < classes_.size(); ++c) {
     double& price = duals_.devices[static_cast<size_t>(c)];
     price = std::max(price, kMinPrice * value_ / (classes_[c].devices() * classes_.size()));
@@ -305,10 +249,9 @@ double ConfigurationProgram::Relax(RolesWanted roles) {
   return value_;
 }
 
-double ConfigurationProgram::PriceOf(const ClassReplica& replica) const {
-  const std::vector<int> devices = DevicesOf(classes_, replica);
-  double price = duals_.budget * CostOf(replica);
-  for (size_t c = 0; c < devices.size(); ++c) price += devices[c] * duals_.devices[c];
+double ConfigurationProgram::PriceOf(const Column& column) const {
+  double price = duals_.budget * column.usd_per_hour;
+  for (size_t c = 0; c < column.devices.size(); ++c) price += column.devices[c] * duals_.devices[c];
   return price;
 }
 
@@ -334,7 +277,7 @@ double ConfigurationProgram::Kappa(const Duals& at, const ConfigurationOptions& 
       KeepLast(options.per_pricing, &answer.found);
       kappa = std::max(kappa, answer.bound * value);
       for (const ClassReplica& replica : answer.found) {
-        const double price = PriceOf(replica);
+        const double price = PriceOf(ColumnOf(replica));
         const double gain = replica.rate * WorthOfRole(role, duals_.prefill);
         *better = *better || value_ <= 0 || gain > price * kWorthAdding;
         AddEverywhere(replica);
@@ -421,13 +364,12 @@ std::optional<ConfigurationProgram::Duals> ConfigurationProgram::GenerateWhole(
 
 std::vector<size_t> ConfigurationProgram::Promising(RolesWanted roles, size_t most) const {
   std::vector<std::pair<double, size_t>> ranked;
-  for (size_t i = 0; i < columns_.size(); ++i) {
-    const ClassReplica& column = columns_[i];
+  for (size_t i = 0; i < counted_.size(); ++i) {
+    const Column& column = counted_[i];
     if (!Wanted(column.role, roles)) continue;
-    const std::vector<int> devices = DevicesOf(classes_, column);
     bool legal = true;
     for (int c = 0; c < classes_.size(); ++c)
-      legal = legal && devices[static_cast<size_t>(c)] <= classes_[c].devices();
+      legal = legal && column.devices[static_cast<size_t>(c)] <= classes_[c].devices();
     if (!legal) continue;
     const double worth = column.rate * WorthOfRole(column.role, duals_.prefill);
     ranked.emplace_back(-worth / PriceOf(column), i);
@@ -440,27 +382,27 @@ std::vector<size_t> ConfigurationProgram::Promising(RolesWanted roles, size_t mo
 }
 
 double ConfigurationProgram::ServedBy(const std::vector<int>& devices, RolesWanted roles) const {
-  const std::vector<size_t> chosen = Promising(roles, kMaxEstimating);
-  if (chosen.empty()) return 0;
-  const Master master =
-      MakeMaster(problem_, classes_, columns_, chosen, devices, kUnbounded, roles, false);
-  const absl::StatusOr<LinearProgram::Solution> solution = master.program.Solve(true);
-  return solution.ok() ? solution->objective : 0;
+  ColumnTerms terms;
+  terms.available.assign(devices.begin(), devices.end());
+  ColumnProgram program(terms);
+  for (const size_t i : Promising(roles, kMaxEstimating)) program.Add(counted_[i]);
+  const absl::StatusOr<ColumnProgram::Answer> answer = program.Solve();
+  return answer.ok() ? answer->objective : 0;
 }
 
 std::vector<int> ConfigurationProgram::Whole(RolesWanted roles, double gap, int max_nodes) const {
   const std::vector<size_t> chosen = Promising(roles, kMaxWhole);
   if (chosen.empty()) return {};
-  const Master master =
-      MakeMaster(problem_, classes_, columns_, chosen, AllDevices(classes_), budget(), roles, true);
-  const absl::StatusOr<LinearProgram::Solution> solution =
-      master.program.Solve(false, gap, max_nodes);
-  if (!solution.ok()) return {};
+  ColumnTerms terms = Terms();
+  terms.whole = true;
+  if (problem_.goal == Goal::kPrice) terms.required = problem_.required_requests_per_second;
+  ColumnProgram program(terms);
+  for (const size_t i : chosen) program.Add(counted_[i]);
+  const absl::StatusOr<ColumnProgram::Answer> answer = program.Solve(gap, max_nodes);
+  if (!answer.ok()) return {};
   std::vector<int> counts(columns_.size(), 0);
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    counts[chosen[i]] =
-        static_cast<int>(solution->values[static_cast<size_t>(master.variables[i])]);
-  }
+  for (size_t i = 0; i < chosen.size(); ++i)
+    counts[chosen[i]] = static_cast<int>(answer->copies[i]);
   return counts;
 }
 

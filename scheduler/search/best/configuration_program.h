@@ -22,9 +22,9 @@
 #include <optional>
 #include <vector>
 
+#include "scheduler/search/best/column_program.h"
 #include "scheduler/search/layout/class_replica.h"
 #include "scheduler/search/layout/replica_pricing.h"
-#include "scheduler/search/math/linear_program.h"
 
 namespace tessera::scheduler {
 
@@ -102,21 +102,22 @@ class ConfigurationProgram {
   Duals Smoothed(const Duals& best) const;
   std::optional<Duals> GenerateWhole(const ConfigurationOptions& options);
   bool GenerateQuickly(const ConfigurationOptions& options);
-  double WorthOf(const Duals& duals) const;           // of all devices and the budget
-  double BoundOn(const Duals& duals) const;           // the same of what can be rented together
-  double PriceOf(const ClassReplica& replica) const;  // at the relaxation's duals
+  double WorthOf(const Duals& duals) const;    // of all devices and the budget
+  double BoundOn(const Duals& duals) const;    // the same of what can be rented together
+  double PriceOf(const Column& column) const;  // at the relaxation's duals
   std::vector<size_t> Promising(RolesWanted roles, size_t most) const;
   bool PriceRound(const Duals& at, const ConfigurationOptions& options, double tolerance);
   std::vector<double> PricesOf(const Duals& duals) const;
-  double CostOf(const ClassReplica& replica) const;
+  Column ColumnOf(const ClassReplica& replica) const;
+  ColumnTerms Terms() const;
   bool budgeted() const { return problem_.goal == Goal::kBudget; }
-  double budget() const { return budgeted() ? problem_.budget_usd_per_hour : kUnbounded; }
 
   const PlacementProblem& problem_;
   const DeviceClasses& classes_;
   StageShapes& shapes_;
   ReplicaPricing pricing_;
   std::vector<ClassReplica> columns_;
+  std::vector<Column> counted_;  // the same, as the program counts them
   std::map<std::pair<Role, std::vector<int>>, size_t> column_of_;  // by role and devices
   std::vector<std::vector<int>> like_;  // by class, by group: the class of such devices; -1: none
   std::vector<double> shares_;

@@ -16,7 +16,6 @@
 #include "scheduler/search/best/split_over_links.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/layout_bound.h"
-#include "scheduler/search/math/linear_program.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -30,10 +29,10 @@ constexpr int64_t kProvenWork = 2000;  // the same where a proof is asked for
 constexpr int kFirstTests = 20;        // of a column's layouts, before any grouping is looked at
 constexpr int kStepTests = 2000;       // of a column's layouts at a time
 constexpr int64_t kMaxTests = 400'000, kMaxProofTests = 20'000'000;
-constexpr double kProved = 1 + 9e-6;            // what a bound may be above the value
-constexpr double kLess = 1 - 5e-6;              // of a bound, what is worth bounding further
-constexpr int64_t kMaxLayouts = 200'000;        // of a set whose links bind, and parts of them
-constexpr int64_t kMaxCombinations = 100'000;   // of such sets' layouts
+constexpr double kProved = 1 + 9e-6;           // what a bound may be above the value
+constexpr double kLess = 1 - 5e-6;             // of a bound, what is worth bounding further
+constexpr int64_t kMaxLayouts = 200'000;       // of a set whose links bind, and parts of them
+constexpr int64_t kMaxCombinations = 100'000;  // of such sets' layouts
 constexpr size_t kMaxGroupings = 3000;  // that links hold below what their replicas could serve
 
 // What is known of the layouts of a set of devices in a role; sets that are alike share it.
@@ -59,7 +58,8 @@ struct SetLayouts {
   }
 };
 
-struct Column {
+// A set of devices in a role.
+struct SetInRole {
   Role role = Role::kBoth;
   int set = 0;
   SetLayouts* layouts = nullptr;
@@ -84,13 +84,14 @@ class FewDevicesSearch {
 
   FewDevicesResult Run() {
     MakeColumns();
-    for (Column& column : columns_) CapWithin(column);
+    for (SetInRole& column : columns_) CapWithin(column);
     if (!cheapest() && !step()) BoundAll();
     TryKnown();
     FewDevicesResult result;
     result.settled = Prove();
     Remember();
-    for (const Column& column : columns_) result.fits = result.fits || column.layouts->rate() > 0;
+    for (const SetInRole& column : columns_)
+      result.fits = result.fits || column.layouts->rate() > 0;
     if (!best_) return result;
     if (!step()) Explain();
     best_->interrupted = problem_.watch.Stopped();
@@ -120,13 +121,13 @@ class FewDevicesSearch {
     for (int set = 1; set < sets_.size(); ++set) {
       for (const Role role : roles) columns_.push_back(MakeColumn(set, role));
     }
-    std::stable_sort(columns_.begin(), columns_.end(), [&](const Column& a, const Column& b) {
+    std::stable_sort(columns_.begin(), columns_.end(), [&](const SetInRole& a, const SetInRole& b) {
       return sets_.devices(a.set) < sets_.devices(b.set);
     });
   }
 
-  Column MakeColumn(int set, Role role) {
-    Column column;
+  SetInRole MakeColumn(int set, Role role) {
+    SetInRole column;
     column.role = role;
     column.set = set;
     LayoutProblem layout;
@@ -184,7 +185,7 @@ class FewDevicesSearch {
   // For the least price: until a set serves what is required, and of no dearer ones.
   void BoundAll() {
     double enough_usd = kInfinity;
-    for (Column& column : columns_) {
+    for (SetInRole& column : columns_) {
       if (Stopped()) return;
       const double usd = sets_.usd_per_hour(column.set);
       if (usd > enough_usd || column.layouts->known) continue;  // what it is part of is dearer
@@ -197,7 +198,7 @@ class FewDevicesSearch {
   }
 
   // Spends tests on a column's bound, down to the target.
-  void Bound(Column* column, double target, int tests) {
+  void Bound(SetInRole* column, double target, int tests) {
     if (!column->layouts->bound) return;
     column->layouts->tested = true;
     StartFromWithin(column);
@@ -211,9 +212,9 @@ class FewDevicesSearch {
   }
 
   // A set serves what the sets within it do.
-  void StartFromWithin(Column* column) const {
-    const Column* best = column;
-    for (const Column& other : columns_) {
+  void StartFromWithin(SetInRole* column) const {
+    const SetInRole* best = column;
+    for (const SetInRole& other : columns_) {
       if (other.role == column->role && other.layouts->rate() > best->layouts->rate() &&
           sets_.Within(other.set, column->set)) {
         best = &other;
@@ -229,9 +230,9 @@ class FewDevicesSearch {
     column->layouts->bound->StartFrom(stages, kInfinity);
   }
 
-  void CapWithin(const Column& column) {
+  void CapWithin(const SetInRole& column) {
     const double upper = column.layouts_upper();
-    for (Column& other : columns_) {
+    for (SetInRole& other : columns_) {
       if (other.role == column.role && sets_.Within(other.set, column.set))
         other.cap = std::min(other.cap, upper);
     }
@@ -247,21 +248,23 @@ class FewDevicesSearch {
     layouts->bound.reset();
   }
 
-  bool IsExact(const Column& column) const {
+  bool IsExact(const SetInRole& column) const {
     return column.layouts->settled || column.upper() <= column.rate() * kProved ||
            column.upper() <= 0;
   }
 
   // --- Groupings ---
 
-  std::vector<GroupingColumn> Rated(bool upper) const {
-    std::vector<GroupingColumn> rated;
-    for (const Column& column : columns_)
-      rated.push_back({column.role, column.set, upper ? column.upper() : column.rate()});
+  std::vector<Column> Rated(bool upper) const {
+    std::vector<Column> rated;
+    for (const SetInRole& column : columns_) {
+      rated.push_back(
+          {column.role, upper ? column.upper() : column.rate(), sets_.Counts(column.set)});
+    }
     return rated;
   }
 
-  PlacedReplica ReplicaOf(const Column& column) const {
+  PlacedReplica ReplicaOf(const SetInRole& column) const {
     PlacedReplica replica;
     replica.role = column.role;
     for (LayoutStage stage : column.layouts->best().stages) {
@@ -301,7 +304,7 @@ class FewDevicesSearch {
   // The groupings of the best layouts known, with and without splitting.
   void TryKnown() {
     better_layouts_ = false;
-    const std::vector<GroupingColumn> known = Rated(false);
+    const std::vector<Column> known = Rated(false);
     PlacementProblem problem = problem_;
     if (const auto grouping = BestGrouping(problem, sets_, known)) Offer(Place(*grouping));
     problem.allow_split = false;
@@ -310,10 +313,10 @@ class FewDevicesSearch {
 
   // Those that lost, and the best without each replica of the best grouping.
   std::vector<Placement> Alternatives() {
-    const std::vector<GroupingColumn> known = Rated(false);
+    const std::vector<Column> known = Rated(false);
     const auto best = BestGrouping(problem_, sets_, known);
     for (size_t i = 0; best && i < best->columns.size() && !problem_.watch.Stopped(); ++i) {
-      std::vector<GroupingColumn> others = known;
+      std::vector<Column> others = known;
       others[static_cast<size_t>(best->columns[i])].rate = 0;
       const auto next = BestGrouping(problem_, sets_, others);
       if (absl::StatusOr<Placement> p = next ? Place(*next) : absl::NotFoundError(""); p.ok())
@@ -339,7 +342,7 @@ class FewDevicesSearch {
   bool Prove() {
     while (true) {
       if (better_layouts_ && !cheapest()) TryKnown();
-      const std::vector<GroupingColumn> upper = Rated(true);
+      const std::vector<Column> upper = Rated(true);
       std::optional<ColumnGrouping> grouping = BestGrouping(problem_, sets_, upper);
       upper_ = grouping ? grouping->served() : 0;
       if (!grouping || !Beats(*grouping)) return true;
@@ -352,7 +355,7 @@ class FewDevicesSearch {
         if (!best_) TryKnown();
         return false;
       }
-      Column* loosest = Loosest(*grouping);
+      SetInRole* loosest = Loosest(*grouping);
       if (loosest == nullptr) {
         // Links keep the grouping below what its replicas could serve.
         const OverLinks over = BestOverLinks(upper);
@@ -371,7 +374,7 @@ class FewDevicesSearch {
       problem_.watch.Report(absl::StrFormat("layouts of %d device sets, gap %.2f %%",
                                             columns_.size(), 100 * (1 - Value() / upper_)));
       const double target = TargetOf(*grouping, *loosest);
-      Column* column = WhatCaps(loosest, target);
+      SetInRole* column = WhatCaps(loosest, target);
       Bound(column, target, column->layouts->tested ? kStepTests : kFirstTests);
     }
   }
@@ -379,7 +382,7 @@ class FewDevicesSearch {
   bool IsKnownToServe(const ColumnGrouping& grouping) const {
     ColumnGrouping known;
     for (const int c : grouping.columns) {
-      const Column& column = columns_[static_cast<size_t>(c)];
+      const SetInRole& column = columns_[static_cast<size_t>(c)];
       if (column.role != Role::kDecode) known.prefilled += column.rate();
       if (column.role != Role::kPrefill) known.decoded += column.rate();
     }
@@ -387,11 +390,11 @@ class FewDevicesSearch {
   }
 
   // The column of the grouping whose bound is farthest from its layout.
-  Column* Loosest(const ColumnGrouping& grouping) {
-    Column* loosest = nullptr;
+  SetInRole* Loosest(const ColumnGrouping& grouping) {
+    SetInRole* loosest = nullptr;
     double most = 0;
     for (const int c : grouping.columns) {
-      Column& column = columns_[static_cast<size_t>(c)];
+      SetInRole& column = columns_[static_cast<size_t>(c)];
       if (IsExact(column)) continue;
       const double slack = column.upper() - column.rate();
       if (loosest != nullptr && slack <= most) continue;
@@ -403,9 +406,9 @@ class FewDevicesSearch {
 
   // Where the column's bound is that of a set around it, and that may come down to the target: this
   // set, and with it all that are within it.
-  Column* WhatCaps(Column* column, double target) {
+  SetInRole* WhatCaps(SetInRole* column, double target) {
     if (column->cap >= column->layouts->upper()) return column;
-    for (Column& other : columns_) {
+    for (SetInRole& other : columns_) {
       if (&other != column && other.role == column->role && other.layouts->upper() <= column->cap &&
           other.layouts->rate() <= target && !IsExact(other) &&
           sets_.Within(column->set, other.set)) {
@@ -417,7 +420,7 @@ class FewDevicesSearch {
 
   // The rate at which the grouping would serve what the placement does, or for the least price what
   // is required; of that its part by cost, where nothing is known of the column yet.
-  double TargetOf(const ColumnGrouping& grouping, const Column& column) const {
+  double TargetOf(const ColumnGrouping& grouping, const SetInRole& column) const {
     const double value = cheapest() ? problem_.required_requests_per_second * (1 - 1e-4) : Value();
     if (cheapest() && !column.layouts->tested && grouping.usd_per_hour > 0)
       return value * sets_.usd_per_hour(column.set) / grouping.usd_per_hour;
@@ -436,7 +439,7 @@ class FewDevicesSearch {
     double unseen = 0;   // so do the groupings that were too many to look at
   };
   // The grouping, of those that may be better than the placement, whose links carry most.
-  OverLinks BestOverLinks(const std::vector<GroupingColumn>& upper) const {
+  OverLinks BestOverLinks(const std::vector<Column>& upper) const {
     OverLinks best;
     if (problem_.goal == Goal::kPrice) {
       best.unseen = upper_;
@@ -466,7 +469,7 @@ class FewDevicesSearch {
   double Carried(const ColumnGrouping& grouping) const {
     std::vector<SplitLinkBound::Set> sets;
     for (const int c : grouping.columns) {
-      const Column& column = columns_[static_cast<size_t>(c)];
+      const SetInRole& column = columns_[static_cast<size_t>(c)];
       sets.push_back({column.role, sets_.Counts(column.set), column.upper()});
     }
     return link_bound_.RateOf(sets);
@@ -478,7 +481,7 @@ class FewDevicesSearch {
     std::vector<PlacedReplica> whole;
     double whole_rate = 0;
     for (const int c : grouping.columns) {
-      const Column& column = columns_[static_cast<size_t>(c)];
+      const SetInRole& column = columns_[static_cast<size_t>(c)];
       if (column.role == Role::kBoth) {
         whole.push_back(ReplicaOf(column));
         whole_rate += column.layouts->rate();
@@ -520,39 +523,21 @@ class FewDevicesSearch {
 
   // Duals of the relaxed program over the columns.
   void SetShadowPrices() {
-    LinearProgram program;
-    std::vector<int> pool_rows;
-    for (const DevicePool& pool : pools_)
-      pool_rows.push_back(program.AddRow(-kUnbounded, pool.count));
-    const bool price = problem_.goal == Goal::kPrice;
-    const int prefill_row = program.AddRow(-kUnbounded, 0),
-              decode_row = program.AddRow(-kUnbounded, 0);
-    const int rate_row =
-        program.AddRow(price ? problem_.required_requests_per_second : -kUnbounded, kUnbounded);
-    const int cost_row = program.AddRow(
-        -kUnbounded, problem_.goal == Goal::kBudget ? problem_.budget_usd_per_hour : kUnbounded);
-    const int served = program.AddVariable(price ? 0 : 1, 0, kUnbounded, false);
-    for (const int row : {prefill_row, decode_row, rate_row}) program.AddTerm(row, served, 1);
-    for (const Column& column : columns_) {
-      const double rate = column.layouts->rate();
-      if (rate <= 0) continue;
-      const std::vector<int> counts = sets_.Counts(column.set);
-      double cost = 0;  // relaxed: of a machine no more than the part that is used
-      for (size_t p = 0; p < counts.size(); ++p) cost += counts[p] * pools_[p].price_usd_per_hour;
-      const double value = price ? -cost : column.role == Role::kBoth ? rate : 0;
-      const int y = program.AddVariable(value, 0, kUnbounded, false);
-      for (size_t p = 0; p < counts.size(); ++p) {
-        if (counts[p] > 0) program.AddTerm(pool_rows[p], y, counts[p]);
-      }
-      program.AddTerm(cost_row, y, cost);
-      if (column.role == Role::kBoth) program.AddTerm(rate_row, y, rate);
-      if (column.role == Role::kPrefill) program.AddTerm(prefill_row, y, -rate);
-      if (column.role == Role::kDecode) program.AddTerm(decode_row, y, -rate);
+    ColumnTerms terms;
+    for (const DevicePool& pool : pools_) terms.available.push_back(pool.count);
+    if (cheapest()) terms.required = problem_.required_requests_per_second;
+    if (problem_.goal == Goal::kBudget) terms.budget_usd_per_hour = problem_.budget_usd_per_hour;
+    ColumnProgram program(terms);
+    for (const SetInRole& column : columns_) {
+      Column known = {column.role, column.layouts->rate(), sets_.Counts(column.set)};
+      if (known.rate <= 0) continue;
+      // Relaxed: of a machine no more than the part that is used.
+      for (size_t p = 0; p < pools_.size(); ++p)
+        known.usd_per_hour += known.devices[p] * pools_[p].price_usd_per_hour;
+      program.Add(known);
     }
-    const absl::StatusOr<LinearProgram::Solution> solution = program.Solve(true);
-    if (!solution.ok()) return;
-    for (const int row : pool_rows)
-      best_->shadow_prices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
+    absl::StatusOr<ColumnProgram::Answer> answer = program.Solve();
+    if (answer.ok()) best_->shadow_prices = std::move(answer->device_prices);
   }
 
   const PlacementProblem& problem_;
@@ -562,7 +547,7 @@ class FewDevicesSearch {
   const SplitLinkBound link_bound_;
   const DeviceSets sets_;
   std::map<std::string, std::unique_ptr<SetLayouts>> layouts_;  // by KeyOf
-  std::vector<Column> columns_;
+  std::vector<SetInRole> columns_;
   std::optional<Placement> best_;
   KeptPlacements kept_{problem_};  // that lost
   double upper_ = kInfinity;

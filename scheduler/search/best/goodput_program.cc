@@ -7,7 +7,6 @@
 #include <string>
 
 #include "scheduler/cost/hand_over_bytes.h"
-#include "scheduler/search/math/linear_program.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -18,9 +17,9 @@ constexpr size_t kMaxPacked = 180;    // columns of a whole-number program
 constexpr double kPackedFrom = 0.85;  // of their price
 constexpr double kUsed = 1e-6;
 constexpr size_t kMaxPlaces = 40;
-constexpr double kOfLinks = 0.5;    // that KV may take
-constexpr double kAsGood = 0.99;    // of a column's rate
-constexpr double kMinKept = 0.8;    // of it, where it served less
+constexpr double kOfLinks = 0.5;  // that KV may take
+constexpr double kAsGood = 0.99;  // of a column's rate
+constexpr double kMinKept = 0.8;  // of it, where it served less
 
 }  // namespace
 
@@ -86,13 +85,13 @@ void GoodputProgram::Add(const PlacedReplica& replica) {
   const double rate = replica.rate.requests_per_second;
   const auto [at, fresh] = column_of_.emplace(std::pair(replica.role, first), columns_.size());
   if (fresh) columns_.emplace_back();
-  Column& column = columns_[at->second];
-  const double given = column.replica.rate.requests_per_second;
+  Known& known = columns_[at->second];
+  const double given = known.replica.rate.requests_per_second;
   if (!fresh && rate <= given) return;
   ++version_;
-  const double kept = fresh ? 1 : column.rate / given;  // of what it says, as was learnt
+  const double kept = fresh ? 1 : known.column.rate / given;  // of what it says, as was learnt
   const PlacedReplica moved = twins_.ToFirstCopy(set, replica);
-  column = {moved, first, PartsOf(moved), kept * rate};
+  known = {moved, first, {replica.role, kept * rate, ByGroup(first), 0, PartsOf(moved)}};
 }
 
 const PlacedReplica* GoodputProgram::Find(Role role, const Counts& set) const {
@@ -102,10 +101,9 @@ const PlacedReplica* GoodputProgram::Find(Role role, const Counts& set) const {
 
 std::vector<PlacedReplica> GoodputProgram::NearPrice(double part) const {
   std::vector<PlacedReplica> near;
-  for (const Column& column : columns_) {
-    if (column.replica.role != Role::kBoth) continue;
-    if (column.rate * WorthOf(Role::kBoth, column.used) >= part * PriceOf(column.used))
-      near.push_back(column.replica);
+  for (const Known& known : columns_) {
+    if (known.column.role == Role::kBoth && known.column.rate >= part * PriceOf(known.column))
+      near.push_back(known.replica);
   }
   return near;
 }
@@ -113,23 +111,31 @@ std::vector<PlacedReplica> GoodputProgram::NearPrice(double part) const {
 Grouping GoodputProgram::used() const {
   Grouping used;
   for (size_t c = 0; c < copies_.size(); ++c) {
-    if (copies_[c] > kUsed) used.push_back({columns_[c].replica.role, columns_[c].used});
+    if (copies_[c] > kUsed) used.push_back({columns_[c].column.role, columns_[c].used});
   }
   return used;
 }
 
-double GoodputProgram::PriceOf(const Counts& set) const {
-  double price = 0;
+GoodputProgram::Counts GoodputProgram::ByGroup(const Counts& set) const {
+  Counts devices(2 * twins_.groups().size(), 0);
   for (size_t p = 0; p < set.size(); ++p) {
-    price += set[p] * prices_[twins_.GroupOf(p)];
-    if (AboveHalf(set, p)) price += half_prices_[twins_.GroupOf(p)];
+    devices[2 * twins_.GroupOf(p)] += set[p];
+    devices[2 * twins_.GroupOf(p) + 1] += 2 * set[p] > pools_[p].count ? 1 : 0;
   }
-  return price;
+  return devices;
+}
+
+double GoodputProgram::PriceOf(const Column& column) const {
+  return std::inner_product(prices_.begin(), prices_.end(), column.devices.begin(), 0.0);
+}
+
+double GoodputProgram::PriceOf(const Counts& set) const {
+  return PriceOf(Column{.devices = ByGroup(set)});
 }
 
 std::vector<double> GoodputProgram::DevicePrices() const {
   std::vector<double> prices;
-  for (size_t p = 0; p < pools_.size(); ++p) prices.push_back(prices_[twins_.GroupOf(p)]);
+  for (size_t p = 0; p < pools_.size(); ++p) prices.push_back(prices_[2 * twins_.GroupOf(p)]);
   return prices;
 }
 
@@ -171,13 +177,13 @@ bool GoodputProgram::Relax(bool split) {
 void GoodputProgram::PriceUnusedRoles() {
   double prefill = 0, decode = 0;  // requests per second, per price
   for (size_t c = 0; c < columns_.size(); ++c) {
-    const Role role = columns_[c].replica.role;
-    if (role == Role::kBoth) continue;
+    const Column& column = columns_[c].column;
+    if (column.role == Role::kBoth) continue;
     if (copies_[c] > kUsed) return;
-    const double price = PriceOf(columns_[c].used);
+    const double price = PriceOf(column);
     if (price <= 0) continue;
-    double& best = role == Role::kPrefill ? prefill : decode;
-    best = std::max(best, columns_[c].rate / price);
+    double& best = column.role == Role::kPrefill ? prefill : decode;
+    best = std::max(best, column.rate / price);
   }
   if (prefill <= 0 || decode <= 0) return;
   std::fill(prefill_prices_.begin(), prefill_prices_.end(), decode / (prefill + decode));
@@ -186,78 +192,39 @@ void GoodputProgram::PriceUnusedRoles() {
 
 bool GoodputProgram::Solve(bool whole, bool split, const std::vector<size_t>& chosen,
                            std::vector<double>* values) {
-  LinearProgram program;
-  std::vector<int> devices, halves, prefill, decode, variables;
+  ColumnTerms terms;
   for (const std::vector<size_t>& group : twins_.groups()) {
-    const int each = pools_[group.front()].count;
     const auto pools = static_cast<double>(group.size());
-    devices.push_back(program.AddRow(-kUnbounded, each * pools));
-    halves.push_back(program.AddRow(-kUnbounded, pools));
+    terms.available.push_back(pools_[group.front()].count * pools);
+    terms.available.push_back(pools);
   }
-  for (size_t place = 0; place < links_.size(); ++place) {
-    prefill.push_back(program.AddRow(-kUnbounded, 0));
-    decode.push_back(program.AddRow(-kUnbounded, 0));
-  }
-  for (size_t from = 0; split && from < links_.size(); ++from) {
-    for (size_t to = 0; to < links_.size(); ++to) {
-      if (links_[from][to] <= 0) continue;
-      const int sent = program.AddVariable(1, 0, links_[from][to], false);
-      program.AddTerm(prefill[from], sent, 1);
-      program.AddTerm(decode[to], sent, 1);
-    }
-  }
+  terms.carried = links_;
+  if (!split) terms.carried.assign(links_.size(), std::vector<double>(links_.size(), 0));
+  terms.whole = whole;
+  ColumnProgram program(terms);
   for (const size_t c : chosen) {
-    const Column& column = columns_[c];
-    const Role role = column.replica.role;
-    const bool both = role == Role::kBoth;
-    const int copies =
-        program.AddVariable(both ? column.rate : 0, 0, both || split ? kUnbounded : 0, whole);
-    variables.push_back(copies);
-    Counts by_group(devices.size(), 0), above_half(devices.size(), 0);
-    for (size_t p = 0; p < pools_.size(); ++p) {
-      by_group[twins_.GroupOf(p)] += column.used[p];
-      above_half[twins_.GroupOf(p)] += AboveHalf(column.used, p) ? 1 : 0;
-    }
-    for (size_t g = 0; g < by_group.size(); ++g) {
-      if (by_group[g] > 0) program.AddTerm(devices[g], copies, by_group[g]);
-      if (above_half[g] > 0) program.AddTerm(halves[g], copies, above_half[g]);
-    }
-    if (both) continue;
-    for (const auto& [place, part] : column.parts)
-      program.AddTerm((role == Role::kPrefill ? prefill : decode)[place], copies,
-                      -part * column.rate);
+    const Column& column = columns_[c].column;
+    program.Add(column, column.role == Role::kBoth || split ? kUnbounded : 0);
   }
-  const absl::StatusOr<LinearProgram::Solution> solution =
-      program.Solve(!whole, kPackingGap, kPackingNodes, problem_.watch.stop);
-  if (!solution.ok()) return false;
-  values->clear();
-  for (const int copies : variables)
-    values->push_back(solution->values[static_cast<size_t>(copies)]);
-  if (whole) {
-    packed_value_ = solution->objective;
-    return true;
-  }
-  value_ = solution->objective;
-  const auto duals = [&](const std::vector<int>& rows) {
-    std::vector<double> prices;
-    for (const int row : rows)
-      prices.push_back(std::max(0.0, solution->duals[static_cast<size_t>(row)]));
-    return prices;
-  };
-  prices_ = duals(devices);
-  half_prices_ = duals(halves);
-  prefill_prices_ = duals(prefill);
-  decode_prices_ = duals(decode);
+  absl::StatusOr<ColumnProgram::Answer> answer =
+      program.Solve(kPackingGap, kPackingNodes, problem_.watch.stop);
+  if (!answer.ok()) return false;
+  *values = std::move(answer->copies);
+  (whole ? packed_value_ : value_) = answer->objective;
+  if (whole) return true;
+  prices_ = std::move(answer->device_prices);
+  prefill_prices_ = std::move(answer->prefill_prices);
+  decode_prices_ = std::move(answer->decode_prices);
   return true;
 }
 
 std::vector<size_t> GoodputProgram::Promising(bool split) const {
   std::vector<std::pair<double, size_t>> ranked;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    const Role role = columns_[c].replica.role;
-    if (role != Role::kBoth && !split) continue;
-    const double worth = columns_[c].rate * WorthOf(role, columns_[c].parts);
-    const double price = PriceOf(columns_[c].used);
+    const Column& column = columns_[c].column;
+    if (column.role != Role::kBoth && !split) continue;
+    const double worth = column.rate * WorthOf(column.role, column.parts);
+    const double price = PriceOf(column);
     if (worth >= kPackedFrom * price) ranked.emplace_back(worth > 0 ? price / worth : 1, c);
   }
   std::sort(ranked.begin(), ranked.end());
@@ -265,7 +232,7 @@ std::vector<size_t> GoodputProgram::Promising(bool split) const {
   std::set<size_t> chosen(packed_[false].columns.begin(), packed_[false].columns.end());
   if (split) chosen.insert(packed_[true].columns.begin(), packed_[true].columns.end());
   for (const auto& [rank, c] : ranked) {
-    if (taken[columns_[c].replica.role]++ < kMaxPacked / (split ? 3 : 1)) chosen.insert(c);
+    if (taken[columns_[c].column.role]++ < kMaxPacked / (split ? 3 : 1)) chosen.insert(c);
   }
   return {chosen.begin(), chosen.end()};
 }
@@ -329,7 +296,7 @@ bool GoodputProgram::Learn(const std::vector<PlacedReplica>& dealt, const Placem
   }
   bool learnt = false;
   for (const auto& [c, rate] : most) {
-    double& column = columns_[c].rate;
+    double& column = columns_[c].column.rate;
     if (rate >= column * kAsGood) continue;
     column = std::max(rate, kMinKept * column);
     ++version_;

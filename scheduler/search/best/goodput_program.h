@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "scheduler/search/best/column_program.h"
 #include "scheduler/search/best/twin_pools.h"
 #include "scheduler/search/layout/device_groups.h"
 #include "scheduler/search/layout/problem.h"
@@ -60,17 +61,15 @@ class GoodputProgram {
 
  private:
   using Parts = std::vector<std::pair<size_t, double>>;  // place, part of the layers
-  struct Column {
+  struct Known {
     PlacedReplica replica;  // its rate stays what was given
     Counts used;
-    Parts parts;
-    double rate = 0;
+    Column column;  // devices of group g of twins at 2 * g, pools of which it has most behind them
   };
 
   void MakePlaces();
-  bool AboveHalf(const Counts& set, size_t pool) const {
-    return 2 * set[pool] > pools_[pool].count;
-  }
+  Counts ByGroup(const Counts& set) const;  // as Column::devices
+  double PriceOf(const Column& column) const;
   Counts UsedBy(const PlacedReplica& replica) const;
   Parts PartsOf(const PlacedReplica& replica) const;
   double WorthOf(Role role, const Parts& parts) const;
@@ -86,10 +85,10 @@ class GoodputProgram {
   const TwinPools& twins_;
   std::vector<size_t> place_of_;            // by pool
   std::vector<std::vector<double>> links_;  // s_pq at most
-  std::vector<Column> columns_;
+  std::vector<Known> columns_;
   std::map<std::pair<Role, Counts>, size_t> column_of_;
   std::vector<double> copies_;                          // by column; of the relaxation
-  std::vector<double> prices_, half_prices_;            // by group of twins: a device, a pool
+  std::vector<double> prices_;                          // as Column::devices
   std::vector<double> prefill_prices_, decode_prices_;  // by place
   double value_ = 0, packed_value_ = 0;
   // Programs are solved once for the columns that are there.

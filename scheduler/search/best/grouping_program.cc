@@ -15,7 +15,7 @@ struct Point {
   int rest_point = -1;
 };
 
-Point Add(const Point& to, const GroupingColumn& column) {
+Point Add(const Point& to, const Column& column) {
   Point point = to;
   if (column.role != Role::kDecode) point.prefilled += column.rate;
   if (column.role != Role::kPrefill) point.decoded += column.rate;
@@ -25,12 +25,12 @@ Point Add(const Point& to, const GroupingColumn& column) {
 class Fronts {
  public:
   Fronts(const PlacementProblem& problem, const DeviceSets& sets,
-         const std::vector<GroupingColumn>& columns)
+         const std::vector<Column>& columns)
       : problem_(problem), sets_(sets), columns_(columns) {
     by_first_pool_.resize(static_cast<size_t>(sets.pools()));
     for (size_t c = 0; c < columns.size(); ++c) {
-      if (Usable(columns[c]))
-        by_first_pool_[FirstPool(columns[c].set)].push_back(static_cast<int>(c));
+      set_of_.push_back(sets.IndexOf(columns[c].devices));
+      if (Usable(columns[c])) by_first_pool_[FirstPool(set_of_[c])].push_back(static_cast<int>(c));
     }
   }
 
@@ -69,10 +69,10 @@ class Fronts {
     }
     const int after = chosen->empty() ? 0 : chosen->back();
     for (size_t c = static_cast<size_t>(after); c < columns_.size(); ++c) {
-      const GroupingColumn& column = columns_[c];
-      if (!Usable(column) || !sets_.Within(column.set, free)) continue;
+      const Column& column = columns_[c];
+      if (!Usable(column) || !sets_.Within(set_of_[c], free)) continue;
       const Point next = Add(so_far, column);
-      const int rest = free - column.set;
+      const int rest = free - set_of_[c];
       if (!CanExceed(next, rest, served)) continue;
       chosen->push_back(static_cast<int>(c));
       if (!GrowAbove(served, rest, next, most, chosen, found)) return false;
@@ -98,7 +98,7 @@ class Fronts {
 
   size_t FirstPool(int set) const { return static_cast<size_t>(sets_.first_pool(set)); }
 
-  bool Usable(const GroupingColumn& column) const {
+  bool Usable(const Column& column) const {
     return column.rate > 0 && (problem_.allow_split || column.role == Role::kBoth);
   }
 
@@ -118,9 +118,10 @@ class Fronts {
     std::vector<Point> points;
     // The column that holds a device of the set's first pool: others come before or after it.
     for (const int c : by_first_pool_[FirstPool(set)]) {
-      const GroupingColumn& column = columns_[static_cast<size_t>(c)];
-      if (!sets_.Within(column.set, set)) continue;
-      const int rest = set - column.set;
+      const Column& column = columns_[static_cast<size_t>(c)];
+      const int part = set_of_[static_cast<size_t>(c)];
+      if (!sets_.Within(part, set)) continue;
+      const int rest = set - part;
       for (size_t i = 0; i < fronts_[static_cast<size_t>(rest)].size(); ++i) {
         Point point = Add(fronts_[static_cast<size_t>(rest)][i], column);
         point.column = c;
@@ -169,7 +170,8 @@ class Fronts {
 
   const PlacementProblem& problem_;
   const DeviceSets& sets_;
-  const std::vector<GroupingColumn>& columns_;
+  const std::vector<Column>& columns_;
+  std::vector<int> set_of_;                      // of each column
   std::vector<std::vector<int>> by_first_pool_;  // columns
   std::vector<std::vector<Point>> fronts_;       // by set
 };
@@ -200,6 +202,10 @@ std::vector<int> DeviceSets::Counts(int set) const {
   return counts;
 }
 
+int DeviceSets::IndexOf(const std::vector<int>& counts) const {
+  return std::inner_product(counts.begin(), counts.end(), radix_.begin(), 0);
+}
+
 int DeviceSets::devices(int set) const {
   int devices = 0;
   for (size_t p = 0; p < base_.size(); ++p) devices += Digit(set, p);
@@ -213,13 +219,14 @@ int DeviceSets::first_pool(int set) const {
 }
 
 std::optional<ColumnGrouping> BestGrouping(const PlacementProblem& problem, const DeviceSets& sets,
-                                           const std::vector<GroupingColumn>& columns) {
+                                           const std::vector<Column>& columns) {
   return Fronts(problem, sets, columns).Best();
 }
 
-std::optional<std::vector<ColumnGrouping>> GroupingsAbove(
-    const PlacementProblem& problem, const DeviceSets& sets,
-    const std::vector<GroupingColumn>& columns, double served, size_t most) {
+std::optional<std::vector<ColumnGrouping>> GroupingsAbove(const PlacementProblem& problem,
+                                                          const DeviceSets& sets,
+                                                          const std::vector<Column>& columns,
+                                                          double served, size_t most) {
   Fronts fronts(problem, sets, columns);
   std::vector<ColumnGrouping> found;
   if (!fronts.Best()) return found;

@@ -1,6 +1,7 @@
 // Which device sets, in which roles, serve most together: an exact dynamic program for few devices.
 //
-// Problem: columns are device sets with a role and a rate; no device is in two of the chosen ones.
+// Problem: columns are device sets, by pool, with a role and a rate; no device is in two of the
+// chosen ones.
 // What they serve, over free links, is B + min(P, D): rates of the replicas that do both, that
 // prefill and that decode. Idea: that is min(B + P, B + D), so for every set of devices the
 // groupings that use exactly these are kept as a Pareto front of (B + P, B + D); each is met once,
@@ -13,6 +14,7 @@
 #include <optional>
 #include <vector>
 
+#include "scheduler/search/best/column_program.h"
 #include "scheduler/search/layout/problem.h"
 
 namespace tessera::scheduler {
@@ -25,6 +27,7 @@ class DeviceSets {
 
   int size() const { return size_; }  // 0 is the empty set, size() - 1 all devices
   std::vector<int> Counts(int set) const;
+  int IndexOf(const std::vector<int>& counts) const;
   bool Within(int part, int whole) const {
     return within_[static_cast<size_t>(whole) * static_cast<size_t>(size_) +
                    static_cast<size_t>(part)] != 0;
@@ -44,12 +47,6 @@ class DeviceSets {
   int size_ = 1;
 };
 
-struct GroupingColumn {
-  Role role = Role::kBoth;
-  int set = 0;
-  double rate = 0;  // requests/s; 0: not to be used
-};
-
 struct ColumnGrouping {
   std::vector<int> columns;           // indices
   double prefilled = 0, decoded = 0;  // B + P, B + D
@@ -62,12 +59,13 @@ struct ColumnGrouping {
 // no grouping serves, or none is within the goal's limit. Columns of split roles count where the
 // problem allows them.
 std::optional<ColumnGrouping> BestGrouping(const PlacementProblem& problem, const DeviceSets& sets,
-                                           const std::vector<GroupingColumn>& columns);
+                                           const std::vector<Column>& columns);
 
 // Every grouping that serves more than `served` over free links, by falling rate; empty where there
 // are more than `most` of them. For goals other than kPrice.
-std::optional<std::vector<ColumnGrouping>> GroupingsAbove(
-    const PlacementProblem& problem, const DeviceSets& sets,
-    const std::vector<GroupingColumn>& columns, double served, size_t most);
+std::optional<std::vector<ColumnGrouping>> GroupingsAbove(const PlacementProblem& problem,
+                                                          const DeviceSets& sets,
+                                                          const std::vector<Column>& columns,
+                                                          double served, size_t most);
 
 }  // namespace tessera::scheduler

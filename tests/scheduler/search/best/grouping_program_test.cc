@@ -37,7 +37,7 @@ ClusterGraph Priced(SeededRandom* random) {
 struct Brute {
   const PlacementProblem& problem;
   const DeviceSets& sets;
-  const std::vector<GroupingColumn>& columns;
+  const std::vector<Column>& columns;
   double most = 0, cheapest = 1e18;
   int above = 0;
   double bar = 0;
@@ -51,10 +51,11 @@ struct Brute {
     if (affordable && served > bar) ++above;
     if (served >= problem.required_requests_per_second) cheapest = std::min(cheapest, cost);
     for (size_t c = first; c < columns.size(); ++c) {
-      const GroupingColumn& column = columns[c];
-      if (column.rate <= 0 || !sets.Within(column.set, free)) continue;
+      const Column& column = columns[c];
+      const int set = sets.IndexOf(column.devices);
+      if (column.rate <= 0 || !sets.Within(set, free)) continue;
       if (column.role != Role::kBoth && !problem.allow_split) continue;
-      Grow(c, free - column.set, prefilled + (column.role != Role::kDecode ? column.rate : 0),
+      Grow(c, free - set, prefilled + (column.role != Role::kDecode ? column.rate : 0),
            decoded + (column.role != Role::kPrefill ? column.rate : 0));
     }
   }
@@ -69,11 +70,11 @@ TEST_CASE("the best grouping is the best of all groupings") {
     PlacementProblem problem = tests::PlacementInstance(3000, &instance);
     problem.allow_split = seed % 3 != 0;
     const DeviceSets sets(graph);
-    std::vector<GroupingColumn> columns;
+    std::vector<Column> columns;
     for (int set = 1; set < sets.size(); ++set) {
       for (const Role role : {Role::kBoth, Role::kPrefill, Role::kDecode}) {
         if (random.Below(3) > 0)
-          columns.push_back({role, set, sets.devices(set) * (0.2 + random.Unit())});
+          columns.push_back({role, sets.devices(set) * (0.2 + random.Unit()), sets.Counts(set)});
       }
     }
     Brute brute{problem, sets, columns};
