@@ -21,7 +21,6 @@ constexpr int64_t kJudgedPerDevice = 200;  // sets of stages, in moves after pla
 constexpr int64_t kMaxJudged = 400000;
 constexpr int64_t kMaxJudgedOfFew = 20000;
 constexpr int64_t kFewerJudged = 8;  // times fewer, where the search is rough
-constexpr int kSplitUpTo = 1000;     // devices: of more, every pair of replicas would be a link
 constexpr int kMaxRounds = 12;       // of planning what is left
 constexpr double kMinPart = 0.5;     // of a column's rate that must be left on real links
 constexpr double kBoundGap = 0.02;   // between bound and relaxation

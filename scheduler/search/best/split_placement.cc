@@ -11,6 +11,7 @@
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/replica_shaping.h"
 #include "scheduler/search/layout/transport.h"
+#include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -432,6 +433,12 @@ absl::StatusOr<Placement> SplitSearch(const PlacementProblem& problem) {
     return absl::InvalidArgumentError(
         "--split: plans that split everywhere are looked for by throughput alone: leave --split "
         "out, or the other goal");
+  }
+  if (problem.graph->devices() > kSplitUpTo) {
+    return absl::InvalidArgumentError(
+        StrCat("--split: plans that split everywhere are looked for on up to ", kSplitUpTo,
+               " devices, and there are ", problem.graph->devices(),
+               ": leave --split out, or describe a part of the cluster, such as a site"));
   }
   std::optional<Placement> placement = SplitPlacement(problem);
   if (placement.has_value()) return *std::move(placement);

@@ -17,10 +17,14 @@
 
 namespace tessera::scheduler {
 
+// Devices above which nothing is split: every pair of replicas would be a link.
+inline constexpr int kSplitUpTo = 1000;
+
 // None: no two replicas were found that hold the model, or requests have no tokens to decode.
 std::optional<Placement> SplitPlacement(const PlacementProblem& problem);
 
-// The same as a search. ResourceExhausted: none; InvalidArgument: for a goal other than throughput.
+// The same as a search. ResourceExhausted: none; InvalidArgument: for a goal other than throughput,
+// or more than kSplitUpTo devices.
 absl::StatusOr<Placement> SplitSearch(const PlacementProblem& problem);
 
 // What the same changes make of a placement, of which replicas may also do both; `start` where none

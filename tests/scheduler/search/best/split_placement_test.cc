@@ -126,5 +126,22 @@ TEST_CASE("the searches that split for the sake of it find little better on larg
   CHECK(beside >= 6);
 }
 
+TEST_CASE("a cluster of more devices than are split is refused by name, at once") {
+  v1::Cluster cluster;
+  REQUIRE(ReadDocument(SeededCluster({1, kSplitUpTo + 200, 2}), "cluster", &cluster).ok());
+  const ModelShape model = Llama2_70B();
+  const absl::StatusOr<ClusterGraph> graph =
+      MakeClusterGraph(cluster, *BuiltInDevices(), "cluster");
+  REQUIRE(graph.ok());
+  PlacementProblem problem;
+  problem.model = &model;
+  problem.graph = &*graph;
+  problem.samples = {{700, 100, 1}};
+  const absl::StatusOr<Placement> found = SplitSearch(problem);
+  REQUIRE(absl::IsInvalidArgument(found.status()));
+  CHECK(found.status().message().find("on up to 1000 devices") != std::string::npos);
+  CHECK(found.status().message().find("leave --split out") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace tessera::scheduler
