@@ -9,6 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
+#include "coordinator/api/chat_turns.h"
 #include "coordinator/api/front_door.h"
 #include "coordinator/tokenizer/text/split_json.h"
 
@@ -174,57 +175,6 @@ absl::Status ChangeToolCalls(std::string_view where, ArgumentsReader& reader, Or
   return absl::OkStatus();
 }
 
-// Adds a paragraph to a message's text.
-void Append(const std::string& text, Ordered& message) {
-  Ordered& content = message[kContent];
-  if (content.is_array()) {
-    content.push_back({{"type", "text"}, {"text", text}});
-  } else if (content.is_string() && !content.get_ref<const std::string&>().empty()) {
-    content = absl::StrCat(content.get<std::string>(), "\n\n", text);
-  } else {
-    content = text;
-  }
-}
-
-std::string TextOf(const Ordered& message) {
-  const Ordered& content = Member(message, kContent);
-  if (content.is_array()) return JoinParts(content);
-  return content.is_string() ? content.get<std::string>() : "";
-}
-
-bool IsSystem(const Ordered& message) { return KindOf(message) == MessageKind::kSystem; }
-
-// Leaves no system message but the first. Two turns of a user's are none of what it makes: many
-// templates want turns that alternate.
-Ordered FoldSystemMessages(const MessageForms& forms, Ordered messages) {
-  Ordered folded = Ordered::array();
-  bool is_made = false;  // the last one is a user's turn that holds a system message alone
-  for (Ordered& message : messages) {
-    const bool is_system = IsSystem(message);
-    if (folded.empty() || (!is_system && (!is_made || message["role"] != "user"))) {
-      folded.push_back(std::move(message));
-      is_made = false;
-      continue;
-    }
-    const std::string text = TextOf(message);
-    if (text.empty()) continue;
-    if (!is_system) {
-      Append(text, folded.back());
-      is_made = false;
-    } else if (IsSystem(folded.back())) {
-      Append(text, folded.back());
-    } else {
-      if (folded.back()["role"] != "user") {
-        const bool in_parts = forms.Of(MessageKind::kUser).form == ContentForm::kParts;
-        folded.push_back({{"role", "user"}, {kContent, in_parts ? Ordered::array() : Ordered("")}});
-        is_made = true;
-      }
-      Append(absl::StrCat("<system-reminder>\n", text, "\n</system-reminder>"), folded.back());
-    }
-  }
-  return folded;
-}
-
 void ShareReasoning(Ordered& message) {
   // A client may send one name empty beside another that holds the text.
   const auto says_nothing = [](const Ordered& field) {
@@ -275,8 +225,7 @@ absl::StatusOr<Ordered> ToTemplateMessages(const Ordered& messages, const Probed
     if (calls.is_null() || calls == Ordered::array()) message.erase(kToolCalls);
     changed.push_back(std::move(message));
   }
-  if (probed.forms.takes_late_system) return changed;
-  return FoldSystemMessages(probed.forms, std::move(changed));
+  return ToTemplateTurns(probed.forms, std::move(changed));
 }
 
 }  // namespace tessera::coordinator

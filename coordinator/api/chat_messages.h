@@ -5,9 +5,8 @@
 // becomes the member INVALID_JSON of one); an assistant's reasoning is put under every name by
 // which templates ask for it. Ids of calls become ones of the family's form, where its template
 // refuses others, the same for the same id. A message of role "developer" becomes a "system" one
-// where the template does not name that role. Where the template writes no system message but the
-// first, those that follow that one are joined to it, and later ones are put into the user's turn
-// as a <system-reminder>. Everything else stays as it was sent, in the client's order.
+// where the template does not name that role. Turns that the template cannot write become others
+// (chat_turns.h). Everything else stays as it was sent, in the client's order.
 //
 // Thread rule: pure functions. Errors: InvalidArgument naming the field and the message's index.
 #pragma once

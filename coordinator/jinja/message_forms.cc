@@ -1,5 +1,6 @@
 #include "coordinator/jinja/message_forms.h"
 
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -74,7 +75,7 @@ class Prober {
     }
     bool& calls_take_null = forms.content[static_cast<size_t>(MessageKind::kToolCalls)].takes_null;
     if (calls_written_ && !forms.calls_need_null) calls_take_null &= WritesCallsBesideNull(as_text);
-    forms.takes_late_system = TakesLateSystem(forms);
+    ProbeTurns(forms);
     return forms;
   }
 
@@ -176,29 +177,76 @@ class Prober {
     return std::nullopt;
   }
 
-  // Behind another one, behind a user's message, and between turns.
-  bool TakesLateSystem(const MessageForms& forms) const {
-    const auto message = [&forms](MessageKind kind, const char* role, std::string_view text) {
-      const bool in_parts = forms.Of(kind).form == ContentForm::kParts;
-      return Json{{"role", role}, {"content", in_parts ? Parts(text) : Json(std::string(text))}};
+  Json Message(const MessageForms& forms, MessageKind kind, std::string_view text) const {
+    constexpr const char* kRoles[] = {"system", "user", "assistant", "assistant", "tool"};
+    const bool in_parts = forms.Of(kind).form == ContentForm::kParts;
+    Json message = {{"role", kRoles[static_cast<size_t>(kind)]},
+                    {"content", in_parts ? Parts(text) : Json(std::string(text))}};
+    if (kind == MessageKind::kToolCalls) {
+      message["content"] = call_content_;
+      message["tool_calls"] = ToolCalls(arguments_);
+    }
+    if (kind == MessageKind::kTool)
+      message.update({{"tool_call_id", kCallId}, {"name", kFunction}});
+    return message;
+  }
+
+  // Whether the template writes these texts, in this order.
+  bool Writes(const Json& messages, std::initializer_list<std::string_view> texts) const {
+    const Rendered rendered = Render(messages);
+    if (!rendered.has_value()) return false;
+    size_t at = 0;
+    for (const std::string_view text : texts) {
+      at = rendered->find(text, at);
+      if (at == std::string::npos) return false;
+      at += text.size();
+    }
+    return true;
+  }
+
+  // What templates do with turns that others have not.
+  void ProbeTurns(MessageForms& forms) const {
+    const Json user = Message(forms, MessageKind::kUser, "first_text");
+    const Json other_user = Message(forms, MessageKind::kUser, "second_text");
+    const Json assistant = Message(forms, MessageKind::kAssistant, "answer_text");
+    const Json system = Message(forms, MessageKind::kSystem, "rule_text");
+    const Json late = Message(forms, MessageKind::kSystem, "late_text");
+    const Json call = Message(forms, MessageKind::kToolCalls, "");
+    const Json result = Message(forms, MessageKind::kTool, "result_text");
+    const Json called = Json::array({user, call, result});
+    const auto behind_call = [&](const Json& message) {
+      Json messages = called;
+      messages.push_back(message);
+      return messages;
     };
-    const Json user = message(MessageKind::kUser, "user", "hi");
-    const Json assistant = message(MessageKind::kAssistant, "assistant", "yes");
-    const Json first = message(MessageKind::kSystem, "system", "be");
-    const auto shows = [&](const auto& conversation) {
-      return Pair{Render(conversation(message(MessageKind::kSystem, "system", kFirst))),
-                  Render(conversation(message(MessageKind::kSystem, "system", kSecond)))}
-          .Shows();
-    };
-    return shows([&](const Json& late) {
-             return Json::array({first, late, user});
-           }) &&
-           shows([&](const Json& late) {
-             return Json::array({first, user, late});
-           }) &&
-           shows([&](const Json& late) {
-             return Json::array({user, late, assistant, user});
-           });
+    const bool writes_results = calls_written_ && Writes(called, {"first_text", "result_text"});
+    // Behind another one, behind a user's message, between turns, and behind a result.
+    forms.takes_late_system =
+        Writes(Json::array({system, late, user}), {"rule_text", "late_text", "first_text"}) &&
+        Writes(Json::array({system, user, late}), {"rule_text", "first_text", "late_text"}) &&
+        Writes(Json::array({user, late, assistant, other_user}),
+               {"first_text", "late_text", "answer_text"}) &&
+        (!writes_results || Writes(behind_call(late), {"result_text", "late_text"}));
+    forms.takes_user_behind_user =
+        !Writes(Json::array({user}), {"first_text"}) ||
+        Writes(Json::array({user, other_user}), {"first_text", "second_text"});
+    forms.takes_user_behind_tool =
+        !writes_results || Writes(behind_call(other_user), {"result_text", "second_text"});
+    forms.takes_two_calls = !writes_results || TakesTwoCalls(user, call, result);
+  }
+
+  // True too where the same calls in two messages are not written either.
+  bool TakesTwoCalls(const Json& user, const Json& call, const Json& result) const {
+    constexpr char kOther[] = "other_function", kOtherId[] = "ihgfedcba";
+    Json other = call;
+    other["tool_calls"][0]["id"] = kOtherId;
+    other["tool_calls"][0]["function"]["name"] = kOther;
+    Json both = call;
+    both["tool_calls"].push_back(other["tool_calls"][0]);
+    Json other_result = result;
+    other_result.update({{"tool_call_id", kOtherId}, {"name", kOther}});
+    return Writes(Json::array({user, both, result, other_result}), {kFunction, kOther}) ||
+           !Writes(Json::array({user, call, result, other, other_result}), {kFunction, kOther});
   }
 
   bool TakesNull(MessageKind kind, ContentForm form) const {

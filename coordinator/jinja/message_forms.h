@@ -8,7 +8,7 @@
 // mostly without an error. So each form is tried at load: the template renders small conversations
 // that differ in one value, and takes the form if the value shows in the text.
 //
-// Pure functions, thread-safe. Probing takes some seventy short renderings.
+// Pure functions, thread-safe. Probing takes some eighty short renderings.
 
 #include <array>
 #include <cstdint>
@@ -49,8 +49,13 @@ struct MessageForms {
   ArgumentsForm arguments = ArgumentsForm::kObject;
   // Tool calls are written only beside content that is null, not beside "".
   bool calls_need_null = false;
-  // System messages are written wherever they stand, not the first message alone.
+  // System messages are written wherever they stand, at their place, not the first message alone.
   bool takes_late_system = false;
+  // False where the template refuses or loses what it writes otherwise: a second call of a message,
+  // a user's message behind another one, and one behind a tool's result.
+  bool takes_two_calls = true;
+  bool takes_user_behind_user = true;
+  bool takes_user_behind_tool = true;
 
   const Content& Of(MessageKind kind) const { return content[static_cast<size_t>(kind)]; }
 };

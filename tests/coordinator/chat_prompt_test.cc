@@ -282,7 +282,9 @@ TEST_CASE("system messages behind the first reach templates that write the first
     CHECK(Rendered(model, Json::array({user, answer, late, user, answer})) ==
           "user=hi;assistant=yes;user=" + reminder + "\n\nhi;assistant=yes;");
     CHECK(Rendered(model, Json::array({user, Text("tool", "12"), late, answer})) ==
-          "user=hi;tool=12;user=" + reminder + ";assistant=yes;");
+          "user=hi;tool=12\n\n" + reminder + ";assistant=yes;");
+    CHECK(Rendered(model, Json::array({user, answer, late, Text("tool", "12"), answer})) ==
+          "user=hi;assistant=yes;tool=12\n\n" + reminder + ";assistant=yes;");
     CHECK(Rendered(model, Json::array({user, answer, Text("system", ""), user})) ==
           "user=hi;assistant=yes;user=hi;");
   }
@@ -295,6 +297,65 @@ TEST_CASE("system messages behind the first reach templates that write the first
   CHECK(Rendered(ModelWith("{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}"),
                  Json::array({system, late, user, late, answer})) ==
         "system=a;system=b;user=hi;system=b;assistant=yes;");
+}
+
+TEST_CASE("a template that gathers system messages at its beginning gets them at their place") {
+  // As those of DeepSeek do.
+  const ServedModel model = ModelWith(
+      "{% set all = namespace(text='') %}{% for m in messages %}{% if m.role == 'system' %}"
+      "{% set all.text = all.text + m.content + ';' %}{% endif %}{% endfor %}{{ all.text }}"
+      "{% for m in messages %}{% if m.role != 'system' %}{{ m.role }}={{ m.content }};{% endif %}"
+      "{% endfor %}");
+  CHECK(Rendered(model, Json::array({Text("system", "a"), Text("user", "hi"), Text("system", "b"),
+                                     Text("assistant", "yes")})) ==
+        "a;user=hi\n\n<system-reminder>\nb\n</system-reminder>;assistant=yes;");
+}
+
+TEST_CASE("turns that a template refuses are joined to what stands before them") {
+  // As those of Mistral do: one message of a user's between two of the assistant's.
+  const ServedModel model = ModelWith(
+      "{% set n = namespace(user=true) %}{% for m in messages %}"
+      "{% if m.role == 'user' or (m.role == 'assistant' and not m.tool_calls) %}"
+      "{% if (m.role == 'user') != n.user %}{{ raise_exception('must alternate') }}{% endif %}"
+      "{% set n.user = not n.user %}{% endif %}{{ m.role }}={{ m.content }}"
+      "{% for c in m.tool_calls or [] %}[{{ c.function.name ~ c.function.arguments.probe_key }}]"
+      "{% endfor %};{% endfor %}");
+  const Json user = Text("user", "hi"), answer = Text("assistant", "yes");
+  CHECK(Rendered(model, Json::array({user, user, answer, user})) ==
+        "user=hi\n\nhi;assistant=yes;user=hi;");
+  Json called = Called(Json::object());
+  called.push_back(Text("user", "go on"));
+  CHECK(Rendered(model, called) == "user=hi;assistant=[clock];tool=12\n\ngo on;");
+  // One that takes them is given them.
+  CHECK(Rendered(ModelWith("{% for m in messages %}{{ m.content }};{% endfor %}"),
+                 Json::array({user, user})) == "hi;hi;");
+}
+
+TEST_CASE("several calls are a message each where the template takes one") {
+  constexpr char kWrites[] =
+      "{% for m in messages %}{{ m.role }}={{ m.content }}{% if m.tool_calls %}"
+      "[{{ m.tool_calls[0].function.name ~ m.tool_calls[0].function.arguments }}]{% endif %};"
+      "{% endfor %}";
+  // Llama 3's refuses a second one, gpt-oss's loses it.
+  const std::string refuses =
+      "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}"
+      "{{ raise_exception('single tool-calls') }}{% endif %}{% endfor %}";
+  const Json object = Json::object();
+  Json calls = Called(object, "Look.")[1];
+  calls["tool_calls"].push_back({{"id", "call_2"},
+                                 {"type", "function"},
+                                 {"function", {{"name", "zone"}, {"arguments", object}}}});
+  const auto result = [](const char* id, const char* text) {
+    Json message = Text("tool", text);
+    message["tool_call_id"] = id;
+    return message;
+  };
+  const Json messages =
+      Json::array({Text("user", "hi"), calls, result("call_2", "two"), result("call_1", "one")});
+  for (const std::string& source : {refuses + kWrites, std::string(kWrites)}) {
+    CHECK(Rendered(ModelWith(source), messages) ==
+          "user=hi;assistant=Look.[clock{}];tool=one;assistant=[zone{}];tool=two;");
+  }
 }
 
 TEST_CASE("no tool calls are none, however they are written, and parts of Responses are text") {
