@@ -34,7 +34,7 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
   PreparedChat prepared;
   prepared.thinking = encoded->thinking;
   prepared.answer_format = AnswerFormatOf(model, conversation, *tools, encoded->thinking);
-  if (prepared.answer_format != nullptr) PrepareForReading(model, *prepared.answer_format, request);
+  if (prepared.answer_format != nullptr) PrepareForReading(model, prepared.answer_format, request);
   if (budget.has_value()) {
     absl::Status bound = BoundThinking(model, encoded->thinking, *budget, request);
     if (!bound.ok()) return bound;

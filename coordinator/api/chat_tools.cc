@@ -19,6 +19,24 @@ constexpr size_t kMaxTools = 1024;
 // Where gpt-oss's thinking ends, for stop strings: its answer is a channel of its own.
 constexpr char kHarmonyFinal[] = "<|channel|>final<|message|>";
 
+// An answer ends where its first call does.
+class FirstCallEnd final : public TextEnd {
+ public:
+  explicit FirstCallEnd(std::shared_ptr<const AnswerFormat> format)
+      : format_(std::move(format)), parser_(*format_) {}
+
+  bool Append(std::string_view text) override {
+    const std::vector<AnswerEvent> events = parser_.Append(text);
+    return std::any_of(events.begin(), events.end(), [](const AnswerEvent& event) {
+      return event.kind == AnswerEvent::Kind::kCallEnd;
+    });
+  }
+
+ private:
+  const std::shared_ptr<const AnswerFormat> format_;
+  AnswerParser parser_;
+};
+
 absl::Status CheckTool(const Ordered& tool, size_t index, ChatTools& read) {
   const std::string where = absl::StrCat(kTools, "[", index, "]");
   const auto error = [&](std::string_view what) {
@@ -138,6 +156,7 @@ absl::StatusOr<ChatTools> ReadChatTools(const ServedModel& model, const Ordered&
   absl::StatusOr<std::string> function = ChosenFunction(choice, tools);
   if (!function.ok()) return function.status();
   read.call_start = model.call_format->call_start(*function);
+  read.one_call = read.one_call || !function->empty();
   return read;
 }
 
@@ -163,12 +182,18 @@ std::shared_ptr<const AnswerFormat> AnswerFormatOf(const ServedModel& model,
   return format;
 }
 
-void PrepareForReading(const ServedModel& model, const AnswerFormat& format,
+void PrepareForReading(const ServedModel& model, std::shared_ptr<const AnswerFormat> shared_format,
                        GenerationRequest& request) {
+  const AnswerFormat& format = *shared_format;
   const auto show = [&](const std::string& marker) {
     const std::optional<int32_t> id = model.tokenizer->TokenId(marker);
     if (id.has_value() && model.tokenizer->IsSpecial(*id)) request.shown_special_ids.push_back(*id);
   };
+  if (format.one_call && format.calls != nullptr) {
+    request.make_text_end = [shared_format] {
+      return std::make_unique<FirstCallEnd>(shared_format);
+    };
+  }
   if (format.calls != nullptr) {
     for (const std::string& marker : format.calls->markers) show(marker);
     if (format.calls->has_thinking && format.prefix.empty()) {

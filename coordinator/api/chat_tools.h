@@ -21,7 +21,7 @@ struct ChatTools {
   bool offered = false;
   // tool_choice "required" or a function: the answer begins so.
   std::string call_start;
-  bool one_call = false;  // parallel_tool_calls is false
+  bool one_call = false;  // parallel_tool_calls is false, or tool_choice names the function
   // Fields that ask for more than is promised: the functions that are strict.
   std::vector<std::string> not_enforced;
 };
@@ -41,8 +41,9 @@ std::shared_ptr<const AnswerFormat> AnswerFormatOf(const ServedModel& model,
                                                    const nlohmann::ordered_json& conversation,
                                                    const ChatTools& tools, PromptThinking thinking);
 
-// What the flow needs to know for it: special tokens that are shown, and where stop strings sleep.
-void PrepareForReading(const ServedModel& model, const AnswerFormat& format,
+// What the flow needs to know for it: special tokens that are shown, where stop strings sleep, and
+// the end behind the one call. `format` is not null.
+void PrepareForReading(const ServedModel& model, std::shared_ptr<const AnswerFormat> format,
                        GenerationRequest& request);
 
 // thinking_token_budget: the request's thinking ends by then, where the prompt does not close it.

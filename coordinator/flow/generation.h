@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,7 +30,7 @@ struct SamplingOptions {
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id, added to its logit
-  uint64_t seed = 0;  // always set: drawn by the front door where the client gives none
+  uint64_t seed = 0;        // always set: drawn by the front door where the client gives none
   bool seed_given = false;  // by the client
 };
 
@@ -47,6 +49,14 @@ struct ThinkingBudget {
   std::vector<int32_t> end_ids;
 };
 
+// Finds an answer's end that only a reader of its text sees. Thread rule: one thread at a time.
+class TextEnd {
+ public:
+  virtual ~TextEnd() = default;
+  // The next text of the answer. True: the answer ends within it; nothing comes after that.
+  virtual bool Append(std::string_view text) = 0;
+};
+
 struct GenerationRequest {
   std::string request_id;
   // The `id` of a stream's events, under which its tokens are kept (kept_answer.h); empty: they are
@@ -56,7 +66,8 @@ struct GenerationRequest {
   // them, and the request flow sends them to the client first.
   bool resumes = false;
   std::vector<int32_t> emitted_token_ids;
-  std::string traceparent;  // the client's trace (tracing/trace_context.h), as it came; may be empty
+  std::string
+      traceparent;  // the client's trace (tracing/trace_context.h), as it came; may be empty
   std::vector<int32_t> prompt_token_ids;
   // So many of them, at the end, open the answer, behind the conversation's last message; 0: not
   // known. The others come again when the conversation goes on.
@@ -73,6 +84,9 @@ struct GenerationRequest {
   std::vector<int32_t> allowed_token_ids;       // only these are generated; empty: every id
   std::vector<std::vector<int32_t>> bad_words;  // token sequences that the answer never contains
   std::string grammar;                          // of the answer (v1::Submit); empty: it is free
+  // Makes one for each choice, which ends there as at a stop string, but keeps the text of the
+  // token that ends it. Null: none.
+  std::function<std::unique_ptr<TextEnd>()> make_text_end;
   bool include_stop_string = false;
   bool skip_special_tokens = true;
   std::vector<int32_t> shown_special_ids;  // part of the text all the same

@@ -39,7 +39,8 @@ LiveGeneration::LiveGeneration(GenerationRequest request, std::shared_ptr<Genera
       sink_(std::move(sink)) {
   choices_.reserve(request_.choice_count);
   for (int32_t i = 0; i < request_.choice_count; ++i) {
-    choices_.push_back({.text = ChoiceText(*tokenizer_, TextOptions(request_))});
+    choices_.push_back({.text = ChoiceText(*tokenizer_, TextOptions(request_)),
+                        .end = request_.make_text_end ? request_.make_text_end() : nullptr});
   }
   open_choices_ = request_.choice_count;
   usage_.prompt_tokens = static_cast<int64_t>(request_.prompt_token_ids.size());
@@ -171,6 +172,7 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   const PositionChances* told = event.has_logprobs() ? &chances : nullptr;
   const int64_t reported_before = choice.text.reported_tokens();
   const int64_t thinking_before = choice.text.thinking_tokens();
+  const size_t text_before = out.text.size();
   if (event.finish() == v1::FINISH_REASON_UNSPECIFIED) {
     choice.text.Append(event.token_id(), told, out);
   } else {
@@ -178,6 +180,10 @@ void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds,
   }
   usage_.completion_tokens += choice.text.reported_tokens() - reported_before;
   usage_.thinking_tokens += choice.text.thinking_tokens() - thinking_before;
+  if (choice.end != nullptr && out.finish == Finish::kNone &&
+      choice.end->Append(std::string_view(out.text).substr(text_before))) {
+    out.finish = Finish::kStop;
+  }
   if (out.finish == Finish::kStop) {
     outcome.stop_string = event.finish() == v1::FINISH_REASON_UNSPECIFIED;
     outcome.choice_finished = true;

@@ -71,6 +71,7 @@ class LiveGeneration {
  private:
   struct Choice {
     ChoiceText text;
+    std::unique_ptr<TextEnd> end = nullptr;  // null: none
     std::vector<int32_t> output_token_ids = {};
     size_t resumed_tokens = 0;  // of output_token_ids: an earlier stream's
     bool finished = false;

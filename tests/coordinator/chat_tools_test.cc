@@ -161,10 +161,21 @@ TEST_CASE("tool_choice and parallel_tool_calls") {
   CHECK(first["message"]["tool_calls"].size() == 1);
   CHECK(Join(door.Stream(kChat, Chat({{"parallel_tool_calls", false}}))).calls.size() == 1);
 
+  // A call that is the only one ends the answer, wherever the text is cut.
+  for (const size_t piece : {size_t{1}, size_t{5}, size_t{500}}) {
+    const std::unique_ptr<TextEnd> end = door.service.last_request().make_text_end();
+    const std::string_view text = kTwoCalls;
+    size_t at = 0;
+    while (at < text.size() && !end->Append(text.substr(at, piece))) at += piece;
+    CHECK(at <= text.find("</tool_call>"));
+    CHECK(at + piece > text.find("}}"));
+  }
+
   door.service.SetScript(Says("clock\", \"arguments\": {\"at\": 3}}\n</tool_call>"));
   const Json required = Ask(door, Chat({{"tool_choice", "required"}}))["choices"][0];
   CHECK(PromptOf(door).ends_with("[assistant]<tool_call>\n{\"name\": \""));
   CHECK(required["message"]["tool_calls"][0]["function"]["name"] == "clock");
+  CHECK_FALSE(door.service.last_request().make_text_end);
 
   const Json named = {{"tool_choice", {{"type", "function"}, {"function", {{"name", "weather"}}}}}};
   door.service.SetScript(Says(" {\"at\": 3}}\n</tool_call>"));
@@ -172,6 +183,7 @@ TEST_CASE("tool_choice and parallel_tool_calls") {
   CHECK(PromptOf(door).ends_with("<tool_call>\n{\"name\": \"weather\", \"arguments\":"));
   CHECK(forced["message"]["tool_calls"][0]["function"]["arguments"] == "{\"at\": 3}");
   CHECK(forced["finish_reason"] == "tool_calls");
+  CHECK(door.service.last_request().make_text_end()->Append(" {\"at\": 3}}"));
   const Streamed streamed = Join(door.Stream(kChat, Chat(named)));
   REQUIRE(streamed.calls.size() == 1);
   CHECK(streamed.calls[0]["name"] == "weather");

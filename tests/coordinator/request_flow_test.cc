@@ -301,6 +301,34 @@ TEST_CASE("a stop string and a cancel reach the worker") {
   CHECK(other->ends == 0);
 }
 
+TEST_CASE("an end that a reader of the text finds ends its choice alone, and reaches the worker") {
+  // Each choice has a reader of its own, which ends it behind its second text.
+  struct Second : TextEnd {
+    bool Append(std::string_view text) override { return !text.empty() && ++texts == 2; }
+    int texts = 0;
+  };
+  Flow f;
+  auto r0 = f.AddReplica("r0");
+  GenerationRequest request = Ask(8);
+  request.choice_count = 2;
+  request.make_text_end = [] { return std::make_unique<Second>(); };
+  auto sink = f.Start(request);
+  const int32_t id = Ids("x").at(0);
+  f.Reply(r0, r0->Token(0, 0, id, 3));
+  f.Reply(r0, r0->Token(0, 1, id, 3));
+  CHECK(r0->cancels.empty());
+  f.Reply(r0, r0->Token(0, 0, id, 4));
+  REQUIRE(r0->cancels.size() == 1);
+  CHECK(r0->cancels[0].choice() == 0);
+  CHECK(sink->finish == Finish::kStop);
+  CHECK(sink->ends == 0);
+  f.Reply(r0, r0->Token(0, 0, id, 5));  // comes too late
+  f.Reply(r0, r0->Token(0, 1, id, 4));
+  CHECK(sink->ends == 1);
+  CHECK(sink->text == "xxxx");
+  CHECK(sink->usage.completion_tokens == 4);
+}
+
 TEST_CASE("a worker's error that is final is told, a passing one is tried again") {
   Flow flow;
   auto link = flow.AddReplica("r0");
