@@ -29,18 +29,26 @@ absl::StatusOr<SchemaGrammar> AddArguments(const CallFormat& format, const Order
       [&](const std::string& property) { return schemas.IsText(function, property); }, text);
 }
 
-// The rule of a function's arguments.
+// Functions with arguments held to their parameters.
+enum class Held { kAll, kStrict };
+
+// The rule of a function's arguments. `any_rule`: that of any arguments, once there is one.
 absl::StatusOr<std::string> ArgumentsRule(const CallFormat& format, const Ordered& tools,
-                                          size_t index, GrammarText* text) {
+                                          size_t index, Held held, std::string* any_rule,
+                                          GrammarText* text) {
   const Ordered& function = tools[index].at("function");
   const std::string where = absl::StrCat("tools[", index, "]");
   const Ordered parameters = function.value("parameters", Ordered());
   const bool strict = function.value("strict", Ordered()) == Ordered(true);
   const auto any = [&] {
     const std::optional<TaggedForm>& tags = format.frame->tags;
-    return tags.has_value() ? AnyTaggedArguments(*tags, text) : JsonGrammar(text).Object();
+    if (any_rule->empty()) {
+      *any_rule = tags.has_value() ? AnyTaggedArguments(*tags, text) : JsonGrammar(text).Object();
+    }
+    return *any_rule;
   };
-  if (!parameters.is_object() || parameters.empty()) return any();
+  if (!parameters.is_object() || parameters.empty() || (held == Held::kStrict && !strict))
+    return any();
   Ordered schema = parameters;
   if (!schema.contains("type")) schema["type"] = "object";
   GrammarText with = *text;
@@ -62,16 +70,17 @@ absl::StatusOr<std::string> ArgumentsRule(const CallFormat& format, const Ordere
 // ends the last call.
 absl::StatusOr<std::vector<std::string>> CallsBehind(const CallFormat& format, const Ordered& tools,
                                                      const std::string& begun, bool is_whole,
-                                                     GrammarText* text) {
+                                                     Held held, GrammarText* text) {
   const CallFrame& frame = *format.frame;
   const std::string number =
       absl::StrCat("(\"0\" | [1-9] [0-9]{0,3}) ", GrammarText::Quoted(frame.behind_number), " ");
   std::vector<std::string> calls;
+  std::string any_rule;
   for (size_t i = 0; i < tools.size(); ++i) {
     const std::string start =
         format.call_start(tools[i].at("function").at("name").get<std::string>());
     if (is_whole ? start != begun : !start.starts_with(begun)) continue;
-    const auto arguments = ArgumentsRule(format, tools, i, text);
+    const auto arguments = ArgumentsRule(format, tools, i, held, &any_rule, text);
     if (!arguments.ok()) return arguments.status();
     calls.push_back(absl::StrCat(GrammarText::Quoted(start.substr(begun.size())), " ",
                                  frame.behind_number.empty() ? "" : number,
@@ -87,7 +96,8 @@ absl::StatusOr<std::string> MoreCalls(const CallFormat& format, const ChatTools&
   const CallFrame& frame = *format.frame;
   const std::string finish = GrammarText::Quoted(frame.finish);
   if (!frame.next.has_value() || tools.one_call) return finish;
-  const auto calls = CallsBehind(format, conversation.at("tools"), frame.section, false, text);
+  const auto calls =
+      CallsBehind(format, conversation.at("tools"), frame.section, false, Held::kAll, text);
   if (!calls.ok()) return calls.status();
   return absl::StrCat("(", GrammarText::Quoted(*frame.next), " ",
                       text->Add(absl::StrJoin(*calls, " | ")), ")* ", finish);
@@ -97,6 +107,21 @@ absl::StatusOr<std::string> MoreCalls(const CallFormat& format, const ChatTools&
 bool MarksCalls(const CallFormat& format) {
   return format.frame.has_value() && !format.has_thinking && !format.opening.empty() &&
          format.frame->section.starts_with(format.opening.front());
+}
+
+// From the first call's opening mark on.
+absl::StatusOr<std::string> MarkedCalls(const CallFormat& format, const ChatTools& tools,
+                                        const Ordered& conversation, Held held, GrammarText* text) {
+  const CallFrame& frame = *format.frame;
+  const auto calls =
+      CallsBehind(format, conversation.at("tools"), frame.section, false, held, text);
+  if (!calls.ok()) return calls.status();
+  const std::string call = text->Add(absl::StrJoin(*calls, " | "));
+  std::string more;
+  if (frame.next.has_value() && !tools.one_call)
+    more = absl::StrCat("(", GrammarText::Quoted(*frame.next), " ", call, ")* ");
+  return absl::StrCat(GrammarText::Quoted(frame.section.substr(format.opening.front().size())), " ",
+                      call, " ", more, GrammarText::Quoted(frame.finish));
 }
 
 bool HasStrictFunction(const Ordered& functions) {
@@ -122,6 +147,26 @@ AnswerStart AnswerStartOf(const ServedModel& model, const ChatTools& tools,
   return start;
 }
 
+absl::Status HoldCallsBesideForm(const ServedModel& model, const Ordered& conversation,
+                                 AnswerStart* start, ChatTools* tools) {
+  const CallFormat* format = model.call_format;
+  constexpr size_t kMaxHeld = 128;  // each is a part of the grammar
+  if (!tools->offered || !tools->call_start.empty() || !HasTokenGrammars() ||
+      !MarksCalls(*format) || conversation.at("tools").size() > kMaxHeld) {
+    return absl::OkStatus();
+  }
+  GrammarText text;
+  const auto calls = MarkedCalls(*format, *tools, conversation, Held::kStrict, &text);
+  if (!calls.ok()) return calls.status();
+  tools->not_enforced.clear();
+  start->calls.clear();
+  start->held_calls = [format, tools = *tools, conversation](GrammarText* into) {
+    const auto again = MarkedCalls(*format, tools, conversation, Held::kStrict, into);
+    return absl::StrCat(GrammarText::Quoted(format->opening.front()), " ", again.value());
+  };
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> DemandedCallGrammar(const ServedModel& model,
                                                 const Ordered& conversation, ChatTools* tools) {
   const CallFormat* format = model.call_format;
@@ -129,8 +174,8 @@ absl::StatusOr<std::string> DemandedCallGrammar(const ServedModel& model,
     return std::string();
   GrammarText text;
   const bool is_named = tools->call_start != format->call_start("");
-  const auto calls =
-      CallsBehind(*format, conversation.at("tools"), tools->call_start, is_named, &text);
+  const auto calls = CallsBehind(*format, conversation.at("tools"), tools->call_start, is_named,
+                                 Held::kAll, &text);
   if (!calls.ok()) return calls.status();
   // One of a function that is named is one.
   absl::StatusOr<std::string> end = GrammarText::Quoted(format->frame->finish);
@@ -148,18 +193,12 @@ absl::StatusOr<std::string> OfferedCallGrammar(const ServedModel& model,
       !MarksCalls(*format) || !HasStrictFunction(conversation.at("tools"))) {
     return std::string();
   }
-  const std::string& section = format->frame->section;
   GrammarText text;
-  const auto calls = CallsBehind(*format, conversation.at("tools"), section, false, &text);
-  if (!calls.ok()) return calls.status();
-  const auto more = MoreCalls(*format, *tools, conversation, &text);
-  if (!more.ok()) return more.status();
+  const auto all = MarkedCalls(*format, *tools, conversation, Held::kAll, &text);
+  if (!all.ok()) return all.status();
   tools->not_enforced.clear();
-  const std::string all =
-      absl::StrCat(GrammarText::Quoted(section.substr(format->opening.front().size())), " ",
-                   text.Add(absl::StrJoin(*calls, " | ")), " ", *more);
   const std::string answer = absl::StrCat(TextWithout(format->opening, &text), " | ",
-                                          TextUpTo(format->opening, &text), " ", all);
+                                          TextUpTo(format->opening, &text), " ", *all);
   start.calls.clear();  // the answer has them
   return text.WithRoot(BehindStart(start, answer, &text));
 }

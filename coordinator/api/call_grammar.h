@@ -20,6 +20,14 @@ namespace tessera::coordinator {
 AnswerStart AnswerStartOf(const ServedModel& model, const ChatTools& tools,
                           const ThinkingMarks& thinking);
 
+// Beside a form of the answer: calls that may come in its place are whole ones, and those of strict
+// functions have arguments by their parameters; these leave tools->not_enforced. Nothing in formats
+// whose calls begin with no mark of their own, with more than 128 functions, where a call is
+// demanded, and in builds without grammars: there a call goes on freely from its first mark.
+absl::Status HoldCallsBesideForm(const ServedModel& model,
+                                 const nlohmann::ordered_json& conversation, AnswerStart* start,
+                                 ChatTools* tools);
+
 // Where tool_choice demands a call (ChatTools::call_start): the grammar of what follows, arguments
 // by the functions' parameters. Of any function more calls may follow, unless one is asked for. Of
 // those that are strict a keyword that is not held is refused, of others it is left out. Strict

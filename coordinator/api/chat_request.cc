@@ -43,7 +43,12 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
   if (!demanded.ok()) return demanded.status();
   prepared.start = AnswerStartOf(model, *tools, request.thinking);
   absl::StatusOr<std::string> offered = std::string();
-  if (!chat.has_form) offered = OfferedCallGrammar(model, conversation, prepared.start, &*tools);
+  if (chat.has_form) {
+    absl::Status held = HoldCallsBesideForm(model, conversation, &prepared.start, &*tools);
+    if (!held.ok()) return held;
+  } else {
+    offered = OfferedCallGrammar(model, conversation, prepared.start, &*tools);
+  }
   if (!offered.ok()) return offered.status();
   request.grammar = demanded->empty() ? *std::move(offered) : *std::move(demanded);
   prepared.demands_call = !tools->call_start.empty();

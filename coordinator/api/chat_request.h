@@ -22,7 +22,7 @@ struct ChatRequest {
   ChatPromptOptions prompt;
   std::optional<bool> parallel_tool_calls;
   std::optional<int64_t> thinking_token_budget;  // 0: the template leaves thinking out if it can
-  bool has_form = false;  // the answer has one, so that offered calls cannot be held beside it
+  bool has_form = false;  // the answer has one, beside which calls are offered
 };
 
 struct PreparedChat {

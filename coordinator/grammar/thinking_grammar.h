@@ -4,6 +4,7 @@
 // Thread rule: pure functions. Adds rules to the grammar's text.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct AnswerStart {
   std::string opening, closing;
   bool is_open = false;            // the answer begins within it, else may open it
   std::vector<std::string> calls;  // texts that begin a call of a tool, which may come instead
+  // Adds the rules of calls that may come instead, and has their body; in place of `calls`.
+  std::function<std::string(GrammarText* text)> held_calls = nullptr;
   bool calls_in_thinking = false;  // what never leaves thinking may be one
 };
 

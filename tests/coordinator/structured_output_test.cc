@@ -270,8 +270,26 @@ TEST_CASE("with tools a form may give way to a call, and a call that is demanded
   const auto both = tests::GrammarProbe::Create(GrammarOf(door, kChat, WithTools(form)));
   REQUIRE(both.ok());
   CHECK(both->Accepts("yes"));
-  CHECK(both->Accepts("<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"));
-  CHECK_FALSE(both->Accepts("no"));
+  // Calls are whole ones, with the arguments of strict functions; others have any.
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments +
+           "}\n</tool_call>";
+  };
+  const std::string good = call("clock", "{\"zone\": 3}");
+  for (const std::string& text :
+       {good, call("weather", "{\"more\": [1]}"), good + "\n" + call("weather", "{}"),
+        "<think>\nhm\n</think>\n\n" + good}) {
+    INFO(text);
+    CHECK(both->Accepts(text));
+  }
+  for (const std::string& text :
+       {std::string("no"), std::string("<tool_call>"), "<tool_call> el" + good, call("clock", "{}"),
+        call("other", "{}"), good + "yes", good.substr(0, 40)}) {
+    INFO(text);
+    CHECK_FALSE(both->Accepts(text));
+  }
+  const HttpReply reply = door.Post(kChat, Body(kChat, WithTools(form)).dump());
+  CHECK(reply.head.find("x-tessera-not-enforced") == std::string::npos);
   Ordered demanded = WithTools(form);
   demanded["tool_choice"] = "required";
   CHECK(GrammarOf(door, kChat, demanded) ==
