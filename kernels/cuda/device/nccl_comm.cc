@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<BoundedComm>> BoundedComm::Create(
   }
   const NcclResult begun =
       table.CommInitRankConfig(&made->comm_, place.size, id, place.rank, &config);
-  status = made->Poll(begun, "joining the ranks", deadline, /*until_idle=*/false, cancelled);
+  status = made->Poll(begun, "joining the ranks", deadline, /*idle=*/nullptr, cancelled);
   if (!status.ok()) return status;
   return made;
 }
@@ -82,12 +82,16 @@ absl::StatusOr<std::byte*> BoundedComm::Allocate(size_t bytes) {
 }
 
 absl::Status BoundedComm::Enqueued(NcclResult result, const char* what, Deadline deadline) {
-  return Poll(result, what, deadline, /*until_idle=*/false, nullptr);
+  return Poll(result, what, deadline, /*idle=*/nullptr, nullptr);
 }
 
 absl::Status BoundedComm::Settle(NcclResult result, const char* what, Deadline deadline,
                                  const std::function<bool()>& cancelled) {
-  return Poll(result, what, deadline, /*until_idle=*/true, cancelled);
+  return Poll(result, what, deadline, stream_, cancelled);
+}
+
+absl::Status BoundedComm::Drain(cudaStream_t stream, const char* what, Deadline deadline) {
+  return Poll(kNcclSuccess, what, deadline, stream, nullptr);
 }
 
 absl::Status BoundedComm::Refused(NcclResult result, const char* what) const {
@@ -111,10 +115,10 @@ absl::Status BoundedComm::Look(const char* what) const {
 }
 
 absl::Status BoundedComm::Poll(NcclResult result, const char* what, Deadline deadline,
-                               bool until_idle, const std::function<bool()>& cancelled) {
+                               cudaStream_t idle, const std::function<bool()>& cancelled) {
   const Clock::time_point began = Clock::now();
   while (true) {
-    if (stopped_.load(std::memory_order_acquire)) {
+    if (is_stopped()) {
       return Fail(absl::CancelledError(StrCat(health_->device(), ": NCCL: ", what, ": stopped")));
     }
     if (comm_ == nullptr && (result == kNcclSuccess || result == kNcclInProgress)) {
@@ -129,9 +133,9 @@ absl::Status BoundedComm::Poll(NcclResult result, const char* what, Deadline dea
       return Fail(Refused(result, what));
     }
     if (result == kNcclSuccess) {
-      const cudaError_t error = until_idle ? cudaStreamQuery(stream_) : cudaSuccess;
+      const cudaError_t error = idle != nullptr ? cudaStreamQuery(idle) : cudaSuccess;
       if (error != cudaErrorNotReady) {
-        absl::Status status = health_->Check(error, what, stream_);
+        absl::Status status = health_->Check(error, what, idle != nullptr ? idle : stream_);
         return status.ok() ? status : Fail(std::move(status));
       }
     }

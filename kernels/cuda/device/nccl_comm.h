@@ -57,19 +57,23 @@ class BoundedComm {
   // Until the stream is done with it, too, or `cancelled` says so.
   absl::Status Settle(NcclResult result, const char* what, Deadline deadline,
                       const std::function<bool()>& cancelled = nullptr);
+  // Until another stream is done with all that it has.
+  absl::Status Drain(cudaStream_t stream, const char* what, Deadline deadline);
   // What NCCL says of calls that other streams have, without a wait. Late: why a wait for such a
   // call ends. Both leave the communicator to the caller.
   absl::Status Look(const char* what) const;
   absl::Status Late(const char* what) const;
   // Makes a wait of another thread, and every later one, end with Cancelled.
   void Stop() { stopped_.store(true, std::memory_order_release); }
+  bool is_stopped() const { return stopped_.load(std::memory_order_acquire); }
   // Ends what the other ranks wait for, and returns when NCCL has, or the device is lost.
   void Abort();
 
  private:
   BoundedComm(const NcclTable& table, CudaHealth* health, const NcclPlace& place)
       : table_(table), health_(health), place_(place) {}
-  absl::Status Poll(NcclResult result, const char* what, Deadline deadline, bool until_idle,
+  // `idle`: until this stream is done, too; null: no stream is asked.
+  absl::Status Poll(NcclResult result, const char* what, Deadline deadline, cudaStream_t idle,
                     const std::function<bool()>& cancelled);
   absl::Status Fail(absl::Status reason);
   absl::Status Refused(NcclResult result, const char* what) const;

@@ -20,7 +20,10 @@ constexpr size_t kScratchValues = kChunkValues + kMaxGroupSize;
 static_assert(kMaxGroupSize * kOneGatherValues <= kChunkValues);
 static_assert(kMaxGroupSize <= kMaxSumRanks);
 // Sums that wait are ended before the device counts as lost: the part of that time that they have.
-constexpr double kPartOfMaxWait = 0.5;
+constexpr double kPartOfMaxWait = 0.7;
+// So many sums, and what lies between them, are enqueued until one is waited for: less than the
+// work that CUDA takes for a stream before a launch blocks.
+constexpr int64_t kSumsAhead = 16;
 
 absl::Span<const std::byte> ReadOnly(absl::Span<const float> values) {
   return {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)};
@@ -43,7 +46,8 @@ class NcclGroup::Reports final : public KernelReports {
   }
   void WhileWaiting(double seconds) const override {
     const std::lock_guard<std::mutex> lock(group_mutex_);
-    if (group_ == nullptr || !group_->status().ok()) return;
+    if (group_ == nullptr) return;
+    if (!group_->status().ok()) return group_->EndAborted();
     if (absl::Status wrong = group_->Look(seconds); !wrong.ok()) group_->Abort(wrong);
   }
   void Fail(const absl::Status& reason) {
@@ -129,12 +133,21 @@ absl::Status NcclGroup::SumOn(absl::Span<float> values, cudaStream_t stream) {
   absl::Status status = Usable();
   const Deadline deadline = DeadlineAfter(options_.timeout_seconds);
   if (status.ok() && values.size() <= kOneGatherValues) {
-    return SumInOneGather(values, deadline, stream);
+    status = SumInOneGather(values, deadline, stream);
+  } else {
+    for (size_t begin = 0; status.ok() && begin < values.size(); begin += kChunkValues)
+      status = SumBySlices(values.subspan(begin, kChunkValues), deadline, stream);
   }
-  for (size_t begin = 0; status.ok() && begin < values.size(); begin += kChunkValues) {
-    status = SumBySlices(values.subspan(begin, kChunkValues), deadline, stream);
-  }
+  const bool ahead = stream != comm_->stream();
+  if (status.ok() && ahead && ++sums_ % kSumsAhead == 0)
+    status = comm_->Drain(stream, "a sum", deadline);
+  if (comm_->is_stopped()) comm_->Abort();  // whoever stopped it found this call at work
   return status;
+}
+
+void NcclGroup::EndAborted() {
+  const std::unique_lock<std::mutex> lock(call_mutex_, std::try_to_lock);
+  if (lock.owns_lock()) comm_->Abort();
 }
 
 absl::Status NcclGroup::Look(double waited_seconds) {

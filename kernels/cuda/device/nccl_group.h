@@ -4,11 +4,12 @@
 // those of every other group, whatever NCCL's own sums would give. Small sums are one gather,
 // larger ones two exchanges of slices. Sums are enqueued on the step's own stream, and no host
 // waits for them one by one: whoever waits for the stream looks after them, and ends the group when
-// NCCL fails or the wait has taken GroupOptions::timeout_seconds, or half of what would lose the
-// device. Other calls wait for their end, on the thread of the stream, no longer than that timeout.
-// Contract, thread rule and errors: group.h, with three differences: an error does not name the
-// rank that did not come, where ranks make different calls the error is that of a late rank, and
-// call_time leaves sums out.
+// NCCL fails or the wait has taken GroupOptions::timeout_seconds, or most of what would lose the
+// device. Now and then a sum is waited for, so that no stream has more work behind one that never
+// ends than CUDA takes. Other calls wait for their end, on the thread of the stream, no longer than
+// that timeout. Contract, thread rule and errors: group.h, with three differences: an error does
+// not name the rank that did not come, where ranks make different calls the error is that of a late
+// rank, and call_time leaves sums out.
 #pragma once
 
 #include <array>
@@ -58,6 +59,8 @@ class NcclGroup final : public HostGroup {
                         cudaStream_t stream);
   // What is wrong while a stream with sums is waited for, since so long.
   absl::Status Look(double waited_seconds);
+  // Ends the communicator of a group that was aborted while a call had it.
+  void EndAborted();
   // Bytes that each rank has, on every rank, in sizes_.
   absl::Status ExchangeSizes(int64_t own, Deadline deadline);
   // Sends outgoing(r) to every other rank r and receives incoming(r) from it, where they are not
@@ -69,6 +72,7 @@ class NcclGroup final : public HostGroup {
   const std::string library_;
   const GroupOptions options_;
   const std::unique_ptr<BoundedComm> comm_;
+  int64_t sums_ = 0;                                   // on streams of steps
   const std::shared_ptr<Reports> reports_;             // streams keep it too
   std::mutex call_mutex_;                              // held by a call, and by an abort of none
   float* scratch_ = nullptr;                           // contributions of ranks; on the GPU

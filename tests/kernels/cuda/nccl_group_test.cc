@@ -79,8 +79,7 @@ struct TwoRanks {
 TEST_CASE("a device without NCCL makes no groups; one with it says who it is") {
   const auto plain = emulated::CreateCudaDevice({.memory_bytes = 1 << 20});
   CHECK_FALSE((*plain)->group_maker()->has_library());
-  CHECK((*plain)->group_maker()->NewId().status().code() ==
-        absl::StatusCode::kFailedPrecondition);
+  CHECK((*plain)->group_maker()->NewId().status().code() == absl::StatusCode::kFailedPrecondition);
   const TwoRanks ranks;
   CHECK(ranks.devices[1]->group_maker()->device_id() == "GPU-1");
   CHECK(ranks.devices[1]->group_maker()->library() == "NCCL 2.28.9");
@@ -145,6 +144,21 @@ TEST_CASE("a sum that the GPU does not finish ends the group long before the dev
   // The emulator's launch does not end with what it waits for, as a GPU's does.
   CHECK_FALSE(of[stalled].ok());
   CHECK(of[1 - stalled].ok());
+}
+
+TEST_CASE("a group that is aborted while a sum is enqueued gives its communicator up") {
+  TwoRanks ranks(/*timeout_seconds=*/kPatienceSeconds, /*max_wait_seconds=*/kPatienceSeconds);
+  for (int round = 0; round < 40; ++round) {  // more than are enqueued without a wait
+    std::thread other([&] { CHECK(ranks.Sum(1).ok()); });
+    CHECK(ranks.Sum(0).ok());
+    other.join();
+  }
+  std::thread aborts(
+      [&] { ranks.groups[0]->Abort(absl::UnavailableError("the formation ended")); });
+  const absl::Status sum = ranks.Sum(0);  // before the abort, within or behind it: it ends
+  aborts.join();
+  CHECK_FALSE(sum.ok());
+  CHECK(ranks.groups[0]->status().message() == "the formation ended");
 }
 
 TEST_CASE("a rank that does not join costs a bounded wait, or none once that is cancelled") {
