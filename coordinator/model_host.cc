@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "coordinator/client_policies.h"
+#include "coordinator/deployment/plan_at_start.h"
 #include "coordinator/flow/plan_pairs.h"
 #include "proto/build_version.h"
 #include "scheduler/plan_check/plan_check.h"
@@ -61,7 +62,8 @@ absl::StatusOr<std::unique_ptr<ModelHost>> ModelHost::Make(const CoordinatorOpti
   };
   made->resumption_ = std::make_unique<Resumption>(made->flow_);
   made->fair_ = FairService::Make(std::move(fair), *made->resumption_);
-  auto replanning = WorkloadReplanning::Make(options, made->configure_, *made->fair_);
+  auto replanning = WorkloadReplanning::Make(
+      options, made->configure_, [raw] { return raw->metrics_->draft_counts(); }, *made->fair_);
   if (!replanning.ok()) return replanning.status();
   made->replanning_ = *std::move(replanning);
   made->entry_ = &tracing.Before(made->replanning_->door(), served.name);
@@ -77,6 +79,12 @@ ModelDoor ModelHost::door() {
   return {.model = served_, .service = entry_, .limits = [this](const std::string& client) {
             return fair_->LimitHeaders(client);
           }};
+}
+
+v1::DraftTerms ModelHost::SeenDrafts() const {
+  v1::DraftTerms drafts = DraftsOfWorkers(configure_).value_or(v1::DraftTerms());
+  CountOnMeasured(metrics_->draft_counts(), &drafts);
+  return drafts;
 }
 
 DeployedModel ModelHost::TakeDeployed() {

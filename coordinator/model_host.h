@@ -48,6 +48,8 @@ class ModelHost {
   const ServedModel& served() const { return *served_; }
   // The part of Configure that all its workers share, without the vocabulary.
   const v1::ConfigureRequest& configure() const { return configure_; }
+  // The drafts that its workers try; how many stand is measured, or, of few, estimated.
+  v1::DraftTerms SeenDrafts() const;
   RequestFlow& flow() { return *flow_; }
   FairService& fair() { return *fair_; }
   RequestMetrics& metrics() { return *metrics_; }

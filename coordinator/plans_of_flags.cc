@@ -30,6 +30,7 @@ absl::Status InPlanFiles(const CoordinatorOptions& options, const absl::Status& 
 absl::StatusOr<std::unique_ptr<PlanSource>> PlansOfFlags(const CoordinatorOptions& options,
                                                          std::span<const v1::Model> models,
                                                          const v1::ConfigureRequest& configure,
+                                                         ReadDraftCounts draft_counts,
                                                          std::function<double()> now_seconds) {
   if (!options.plan_files.empty()) {
     std::vector<v1::DeploymentPlan> plans;
@@ -43,9 +44,9 @@ absl::StatusOr<std::unique_ptr<PlanSource>> PlansOfFlags(const CoordinatorOption
     return fixed;
   }
   if (options.cluster_file.empty()) return EachWorkerAlone({models.begin(), models.end()});
-  absl::StatusOr<Planner> planner =
-      PlannerAtStart(options.cluster_file, options.workload_file, options.plan_wait_seconds,
-                     options.split, options.prefer, configure, std::move(now_seconds));
+  absl::StatusOr<Planner> planner = PlannerAtStart(
+      options.cluster_file, options.workload_file, options.plan_wait_seconds, options.split,
+      options.prefer, configure, std::move(now_seconds), std::move(draft_counts));
   if (!planner.ok()) return planner.status();
   return PlannedForWorkers(*std::move(planner), options.replan_after_seconds);
 }

@@ -11,16 +11,18 @@
 #include "absl/status/statusor.h"
 #include "coordinator/coordinator_options.h"
 #include "coordinator/deployment/plan_source.h"
+#include "coordinator/flow/draft_counts.h"
 #include "proto/model.pb.h"
 #include "proto/worker.pb.h"
 
 namespace tessera::coordinator {
 
-// `models`: those that are served; `configure`: of the first, which --cluster is for. Errors name
-// the file.
+// `models`: those that are served; `configure` and `draft_counts`: of the first, which --cluster is
+// for. Errors name the file.
 absl::StatusOr<std::unique_ptr<PlanSource>> PlansOfFlags(const CoordinatorOptions& options,
                                                          std::span<const v1::Model> models,
                                                          const v1::ConfigureRequest& configure,
+                                                         ReadDraftCounts draft_counts,
                                                          std::function<double()> now_seconds);
 
 // The same error, with the names of the files where plans come from such.

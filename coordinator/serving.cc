@@ -250,7 +250,9 @@ class Coordinator {
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     std::vector<v1::Model> models;
     for (const auto& host : hosts_) models.push_back(host->configure().model());
-    auto source = PlansOfFlags(options_, models, hosts_.front()->configure(), MonotonicSeconds);
+    auto source = PlansOfFlags(
+        options_, models, hosts_.front()->configure(),
+        [this] { return hosts_.front()->metrics().draft_counts(); }, MonotonicSeconds);
     if (!source.ok()) return source.status();
     if (ha_ != nullptr) {
       *source = ha_->KeptFirst(*std::move(source), models);
@@ -317,6 +319,7 @@ class Coordinator {
     desk.served_model = hosts_.front()->configure().model();
     desk.now_seconds = MonotonicSeconds;
     desk.running = [this] { return RunningPlan(); };
+    desk.drafts = [this] { return hosts_.front()->SeenDrafts(); };
     desk.apply = [this](std::vector<v1::DeploymentPlan> plans, PlanningDesk::Applied done) {
       deployment_->Apply(std::move(plans), std::move(done));
     };

@@ -18,7 +18,7 @@ double MonotonicSeconds() {
 
 absl::StatusOr<std::unique_ptr<WorkloadReplanning>> WorkloadReplanning::Make(
     const CoordinatorOptions& options, const v1::ConfigureRequest& configure,
-    GenerationService& next) {
+    ReadDraftCounts draft_counts, GenerationService& next) {
   std::unique_ptr<WorkloadReplanning> made(new WorkloadReplanning(next));
   made->mode_ = ReplanModeNamed(options.replan);
   if (options.cluster_file.empty() || made->mode_ == ReplanMode::kOff) return made;
@@ -28,6 +28,7 @@ absl::StatusOr<std::unique_ptr<WorkloadReplanning>> WorkloadReplanning::Make(
   if (!start.ok()) return start.status();
   made->start_ = *std::move(start);
   made->model_ = configure.model();
+  made->draft_counts_ = std::move(draft_counts);
   made->watch_ = std::make_shared<SharedWatch>();
   made->counted_ = MakeCountedService(next, made->watch_, MonotonicSeconds);
   return made;
@@ -41,10 +42,11 @@ void WorkloadReplanning::Start(WorkerPool& pool, Deployment& deployment) {
   options.now_seconds = MonotonicSeconds;
   options.running = [&deployment] { return deployment.plan(); };
   options.changing = [&deployment] { return deployment.changing_plan(); };
-  // As the start was planned, for another workload.
+  // As the start was planned, for another workload and with the drafts that were seen meanwhile.
   const auto now = [this](const v1::Workload& workload, const scheduler::SearchWatch& search) {
     PlanAtStart changed = WithWorkload(*start_, workload);
     changed.options.watch = search;
+    CountOnMeasured(draft_counts_(), &changed.options.drafts);
     return changed;
   };
   options.roles = [this, now, &pool](const v1::DeploymentPlan& running,

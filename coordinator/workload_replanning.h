@@ -13,6 +13,7 @@
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/registered_cluster.h"
 #include "coordinator/deployment/worker_pool.h"
+#include "coordinator/flow/draft_counts.h"
 #include "coordinator/flow/generation.h"
 #include "coordinator/replanning/replanner.h"
 #include "coordinator/replanning/shared_watch.h"
@@ -22,11 +23,11 @@ namespace tessera::coordinator {
 
 class WorkloadReplanning {
  public:
-  // Counts what goes to `next`, which outlives it. Without --cluster, or with --replan off, it does
-  // nothing. Errors: those of the files.
+  // Counts what goes to `next`, which outlives it. Plans count on the drafts that `draft_counts`
+  // has. Without --cluster, or with --replan off, it does nothing. Errors: those of the files.
   static absl::StatusOr<std::unique_ptr<WorkloadReplanning>> Make(
       const CoordinatorOptions& options, const v1::ConfigureRequest& configure,
-      GenerationService& next);
+      ReadDraftCounts draft_counts, GenerationService& next);
 
   // Both outlive it.
   void Start(WorkerPool& pool, Deployment& deployment);
@@ -43,6 +44,7 @@ class WorkloadReplanning {
   ReplanMode mode_ = ReplanMode::kOff;
   std::optional<PlanAtStart> start_;  // nothing: nothing is watched
   v1::Model model_;
+  ReadDraftCounts draft_counts_;
   std::shared_ptr<SharedWatch> watch_;
   std::unique_ptr<GenerationService> counted_;
   std::unique_ptr<Replanner> replanner_;

@@ -18,8 +18,12 @@ namespace {
 
 class WaitingPlanner {
  public:
-  WaitingPlanner(PlanAtStart start, v1::Model model, std::function<double()> now_seconds)
-      : start_(std::move(start)), model_(std::move(model)), now_seconds_(std::move(now_seconds)) {}
+  WaitingPlanner(PlanAtStart start, v1::Model model, std::function<double()> now_seconds,
+                 ReadDraftCounts draft_counts)
+      : start_(std::move(start)),
+        model_(std::move(model)),
+        now_seconds_(std::move(now_seconds)),
+        draft_counts_(std::move(draft_counts)) {}
 
   absl::StatusOr<v1::DeploymentPlan> Plan(const std::map<std::string, WorkerRecord>& workers) {
     std::set<std::string> live;
@@ -47,6 +51,7 @@ class WaitingPlanner {
     tried_ = live;
     for (const std::string& device : missing)
       Logger("coordinator").warn("planning without {}, which is not there", device);
+    if (draft_counts_ != nullptr) CountOnMeasured(draft_counts_(), &start_.options.drafts);
     absl::StatusOr<v1::DeploymentPlan> plan = PlanForRegistered(start_, model_, workers);
     if (plan.ok()) {
       planned_ = true;
@@ -75,15 +80,17 @@ class WaitingPlanner {
                         " names devices: tessera-worker --name ", missing.front());
   }
 
-  const PlanAtStart start_;
+  PlanAtStart start_;
   const v1::Model model_;
   const std::function<double()> now_seconds_;
-  double first_seconds_ = -1;  // when the first worker was seen
-  bool planned_ = false;       // once: who is missing from then on is not waited for here
+  const ReadDraftCounts draft_counts_;  // null: none
+  double first_seconds_ = -1;           // when the first worker was seen
+  bool planned_ = false;                // once: who is missing from then on is not waited for here
   std::set<std::string> waited_for_, tried_;
 };
 
-// What workers are asked to try is what a plan may count on.
+}  // namespace
+
 absl::StatusOr<v1::DraftTerms> DraftsOfWorkers(const v1::ConfigureRequest& configure) {
   scheduler::DraftRequest request;
   request.most = configure.max_draft_tokens();
@@ -98,8 +105,6 @@ absl::StatusOr<v1::DraftTerms> DraftsOfWorkers(const v1::ConfigureRequest& confi
   v1::Model model = configure.model();  // says already what it holds
   return scheduler::ChooseDrafts(request, configure.weight_dtype(), configure.kv_dtype(), &model);
 }
-
-}  // namespace
 
 absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
                                             const std::string& workload_file, double wait_seconds,
@@ -149,12 +154,13 @@ absl::StatusOr<Planner> PlannerAtStart(const std::string& cluster_file,
                                        const std::string& workload_file, double wait_seconds,
                                        std::optional<bool> split, const std::string& prefer,
                                        const v1::ConfigureRequest& configure,
-                                       std::function<double()> now_seconds) {
+                                       std::function<double()> now_seconds,
+                                       ReadDraftCounts draft_counts) {
   absl::StatusOr<PlanAtStart> start =
       ReadPlanAtStart(cluster_file, workload_file, wait_seconds, split, prefer, configure);
   if (!start.ok()) return start.status();
   auto planner = std::make_shared<WaitingPlanner>(*std::move(start), configure.model(),
-                                                  std::move(now_seconds));
+                                                  std::move(now_seconds), std::move(draft_counts));
   return [planner](const std::map<std::string, WorkerRecord>& workers) {
     return planner->Plan(workers);
   };

@@ -14,9 +14,13 @@
 #include "absl/status/statusor.h"
 #include "coordinator/deployment/plan_source.h"
 #include "coordinator/deployment/registered_cluster.h"
+#include "coordinator/flow/draft_counts.h"
 #include "proto/worker.pb.h"
 
 namespace tessera::coordinator {
+
+// The drafts that workers are asked to try, as a plan counts on them: without a source none.
+absl::StatusOr<v1::DraftTerms> DraftsOfWorkers(const v1::ConfigureRequest& configure);
 
 // What is planned from. For the types of weights and KV that `configure` names. Errors name the
 // file and the reason. `workload_file`, a description or a trace, may be empty: prompts of 1155 and
@@ -28,11 +32,13 @@ absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
                                             std::optional<bool> split, const std::string& prefer,
                                             const v1::ConfigureRequest& configure);
 
-// The planner for the model that `configure` names, from what ReadPlanAtStart reads.
+// The planner for the model that `configure` names, from what ReadPlanAtStart reads, and from the
+// drafts that were tried by then where `draft_counts` is given.
 absl::StatusOr<Planner> PlannerAtStart(const std::string& cluster_file,
                                        const std::string& workload_file, double wait_seconds,
                                        std::optional<bool> split, const std::string& prefer,
                                        const v1::ConfigureRequest& configure,
-                                       std::function<double()> now_seconds);
+                                       std::function<double()> now_seconds,
+                                       ReadDraftCounts draft_counts = nullptr);
 
 }  // namespace tessera::coordinator

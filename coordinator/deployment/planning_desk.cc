@@ -64,8 +64,16 @@ void PlanningDesk::Run() {
     scheduler::SearchWatch watch;
     watch.stop = [this, end] { return stopping_ || options_.now_seconds() >= end; };
     AddRunning(&next.request);
-    next.done(scheduler::AnswerPlanRequest(next.request, options_.served_model, std::move(watch)));
+    next.done(scheduler::AnswerPlanRequest(next.request, options_.served_model, std::move(watch),
+                                           DraftsFor(next.request)));
   }
+}
+
+// Those of other models say nothing about it.
+v1::DraftTerms PlanningDesk::DraftsFor(const v1::PlanRequest& request) const {
+  const bool served = !request.has_model() || request.model().ByteSizeLong() == 0 ||
+                      request.model().name() == options_.served_model.name();
+  return options_.drafts == nullptr || !served ? v1::DraftTerms() : options_.drafts();
 }
 
 // What a plan for the served model would be moved from is the plan in force.

@@ -29,6 +29,9 @@ struct PlanningDeskOptions {
   double time_limit_seconds = 60;       // of one search
   std::function<double()> now_seconds;  // monotonic
   std::function<v1::GetPlanReply()> running;
+  // The drafts of the served model's workers, and how many were seen to stand; null or without a
+  // source: unknown.
+  std::function<v1::DraftTerms()> drafts;
   // Deployment::Apply.
   std::function<void(std::vector<v1::DeploymentPlan>,
                      std::function<void(absl::StatusOr<v1::ApplyPlanReply>)>)>
@@ -63,6 +66,7 @@ class PlanningDesk {
   };
   void Run();
   void AddRunning(v1::PlanRequest* request) const;
+  v1::DraftTerms DraftsFor(const v1::PlanRequest& request) const;
 
   const PlanningDeskOptions options_;
   std::mutex mutex_;  // guards waiting_

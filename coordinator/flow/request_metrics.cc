@@ -61,6 +61,10 @@ uint64_t AcceptedTokens(const v1::EngineLoad& load) {
   return std::accumulate(load.accepted_draft_tokens().begin(), load.accepted_draft_tokens().end(),
                          uint64_t{0});
 }
+DraftCounts CountsOf(const v1::EngineLoad& load) {
+  return {static_cast<double>(load.drafts()), static_cast<double>(load.draft_tokens()),
+          static_cast<double>(AcceptedTokens(load)), static_cast<double>(load.generation_tokens())};
+}
 constexpr EngineCounter kEngineCounters[] = {
     {"vllm:prompt_tokens_total", "tessera_prompt_tokens_total", "Prompt tokens computed.",
      ValueOf<&v1::EngineLoad::prompt_tokens>},
@@ -237,6 +241,7 @@ struct RequestMetrics::Families {
   std::map<std::string, prometheus::Counter*, std::less<>> ended;  // choices, by reason
   std::vector<prometheus::Counter*> totals;                        // of kEngineCounters
   std::mutex mutex;                                                // guards what follows
+  DraftCounts drafts;
   std::map<std::string, Engine> engines;
   int64_t all_running = 0, all_waiting = 0;  // of all engines
 };
@@ -314,6 +319,12 @@ void RequestMetrics::OnEngineLoad(const std::string& name, const v1::EngineLoad&
         i < seen.accepted_draft_tokens_size() ? seen.accepted_draft_tokens(i) : 0;
     engine.accepted_at[i]->Increment(static_cast<double>(load.accepted_draft_tokens(i) - before));
   }
+  if (load.drafts() >= seen.drafts()) {
+    const DraftCounts now = CountsOf(load), before = CountsOf(seen);
+    families_->drafts.Add({now.lists - before.lists, now.tokens - before.tokens,
+                           now.accepted_tokens - before.accepted_tokens,
+                           now.generated_tokens - before.generated_tokens});
+  }
   const uint64_t steps = load.steps() - seen.steps();
   const uint64_t prefill_steps = load.prefill_steps() - seen.prefill_steps();
   Families::ObserveSteps(engine.prefill_step, prefill_steps,
@@ -327,6 +338,11 @@ void RequestMetrics::OnEngineLoad(const std::string& name, const v1::EngineLoad&
   engine.kv_usage.Set(blocks > 0 ? load.kv_blocks_used() / blocks : 0.0);
   seen = load;
   families_->SetSequences(engine, load.running(), load.waiting());
+}
+
+DraftCounts RequestMetrics::draft_counts() const {
+  std::lock_guard lock(families_->mutex);
+  return families_->drafts;
 }
 
 void RequestMetrics::OnSequences(const std::string& engine, int64_t open) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "coordinator/flow/draft_counts.h"
 #include "proto/worker.pb.h"
 
 namespace prometheus {
@@ -54,6 +55,8 @@ class RequestMetrics {
   void OnReplicaKnown(const std::string& engine);
   // The engine's own counters, as its newest reply tells them.
   void OnEngineLoad(const std::string& engine, const v1::EngineLoad& load);
+  // Drafts of all engines, from what OnEngineLoad was given.
+  DraftCounts draft_counts() const;
   // How many sequences the engine has now that have not ended: the newest reply may be from before
   // some of them came or went. Those that waited then are taken to wait still.
   void OnSequences(const std::string& engine, int64_t open);

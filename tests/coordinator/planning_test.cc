@@ -14,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "coordinator/deployment/measured_rates.h"
 #include "coordinator/deployment/plan_at_start.h"
 #include "coordinator/deployment/plan_terms.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/registered_cluster.h"
+#include "coordinator/flow/draft_counts.h"
 #include "proto/document.h"
 #include "proto/layers/layers.h"
 #include "scheduler/input/catalogue.h"
@@ -174,6 +176,109 @@ TEST_CASE("a coordinator's own plan counts on the drafts that its workers are to
   configure.set_speculation(v1::SPECULATION_NGRAM);
   configure.mutable_model()->mutable_draft_head()->set_used(false);
   CHECK(planned().assumptions().planning().drafts().source() == "ngram");
+}
+
+// As many as a model gives of which each stands, behind those that stand, with `acceptance`.
+static DraftCounts Tried(double lists, double tokens_each, double acceptance) {
+  DraftCounts counts = {lists, lists * tokens_each, 0, 0};
+  double stands = lists;
+  for (int i = 0; i < static_cast<int>(tokens_each); ++i)
+    counts.accepted_tokens += stands *= acceptance;
+  counts.generated_tokens = lists + counts.accepted_tokens;
+  return counts;
+}
+
+TEST_CASE("terms count on the drafts that stood, where enough were tried") {
+  v1::DraftTerms terms;
+  terms.set_source("mtp");
+  terms.set_draft_tokens(3);
+  terms.set_acceptance(0.7);
+  CountOnMeasured(Tried(kEnoughLists - 1, 3, 0.4), &terms);
+  CHECK(terms.acceptance() == 0.7);
+  for (const double tokens : {1.0, 2.0, 3.0}) {
+    CountOnMeasured(Tried(kEnoughLists, tokens, 0.4), &terms);
+    CHECK(terms.acceptance() == 0.4);
+    CHECK(terms.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED);
+  }
+  CountOnMeasured(Tried(900, 3, 0), &terms);
+  CHECK(terms.acceptance() == 0);
+  CountOnMeasured(Tried(900, 3, 1), &terms);
+  CHECK(terms.acceptance() == 1);
+  // Of n-grams the steps that found nothing count, too.
+  terms.set_source("ngram");
+  DraftCounts text = Tried(1000, 3, 1);
+  text.generated_tokens += 3000;
+  CountOnMeasured(text, &terms);
+  const double a = terms.acceptance();
+  CHECK(a + a * a + a * a * a == Approx(3.0 / 4).epsilon(0.01));
+  terms.set_acceptance(0.9);
+  terms.set_acceptance_origin(v1::FIGURE_ORIGIN_OPTION);
+  CountOnMeasured(text, &terms);
+  CHECK(terms.acceptance() == 0.9);
+}
+
+TEST_CASE("what was measured long ago counts for less and less") {
+  DraftCounts counts;
+  for (int i = 0; i < 50; ++i) counts.Add(Tried(10'000, 3, 0.9));
+  for (int i = 0; i < 50; ++i) counts.Add(Tried(10'000, 3, 0.2));
+  v1::DraftTerms terms;
+  terms.set_source("mtp");
+  terms.set_draft_tokens(3);
+  CountOnMeasured(counts, &terms);
+  CHECK(terms.acceptance() == Approx(0.2).margin(0.005));
+}
+
+TEST_CASE("a coordinator that plans again counts on the drafts that stood meanwhile") {
+  const std::string cluster = std::string(std::getenv("TEST_TMPDIR")) + "/seen.yaml";
+  std::ofstream(cluster) << "machines: [{name: a, devices: [{kind: RTX4090, count: 2}]}]\n";
+  v1::ConfigureRequest configure;
+  *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  SetDraftHead(configure.model().kinds(0), configure.mutable_model());
+  configure.mutable_model()->mutable_draft_head()->set_used(true);
+  configure.set_speculation(v1::SPECULATION_MTP);
+  DraftCounts counts;
+  const auto planner =
+      PlannerAtStart(cluster, "", 0, {}, "", configure, Now, [&counts] { return counts; });
+  REQUIRE(planner.status().message() == "");
+  const auto acceptance = [&](std::map<std::string, WorkerRecord> workers) {
+    const auto plan = (*planner)(workers);
+    REQUIRE(plan.status().message() == "");
+    return plan->assumptions().planning().drafts().acceptance();
+  };
+  CHECK(acceptance({{"a/0", Worker(16)}}) == 0.7);
+  counts = Tried(5000, 3, 0.35);
+  CHECK(acceptance({{"a/0", Worker(16)}, {"a/1", Worker(16)}}) == 0.35);
+}
+
+TEST_CASE("the desk counts on the drafts that stood, where a request has the same") {
+  PlanningDeskOptions options = Options();
+  SetDraftHead(options.served_model.kinds(0), &options.served_model);
+  options.drafts = [] {
+    v1::DraftTerms seen;
+    seen.set_source("mtp");
+    seen.set_acceptance(0.45);
+    seen.set_acceptance_origin(v1::FIGURE_ORIGIN_MEASURED);
+    return seen;
+  };
+  PlanningDesk desk(options);
+  const auto answer = [&desk](const v1::PlanRequest& request) {
+    std::promise<absl::StatusOr<v1::PlanReply>> done;
+    desk.Plan(request, [&](auto reply) { done.set_value(std::move(reply)); });
+    auto reply = done.get_future().get();
+    REQUIRE(reply.status().message() == "");
+    return *std::move(reply);
+  };
+  v1::PlanRequest request = Request();
+  request.mutable_options()->set_speculate("mtp");
+  const v1::PlanReply measured = answer(request);
+  CHECK(measured.plan().assumptions().planning().drafts().acceptance() == 0.45);
+  const auto lines = scheduler::AssumptionLines(measured.plan().assumptions());
+  CHECK_THAT(absl::StrJoin(lines, "\n"), Contains("45 % are accepted") && Contains("(measured,"));
+  request.mutable_options()->set_draft_acceptance(0.8);  // who asks knows better
+  CHECK(answer(request).plan().assumptions().planning().drafts().acceptance() == 0.8);
+  request.mutable_options()->clear_draft_acceptance();
+  request.mutable_options()->set_speculate("ngram");  // workers try others
+  CHECK(answer(request).plan().assumptions().planning().drafts().acceptance() == 0);
 }
 
 TEST_CASE("a stopped desk answers everyone, and takes no more") {

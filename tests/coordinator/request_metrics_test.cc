@@ -158,4 +158,24 @@ TEST_CASE("refused requests are counted by reason, from zero on") {
   CHECK(refused("invalid") == 0);
 }
 
+TEST_CASE("drafts of all engines are counted together, also of one that starts again") {
+  Metrics metrics;
+  v1::EngineLoad load = Load(10, 5, 100);
+  load.set_drafts(8);
+  load.set_draft_tokens(24);
+  for (const uint64_t stood : {6, 4, 1}) load.add_accepted_draft_tokens(stood);
+  metrics->OnEngineLoad("r0", load);
+  metrics->OnEngineLoad("r0", load);  // the same reply's numbers
+  metrics->OnEngineLoad("r1", load);
+  v1::EngineLoad again = Load(2, 5, 7);
+  again.set_drafts(1);
+  again.set_draft_tokens(3);
+  metrics->OnEngineLoad("r0", again);
+  const DraftCounts counts = metrics->draft_counts();
+  CHECK(counts.lists == 17);
+  CHECK(counts.tokens == 51);
+  CHECK(counts.accepted_tokens == 22);
+  CHECK(counts.generated_tokens == 207);
+}
+
 }  // namespace tessera::coordinator

@@ -169,6 +169,33 @@ def test_auto_says_what_it_chose_and_why(tmp):
             assert (drafts is None) == says.startswith("off"), (says, drafts)
 
 
+def test_plans_count_on_the_drafts_that_were_accepted():
+    request = {"cluster": {"machines": [{"name": "a", "devices": [{"kind": "RTX4090"}]}]},
+               "workload": {"classes": [{"lengths": [{"prompt_tokens": 100, "output_tokens": 100}]}]},
+               "options": {"speculate": "ngram"}}
+
+    def plan(c, **options):
+        status, _, body = c.request("POST", "/v1/plan", {**request, "options": {**request["options"], **options}})
+        assert status == 200, body
+        return json.loads(body)
+
+    def lists(c):
+        return sum(v for k, v in c.metrics().items() if k.startswith("tessera_drafts_total"))
+
+    with running(*FLOAT32, "--speculate", "ngram", workers=1) as c:
+        assert "counted for nothing" in plan(c)["text"]
+        for seed in range(40):
+            ask(c, **REQUESTS[0], n=8, seed=seed)
+            if lists(c) >= 500:
+                break
+        measured = plan(c)
+        drafts = measured["plan"]["assumptions"]["planning"]["drafts"]
+        assert drafts["acceptance_origin"] == "FIGURE_ORIGIN_MEASURED" and 0 < drafts["acceptance"] <= 1, drafts
+        assert "measured, of what workers tried" in measured["text"], measured["text"]
+        given = plan(c, draft_acceptance=0.25)["plan"]["assumptions"]["planning"]["drafts"]
+        assert given["acceptance"] == 0.25, given
+
+
 def test_a_model_without_a_head_is_refused():
     said = refusal(MODEL, "--speculate", "mtp")
     assert "no head for further tokens" in said and "--speculate ngram" in said, said

@@ -134,7 +134,8 @@ absl::Status AsFault(const absl::Status& status) {
 }
 
 // Files are not read on behalf of clients, so a draft model comes with the model.
-absl::Status ReadDrafts(const v1::PlanOptions& given, v1::Model* model, PlannerOptions* options) {
+absl::Status ReadDrafts(const v1::PlanOptions& given, const v1::DraftTerms& seen, v1::Model* model,
+                        PlannerOptions* options) {
   DraftRequest request = {given.speculate(), given.draft_tokens(), std::nullopt};
   if (given.has_draft_acceptance()) request.acceptance = given.draft_acceptance();
   absl::StatusOr<v1::DraftTerms> drafts =
@@ -143,6 +144,11 @@ absl::Status ReadDrafts(const v1::PlanOptions& given, v1::Model* model, PlannerO
     return absl::InvalidArgumentError(
         StrCat("request: options: ", StdView(drafts.status().message())));
   options->drafts = *std::move(drafts);
+  if (seen.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED && !request.acceptance &&
+      seen.source() == options->drafts.source()) {
+    options->drafts.set_acceptance(seen.acceptance());
+    options->drafts.set_acceptance_origin(v1::FIGURE_ORIGIN_MEASURED);
+  }
   return absl::OkStatus();
 }
 
@@ -187,7 +193,8 @@ absl::StatusOr<v1::PlanReply> AnswerShared(const v1::PlanRequest& request, Plann
 }  // namespace
 
 absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
-                                                const v1::Model& served, SearchWatch watch) {
+                                                const v1::Model& served, SearchWatch watch,
+                                                const v1::DraftTerms& seen) {
   if (const std::string place = FieldWithControls(request); !place.empty()) {
     return absl::InvalidArgumentError(
         StrCat("request: ", place, ": must be of one line, without control characters"));
@@ -232,7 +239,8 @@ absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
   absl::StatusOr<v1::Model> model = ModelOf(request, served);
   if (!model.ok()) return absl::InvalidArgumentError(model.status().message());
   input.model = *std::move(model);
-  if (absl::Status s = ReadDrafts(request.options(), &input.model, &options); !s.ok()) return s;
+  if (absl::Status s = ReadDrafts(request.options(), seen, &input.model, &options); !s.ok())
+    return s;
   absl::StatusOr<v1::DeploymentPlan> plan = MakePlan(input, options);
   if (!plan.ok()) return AsFault(plan.status());
   AddLeftOutGain(input, options, &*plan);

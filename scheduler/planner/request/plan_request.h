@@ -13,8 +13,10 @@ namespace tessera::scheduler {
 
 // A request with `models` is answered with one plan for each
 // (scheduler/planner/shared/shared_cluster). `served` stands in where the request has no model; a
-// model with nothing but a name is looked for in the catalogue.
+// model with nothing but a name is looked for in the catalogue. `seen`: drafts whose acceptance was
+// measured; it counts where the request's drafts have the same source, and it gives no acceptance.
 absl::StatusOr<v1::PlanReply> AnswerPlanRequest(const v1::PlanRequest& request,
-                                                const v1::Model& served, SearchWatch watch);
+                                                const v1::Model& served, SearchWatch watch,
+                                                const v1::DraftTerms& seen = {});
 
 }  // namespace tessera::scheduler
