@@ -13,6 +13,11 @@ TensorPart Matrix(std::string name, int64_t rows, int64_t columns) {
   return {.name = std::move(name), .shape = {rows, columns}, .rows = rows};
 }
 
+std::string DraftHeadBase(const v1::Model& model, const TensorNames& names, std::string_view root) {
+  if (!names.draft_head.base.empty()) return std::string(names.draft_head.base);
+  return StrCat(root, names.layers, ".", model.draft_head().layer(), ".");
+}
+
 class Walk {
  public:
   Walk(const v1::Model& model, const TensorNames& names, std::string_view root,
@@ -27,9 +32,7 @@ class Walk {
           "the head for further tokens (multi-token prediction) cannot be read from files of this "
           "form");
     }
-    const std::string base =
-        names.base.empty() ? StrCat(root_, names_.layers, ".", model_.draft_head().layer(), ".")
-                           : std::string(names.base);
+    const std::string base = DraftHeadBase(model_, names_, root_);
     VisitEmbedding();
     const int64_t hidden = model_.hidden();
     VisitNorm(TensorRole::kDraftEmbeddingNorm, StrCat(base, names.embedding_norm), hidden);
@@ -536,6 +539,9 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
   if (!names.latent.up_keys.empty() && !has(keys)) {
     found.latent.up_keys = found.latent.up_values = {};
   }
+  // Quantised checkpoints may number the model's experts and leave the head as it was published.
+  const std::string head = StrCat(DraftHeadBase(model, names, root), names.draft_head.layer);
+  if (has(StrCat(head, names.stacked_up))) found.draft_head.stacked_up = names.stacked_up;
   for (int64_t i = 0; i < LayerCount(model) && !names.stacked_up.empty(); ++i) {
     if (!KindOf(model, i).ffn().has_experts()) continue;
     const std::string layer = StrCat(root, names.layers, ".", i, ".");
@@ -594,7 +600,9 @@ absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::
 absl::Status WalkDraftHead(const v1::Model& model, const TensorNames& names, std::string_view root,
                            const std::function<absl::Status(const ModelTensor&)>& visit) {
   const v1::Model head = DraftHeadModel(model);
-  return Walk(head, names, root, visit).RunDraftHead();
+  TensorNames own = names;
+  own.stacked_up = names.draft_head.stacked_up;
+  return Walk(head, own, root, visit).RunDraftHead();
 }
 
 }  // namespace tessera

@@ -23,9 +23,10 @@ void CheckFixedKeys(JsonReader& config) {
 }
 
 // A head of another form is left out.
-void ReadDraftHead(ConfigDraft& draft, const v1::LayerKind& kind) {
+void ReadDraftHead(ConfigDraft& draft, const v1::LayerKind& kind, int64_t usual_layers) {
   const bool own_embeddings = draft.config.BoolOr("mtp_use_dedicated_embeddings", false);
-  const int64_t layers = draft.config.IntegerOr("mtp_num_hidden_layers", 0, 0, kMaxLayers);
+  const int64_t layers =
+      draft.config.IntegerOr("mtp_num_hidden_layers", usual_layers, 0, kMaxLayers);
   if (layers == 1 && !own_embeddings) SetDraftHead(kind, draft.model);
 }
 
@@ -81,7 +82,8 @@ void ReadGatedExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::La
 }
 
 void AppendDeltaLayers(ConfigDraft& draft, const v1::LayerKind& attending,
-                       const std::function<v1::LayerKind(v1::LayerKind, int64_t)>& ffn_of) {
+                       const std::function<v1::LayerKind(v1::LayerKind, int64_t)>& ffn_of,
+                       int64_t head_layers) {
   JsonReader& config = draft.config;
   const int64_t interval = config.IntegerOr("full_attention_interval", 4, 1, kMaxLayers);
   const std::vector<std::string> types = config.Strings("layer_types");
@@ -101,7 +103,7 @@ void AppendDeltaLayers(ConfigDraft& draft, const v1::LayerKind& attending,
         types.empty() ? (i + 1) % interval == 0 : types[static_cast<size_t>(i)] == "full_attention";
     AppendLayers(ffn_of(attends ? attending : delta, i), 1, draft.model);
   }
-  ReadDraftHead(draft, ffn_of(attending, draft.layers - 1));
+  ReadDraftHead(draft, ffn_of(attending, draft.layers - 1), head_layers);
 }
 
 }  // namespace tessera

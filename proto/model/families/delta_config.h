@@ -21,9 +21,11 @@ v1::LayerKind ReadDeltaLayer(ConfigDraft& draft, const v1::LayerKind& attending)
 void ReadGatedExperts(ConfigDraft& draft, const ExpertDefaults& defaults, v1::LayerKind* layer);
 
 // Appends the model's layers, which attend where layer_types says full_attention; without it every
-// full_attention_interval-th one. `ffn_of`: a layer as it is with its ffn.
+// full_attention_interval-th one. `ffn_of`: a layer as it is with its ffn. `head_layers`: of the
+// head for further tokens where the file does not say it.
 void AppendDeltaLayers(ConfigDraft& draft, const v1::LayerKind& attending,
-                       const std::function<v1::LayerKind(v1::LayerKind, int64_t)>& ffn_of);
+                       const std::function<v1::LayerKind(v1::LayerKind, int64_t)>& ffn_of,
+                       int64_t head_layers = 0);
 
 // Names of Qwen3.5; norms multiply by 1 + w.
 inline constexpr TensorNames kDeltaTensors = [] {

@@ -18,6 +18,7 @@ void Read(ConfigDraft& draft) {
   const int64_t shared = draft.config.IntegerOr("n_shared_experts", 1, 0, kMaxExperts);
   AppendMixedLayers(draft, dense, RoutedLayer(dense, experts, shared * experts.width()),
                     ReadListedRoutedLayers(draft));
+  ReadLayerDraftHead(draft);
 }
 
 }  // namespace

@@ -18,10 +18,14 @@ void Read(ConfigDraft& draft) {
   dense.mutable_ffn()->set_activation(routed.ffn().activation());
   dense.mutable_ffn()->set_width(config.IntegerOr("intermediate_size", 5632, 1, kMaxWidth));
   const auto is_routed = ReadQwenRoutedLayers(draft);
-  AppendDeltaLayers(draft, attending, [&](v1::LayerKind layer, int64_t i) {
-    *layer.mutable_ffn() = (is_routed(i) ? routed : dense).ffn();
-    return layer;
-  });
+  // The published files have a head of which config.json says nothing.
+  AppendDeltaLayers(
+      draft, attending,
+      [&](v1::LayerKind layer, int64_t i) {
+        *layer.mutable_ffn() = (is_routed(i) ? routed : dense).ffn();
+        return layer;
+      },
+      /*head_layers=*/1);
 }
 
 constexpr TensorNames kTensors = [] {

@@ -48,6 +48,7 @@ struct DraftHeadNames {
   std::string_view base = {}, layer = {};
   std::string_view fuse = {};
   std::string_view embedding_norm = {}, hidden_norm = {}, final_norm = {};
+  std::string_view stacked_up = {};  // TensorNames::stacked_up of its layer (NamesIn)
 };
 
 // Names without ".weight" and ".bias"; empty: the family has no such tensor.
