@@ -30,8 +30,10 @@ struct Served {
 };
 
 // Layers that attend, in a folder made now; and layers that keep a state of each sequence.
-std::vector<Served> AllServed(const tests::TemporaryFolder& made) {
+std::vector<Served> AllServed(const tests::TemporaryFolder& made,
+                              const tests::TemporaryFolder& hybrid) {
   WriteMadeCheckpoint(made.path(), MadeModel::kDense);
+  WriteMadeCheckpoint(hybrid.path(), MadeModel::kHybrid);
   return {{"dense",
            made.path().string(),
            kMadeVocabulary,
@@ -45,7 +47,12 @@ std::vector<Served> AllServed(const tests::TemporaryFolder& made) {
           {"qwen3_5",
            GoldenFolder("qwen3_5").string(),
            96,
-           {{}, {{2, 1}, {1, 1}}, {{1, 1}, {1, 1}, {1, 1}}, {{3, 2, {0.7, 0.3}}}}}};
+           {{}, {{2, 1}, {1, 1}}, {{1, 1}, {1, 1}, {1, 1}}, {{3, 2, {0.7, 0.3}}}}},
+          // Four key groups, and eight heads on four kv heads, over three ranks.
+          {"hybrid",
+           hybrid.path().string(),
+           kMadeVocabulary,
+           {{{5, 3}}, {{5, 3, {0.5, 0.3, 0.2}}}, {{2, 2}, {1, 1}, {2, 3}}}}};
 }
 
 v1::Submit Request(uint64_t id, int32_t max_tokens, float temperature,
@@ -125,8 +132,8 @@ class WaitingDrafts final : public DraftSource {
 };
 
 TEST_CASE("every layout answers with drafts what it answers without, bit for bit") {
-  const tests::TemporaryFolder made;
-  for (const Served& served : AllServed(made)) {
+  const tests::TemporaryFolder made, hybrid;
+  for (const Served& served : AllServed(made, hybrid)) {
     const std::vector<v1::Submit> requests = EveryRequest(served.vocabulary);
     for (const std::vector<StageLayout>& stages : served.layouts) {
       ReplicaOptions options;

@@ -31,7 +31,7 @@ TEST_CASE("a prompt of one replica goes on at another, whatever their layouts") 
   for (int seed = 0; seed < RandomPlanCount(); ++seed) {
     Numbers numbers(static_cast<uint64_t>(seed) * 104729 + 5);
     const MadeModel model = MadeModels()[static_cast<size_t>(seed) % MadeModels().size()];
-    const bool exact = seed % 4 == 0;
+    const bool exact = seed % 5 == 3;
     ReplicaOptions from, to, one_worker;
     one_worker.isas = {numbers.OneIsa()};
     for (ReplicaOptions* options : {&from, &to}) {

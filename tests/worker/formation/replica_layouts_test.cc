@@ -199,6 +199,30 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a latent that every rank holds is sent once to each rank that goes on with it") {
+  const std::string folder = GoldenFolder("deepseek_v3").string();
+  const auto bytes = [&](int from_ranks, int to_ranks) {
+    ReplicaOptions from, to;
+    from.moves_kv = to.moves_kv = true;
+    from.stages = {{LayersOf("deepseek_v3"), from_ranks}};
+    to.stages = {{LayersOf("deepseek_v3"), to_ranks}};
+    Split split{{folder, from}, {folder, to}};
+    v1::Submit submit = MakeSubmit(1, ReadGolden("deepseek_v3")[0].prompt, 4);
+    submit.set_ignore_eos(true);
+    PlayedHandOver hand_over(split.prefill, split.decode, "tcp");
+    hand_over.Begin({submit});
+    const Answers first = split.prefill.WaitAll();
+    hand_over.GoOn(first);
+    CHECK(split.decode.WaitAll().at({1, 0}).tokens.size() == 3);
+    return first.at({1, 0}).kv_transfer.bytes();
+  };
+  const int64_t once = bytes(1, 1);
+  CHECK(bytes(2, 1) == once);
+  CHECK(bytes(4, 1) == once);
+  CHECK(bytes(1, 2) == 2 * once);
+  CHECK(bytes(2, 2) == 2 * once);
+}
+
 // The second turn finds the first one's prompt in the decode side's prefix cache.
 TEST_CASE("of layers with a window, a prompt is handed over with what is still seen alone") {
   for (const char* model : {"gemma3", "gpt_oss"}) {
