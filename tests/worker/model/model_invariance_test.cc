@@ -141,7 +141,8 @@ TEST_CASE("bfloat16 and int8: chunks, company and places move no row beyond the 
       {.weight_dtype = kI8, .kv_dtype = kBF16, .product_dtype = kBF16},
       {.weight_dtype = kI8, .kv_dtype = kF32, .product_dtype = kF32},
       {.weight_dtype = kBF16, .kv_dtype = kF32, .product_dtype = kF32}};
-  for (const std::string name : {"llama", "mistral_window", "qwen2", "opt", "qwen3_moe"}) {
+  for (const std::string name : {"llama", "mistral_window", "qwen2", "opt", "qwen3_moe", "qwen3_5",
+                                 "qwen3_next", "deepseek_v3"}) {
     for (Isa isa : kernels::SupportedIsas(kernels::DetectCpuFeatures())) {
       for (TinyOptions options : kinds) {
         options.isa = isa;

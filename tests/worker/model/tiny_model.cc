@@ -150,7 +150,8 @@ v1::WorkerShare WholeShare(const v1::Model& model) {
 }
 
 TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& options)
-    : block_tokens_(options.block_tokens) {
+    : block_tokens_(options.block_tokens),
+      table_width_((options.context_tokens + block_tokens_ - 1) / block_tokens_) {
   constexpr int64_t kMemoryBytes = int64_t{1} << 30;
   if (options.cuda) {
     auto made = kernels::cuda::MakeCudaUnderTest(kMemoryBytes);
@@ -171,7 +172,6 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
   const auto shape = ReadModelFolder(folder.string());
   INFO(shape.status().ToString());
   REQUIRE(shape.ok());
-  const int64_t table_width = (kMaxTokens + block_tokens_ - 1) / block_tokens_;
   auto model = Model::Load({.folder = folder,
                             .model = *shape,
                             .share = WholeShare(*shape),
@@ -182,18 +182,19 @@ TinyModel::TinyModel(const std::filesystem::path& folder, const TinyOptions& opt
                             .limits = {.max_tokens = kMaxTokens,
                                        .max_sequences = kSequences,
                                        .max_logit_rows = options.max_logit_rows,
-                                       .max_blocks_per_sequence = table_width}},
+                                       .max_blocks_per_sequence = table_width_}},
                            *device_, nullptr);
   INFO(model.status().ToString());
   REQUIRE(model.ok());
   model_ = *std::move(model);
 
-  const int64_t blocks = kSequences * table_width;
+  const int64_t blocks = kSequences * table_width_;
   const KvBlocks cut = {blocks, 0, KeepsStates(*shape) ? kSequences + 1 : 0};
   const KvBlockBytes bytes = BlockBytesOf(*shape, WholeShare(*shape), KvElementOf(options.kv_dtype),
                                           block_tokens_, /*windows_apart=*/false);
   auto kv = device_->Allocate(BytesOf(cut, bytes));
-  auto inputs = device_->Allocate(64 * kMaxTokens * static_cast<int64_t>(sizeof(int32_t)));
+  auto inputs = device_->Allocate((64 * kMaxTokens + kSequences * table_width_) *
+                                  static_cast<int64_t>(sizeof(int32_t)));
   REQUIRE(kv.ok());
   REQUIRE(inputs.ok());
   kv_memory_ = *std::move(kv);
@@ -217,7 +218,7 @@ std::vector<std::vector<float>> TinyModel::RunFor(const std::vector<int32_t>& wa
                                                   const std::vector<Chunk>& chunks,
                                                   int64_t padding) {
   std::vector<int32_t> ids, positions, lengths, slots, starts = {0}, contexts, seats, tables;
-  const auto width = static_cast<int32_t>((kMaxTokens + block_tokens_ - 1) / block_tokens_);
+  const auto width = static_cast<int32_t>(table_width_);
   for (const Chunk& chunk : chunks) {
     // Block b of sequence s is b * kSequences + s, backwards on odd sequences.
     std::vector<int32_t> table(width);

@@ -51,6 +51,7 @@ struct TinyOptions {
   kernels::DType product_dtype = kernels::DType::kF32;
   int64_t block_tokens = 8;
   int64_t max_logit_rows = 128;
+  int64_t context_tokens = 128;  // positions of a sequence
   bool pack_later = false;
 };
 
@@ -65,7 +66,7 @@ struct Chunk {
 class TinyModel {
  public:
   static constexpr int kSequences = 4;
-  static constexpr int64_t kMaxTokens = 128;  // positions of a sequence, and rows of a step
+  static constexpr int64_t kMaxTokens = 128;  // rows of a step
 
   // Fails the test where loading fails, and, on the emulated device, where a step writes outside
   // what was allocated.
@@ -86,7 +87,7 @@ class TinyModel {
   std::unique_ptr<Model> model_;
   kernels::Buffer kv_memory_;
   kernels::Buffer inputs_;
-  int64_t block_tokens_;
+  int64_t block_tokens_, table_width_;
   absl::Status (*check_memory_)() = nullptr;
 };
 
