@@ -19,6 +19,7 @@ namespace {
 using Ordered = nlohmann::ordered_json;
 
 constexpr std::string_view kBilling = "x-anthropic-billing-header";
+constexpr char kContinues[] = "continue_final_message";
 
 // The chat that a body is, as ReadChatCall takes it.
 struct Chat {
@@ -207,6 +208,14 @@ absl::Status AddMessages(const Ordered& messages, Chat& chat) {
   return absl::OkStatus();
 }
 
+// The beginning of an answer, which the model goes on with.
+bool EndsInAnswer(const Ordered& messages) {
+  if (messages.empty()) return false;
+  const Ordered& last = messages.back();
+  return Member(last, "role") == "assistant" && Member(last, "content") != "" &&
+         !last.contains("tool_calls");
+}
+
 absl::Status AddTools(const Ordered& tools, Chat& chat) {
   if (tools.is_null()) return absl::OkStatus();
   if (!tools.is_array()) return FieldError("tools", "tools: an array is expected");
@@ -296,6 +305,11 @@ absl::Status AddFormat(const Ordered& conversation, Chat& chat) {
   const Ordered& named = Member(Member(conversation, "output_config"), "format");
   const Ordered& format = named.is_null() ? older_name : named;
   if (format.is_null()) return absl::OkStatus();
+  if (chat.body.contains(kContinues)) {
+    return FieldError("output_config",
+                      "output_config: format: not where the last message is the assistant's, which "
+                      "the answer continues");
+  }
   if (Member(format, "type") != "json_schema" || !Member(format, "schema").is_object()) {
     return FieldError("output_config",
                       "output_config: format: {\"type\": \"json_schema\", \"schema\": {...}} is "
@@ -310,9 +324,15 @@ absl::Status AddFormat(const Ordered& conversation, Chat& chat) {
 
 // An error of the chat, by the names that its fields have here.
 absl::Status Renamed(const absl::Status& status) {
-  if (FieldOf(status) != "response_format") return status;
   const std::string why(status.message());
   const size_t end = why.find(": ");
+  if (FieldOf(status) == kContinues) {
+    return FieldError("messages",
+                      absl::StrCat("messages: the last one is the assistant's, which the "
+                                   "answer continues",
+                                   end == std::string::npos ? "" : why.substr(end)));
+  }
+  if (FieldOf(status) != "response_format") return status;
   return FieldError("output_config",
                     absl::StrCat("output_config: format.schema",
                                  end == std::string::npos ? ": " + why : why.substr(end)));
@@ -339,6 +359,15 @@ absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation,
   if (chat.conversation.contains("tools")) {
     absl::Status s = AddToolChoice(Member(conversation, "tool_choice"), chat);
     if (!s.ok()) return s;
+  }
+  if (EndsInAnswer(Member(chat.conversation, "messages"))) {
+    const Ordered& choice = Member(chat.conversation, "tool_choice");
+    if (choice == "required" || choice.is_object()) {
+      return FieldError("tool_choice",
+                        "tool_choice: \"any\" and \"tool\" are not possible where the last message "
+                        "is the assistant's, which the answer continues");
+    }
+    chat.body[kContinues] = true;
   }
   const Ordered& effort = Member(Member(conversation, "output_config"), "effort");
   if (absl::Status s = AddThinking(thinking, effort, model, chat); !s.ok()) return s;
@@ -384,13 +413,15 @@ absl::StatusOr<int64_t> CountMessagesTokens(const nlohmann::json& body, const Or
   ChatPromptOptions options;
   options.show_tools = tools->offered;
   options.answer_start = tools->call_start;
+  options.continue_final_message = chat->body.contains(kContinues);
+  options.add_generation_prompt = !options.continue_final_message;
   if (chat->body.contains("enable_thinking"))
     options.enable_thinking = chat->body["enable_thinking"];
   if (chat->body.contains("reasoning_effort"))
     options.reasoning_effort = chat->body["reasoning_effort"];
   absl::StatusOr<ChatPrompt> prompt =
       EncodeChat(model, chat->conversation, options, now_unix_seconds);
-  if (!prompt.ok()) return prompt.status();
+  if (!prompt.ok()) return Renamed(prompt.status());
   return static_cast<int64_t>(prompt->token_ids.size());
 }
 

@@ -132,6 +132,36 @@ TEST_CASE("history: blocks become turns, and a billing line stays out") {
                   "[assistant]") != std::string::npos);
 }
 
+TEST_CASE("an answer goes on with a last message of the assistant's") {
+  Door door({}, {}, ToolModel());
+  door.service.SetScript(Says("2}"));
+  Json body = Body();
+  body["messages"].push_back({{"role", "assistant"}, {"content", "{\"a\": "}});
+  const Json reply = Ask(door, body);
+  const std::string prompt = PromptOf(door);
+  CHECK(prompt.ends_with("[assistant]{\"a\": "));
+  CHECK(reply["content"][0]["text"] == "2}");
+  Json counted = body;
+  for (const char* name : {"max_tokens", "stream"}) counted.erase(name);
+  const HttpReply count = door.Post("/v1/messages/count_tokens", counted.dump());
+  CHECK(Json::parse(count.body)["input_tokens"] ==
+        door.service.last_request().prompt_token_ids.size());
+  body["tools"] = Tools();
+  body["tool_choice"] = {{"type", "any"}};
+  const HttpReply refused = door.Post(kMessages, body.dump());
+  CHECK(refused.status == 400);
+  CHECK(refused.body.find("the last message is the assistant's") != std::string::npos);
+  body["output_config"] = {{"format", {{"type", "json_schema"}, {"schema", Json::object()}}}};
+  body.erase("tool_choice");
+  CHECK(door.Post(kMessages, body.dump()).status == 400);
+  body.erase("output_config");
+  // One without text, or with calls, has been ended.
+  body["messages"].back()["content"] =
+      Json::parse(R"([{"type": "tool_use", "id": "t", "name": "clock", "input": {}}])");
+  Ask(door, body);
+  CHECK(PromptOf(door).ends_with("[assistant]"));
+}
+
 TEST_CASE("blocks that clients send back are read as text, or skipped and named") {
   Door door({}, {}, ToolModel());
   const Json messages = Json::parse(R"([
