@@ -34,6 +34,17 @@ def test_a_plan_is_rehearsed_and_a_machine_killed(tmp):
     assert told["tokens"] == 20 * told["requests"], told
     assert told["killed"]["machine"] == "b" and told["steps"] > 0, told
 
+    # A workload's own lengths, slowed: a second of it takes two, and figures are of its time.
+    (tmp / "short.yaml").write_text("classes:\n- {name: short, lengths: [{prompt_tokens: 32, output_tokens: 8}]}\n")
+    told = json.loads(tessera("rehearse", plan, "--cluster", described, "--workload", str(tmp / "short.yaml"), "--minutes",
+                              "0.03", "--rate", "20", "--speed", "0.5", "--json"))
+    assert told["failed"] == told["unfinished"] == 0 and told["tokens"] == 8 * told["requests"] > 80, told
+    assert told["speed"] == 0.5 and "killed" not in told, told
+    for figures in (told["promised"], told["rehearsed"]):
+        assert 10 < figures["requests_per_second"] < 30, told
+        assert all(figures[f"{of}_{at}_seconds"] > 0 for of in ("ttft", "tpot") for at in ("p50", "p95")), told
+    assert told["coordinator_cpu_seconds_per_token"] > 0 and told["workers_cpu_seconds_per_token"] > 0, told
+
 
 def test_emulated_devices_are_taken_for_no_others():
     with Cluster(workers=0) as c:
