@@ -19,6 +19,8 @@ from cluster import Cluster, KILL, MODEL, PATIENCE_SECONDS, TERMINATE, wait_for
 from run_tests import Skip
 
 LEASE_SECONDS = 2
+SERVED_SECONDS = LEASE_SECONDS + 2  # that nobody may serve
+BUSY_SECONDS = 3  # more, where a process of a busy machine comes late to all that follows its lease
 # Until etcd has what the leader knows: three times a second changes are kept, and a worker that is not yet is configured again.
 KEPT_SECONDS = 1.5
 ETCD = []  # its path, once it is found
@@ -235,7 +237,9 @@ def test_a_spare_takes_over_with_the_replicas_as_they_are():
         c.signal("a", KILL)
         began = time.monotonic()
         wait_for("b to serve", c.ready)
-        print(f"killed: served again after {time.monotonic() - began:.2f} s")
+        seconds = time.monotonic() - began
+        print(f"killed: served again after {seconds:.2f} s")
+        assert seconds < SERVED_SECONDS, seconds
         wait_for("two replicas", lambda: len(c.replicas()) == 2)
         load.stop(expected)
         assert c.log("b").count("taking up worker") == 2 and reads(c) == read, c.log("b")
@@ -253,7 +257,9 @@ def test_a_spare_takes_over_with_the_replicas_as_they_are():
         began = time.monotonic()
         c.ask("a")
         wait_for("a to serve", c.ready)
-        print(f"told to end: served again after {time.monotonic() - began:.2f} s")
+        seconds = time.monotonic() - began
+        print(f"told to end: served again after {seconds:.2f} s")
+        assert seconds < SERVED_SECONDS, seconds
         reader.join()
         assert "error" in said[-1], said[-1]
         wait_for("two replicas", lambda: len(c.replicas()) == 2)
@@ -304,7 +310,9 @@ def test_a_leader_that_hangs_is_replaced_and_ends():
         c.ask("b")
         began = time.monotonic()
         wait_for("b to serve", c.ready)
-        print(f"hung: served again after {time.monotonic() - began:.2f} s, lease {LEASE_SECONDS} s")
+        seconds = time.monotonic() - began
+        print(f"hung: served again after {seconds:.2f} s, lease {LEASE_SECONDS} s")
+        assert seconds < SERVED_SECONDS + BUSY_SECONDS, seconds
         c.signal("a", signal.SIGCONT)
         # It hears that it leads no more, and workers obey the other one.
         assert c.ended("a") == 1
