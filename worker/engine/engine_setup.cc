@@ -249,6 +249,8 @@ class Setup {
     configured_.ready.set_kernel_path(setup_.kernel_path);
     DescribeWorker(*setup_.device, model_options_, options_, *share_, staging_bytes_,
                    &configured_.ready);
+    if (!sums_.empty())
+      configured_.ready.set_device(StrCat(configured_.ready.device(), "; ranks sum by ", sums_));
     LogReady(request_, options_, configured_.ready);
     return std::move(configured_);
   }
@@ -452,6 +454,7 @@ class Setup {
       return absl::AbortedError(formation.status().message());
     }
     if (!formation.ok()) return formation.status();
+    sums_ = (*formation)->DescribeSums();
     const FormationPlace& place = (*formation)->place();
     const KvBlocks kv = (*formation)->kv();
     options_.limits.total_blocks = kv.common;
@@ -573,6 +576,7 @@ class Setup {
   std::shared_ptr<StateExchange> exchange_;  // null: no states go to other replicas
   std::shared_ptr<KvPort> kv_port_;          // null: there is none
   int64_t staging_bytes_ = 0;
+  std::string sums_;  // how the ranks of this stage sum; empty: there is one
 };
 
 }  // namespace

@@ -101,6 +101,14 @@ TEST_CASE("ranks on GPUs of one machine sum on the devices, in even and uneven p
       {
         PlannedReplica replica(GoldenFolder(model).string(), options);
         CheckTokens(model, Answer(replica, model));
+        for (int rank = 0; rank < stage.width; ++rank) {
+          CHECK_THAT(
+              replica.ready(rank).device(),
+              Catch::EndsWith(maps_sums ? "; ranks sum by the devices, in memory that all of "
+                                          "them map, up to 256 KiB, above by their hosts "
+                                          "(shared memory)"
+                                        : "; ranks sum by their hosts (shared memory)"));
+        }
       }
       CHECK((emulated::LaunchesFrom("mapped_sum.cu") > before) == maps_sums);
       CHECK(lines.Count("KiB by the devices, in memory that all of them map") ==
@@ -200,14 +208,17 @@ TEST_CASE("a GPU that is lost ends its replica in bounded time") {
   }
 }
 
-// Two ranks, of which `gpus` are GPUs, answer while `lines` listen.
-void CheckTwoRanks(const tests::FakeNccl& fake, ReplicaOptions options) {
+// Two ranks, of which `gpus` are GPUs, answer while `lines` listen. How the first one sums.
+std::string CheckTwoRanks(const tests::FakeNccl& fake, ReplicaOptions options) {
   const std::string model = "llama";
+  std::string ways;
   {
     PlannedReplica replica(GoldenFolder(model).string(), options);
     CheckTokens(model, Answer(replica, model));
+    ways = replica.ready(0).device();
   }
   CHECK(fake.alive == 0);
+  return ways;
 }
 
 TEST_CASE("unlike GPUs sum by NCCL, with a CPU or twice the same GPU through the host") {
@@ -217,7 +228,9 @@ TEST_CASE("unlike GPUs sum by NCCL, with a CPU or twice the same GPU through the
   options.nccl = &table;
   {
     const tests::LoggedLines lines("worker");
-    CheckTwoRanks(fake, options);
+    CHECK_THAT(CheckTwoRanks(fake, options),
+               Catch::Contains("; ranks sum by the devices, in memory that all of them map, up to "
+                               "256 KiB, above by NCCL 2.28.9"));
     CHECK(lines.Count("group of 2 ranks: NCCL 2.28.9") == 2);
     CHECK(fake.aborted + fake.destroyed == 2);
   }
