@@ -366,6 +366,25 @@ std::string ShowModels(const v1::GetClusterReply& cluster) {
   return Show(models) + "\n";
 }
 
+// What a worker's device measured at its first start, of each type of weights: how fast it reads
+// them while it multiplies, with 1 row, and more. Empty: nothing.
+std::string ShowProducts(const v1::WorkerStatus& worker) {
+  std::string text;
+  std::string_view type;
+  for (const v1::ProductRate& product : worker.device().products()) {
+    if (product.weights() == type) {
+      absl::StrAppendFormat(&text, ", %.0f x%d", product.read_bytes_per_second() / 1e9,
+                            product.rows());
+      continue;
+    }
+    type = product.weights();
+    absl::StrAppendFormat(&text, "%s%s %.0f x%d", text.empty() ? "" : "; ", product.weights(),
+                          product.read_bytes_per_second() / 1e9, product.rows());
+  }
+  if (text.empty()) return text;
+  return absl::StrCat("  ", worker.name(), ": reads weights at (GB/s x rows) ", text, "\n");
+}
+
 }  // namespace
 
 std::string ShowCluster(const v1::GetClusterReply& cluster) {
@@ -398,6 +417,7 @@ std::string ShowCluster(const v1::GetClusterReply& cluster) {
     if (w.state() == v1::WORKER_STATE_READY || w.detail().empty()) continue;
     absl::StrAppend(&text, "  ", w.name(), ": ", w.detail(), "\n");
   }
+  for (const v1::WorkerStatus& w : cluster.workers()) text += ShowProducts(w);
   text += ShowLinks(cluster);
   if (cluster.replicas().empty()) return text;
   Table replicas = {

@@ -22,22 +22,25 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// One call, waited for.
-absl::StatusOr<double> SecondsOfCall(Stream& stream, const Enqueue& enqueue) {
+// One of so many calls, which are waited for together.
+absl::StatusOr<double> SecondsOfCall(Stream& stream, int calls, const Enqueue& enqueue) {
   const double start = Now();
-  if (absl::Status status = enqueue(); !status.ok()) return status;
+  for (int call = 0; call < calls; ++call) {
+    if (absl::Status status = enqueue(); !status.ok()) return status;
+  }
   if (absl::Status status = stream.Synchronize(); !status.ok()) return status;
-  return std::max(Now() - start, 1e-9);
+  return std::max((Now() - start) / calls, 1e-9);
 }
 
-// Seconds of the fastest of `runs` calls; the first, untimed, call warms up. Where calls are slow,
-// since somebody else keeps the cores busy, fewer must do.
-absl::StatusOr<double> BestSeconds(Stream& stream, int runs, const Enqueue& enqueue) {
+// Seconds of the fastest of the runs; the first, untimed, run warms up. Where calls are slow, since
+// somebody else keeps the cores busy, fewer must do.
+absl::StatusOr<double> BestSeconds(Stream& stream, const ProbeOptions& options,
+                                   const Enqueue& enqueue) {
   constexpr double kEnoughSeconds = 2;
   const double begin = Now();
   double best = 0;
-  for (int run = 0; run <= 1 || (run <= runs && Now() - begin < kEnoughSeconds); ++run) {
-    const absl::StatusOr<double> seconds = SecondsOfCall(stream, enqueue);
+  for (int run = 0; run <= 1 || (run <= options.runs && Now() - begin < kEnoughSeconds); ++run) {
+    const absl::StatusOr<double> seconds = SecondsOfCall(stream, options.calls, enqueue);
     if (!seconds.ok()) return seconds;
     if (run == 1 || (run > 1 && *seconds < best)) best = *seconds;
   }
@@ -56,13 +59,13 @@ class Timer {
   }
 
   absl::StatusOr<double> Seconds(Stream& stream, const Enqueue& enqueue) const {
-    if (options_.window_seconds <= 0) return BestSeconds(stream, options_.runs, enqueue);
+    if (options_.window_seconds <= 0) return BestSeconds(stream, options_, enqueue);
     const double half = window_ends_ - window_seconds_ / 2;
     double sum = 0;
     int calls = 0;
     // A call that ends late is measured all the same.
     for (bool counts = false; calls == 0 || Now() < window_ends_;) {
-      const absl::StatusOr<double> seconds = SecondsOfCall(stream, enqueue);
+      const absl::StatusOr<double> seconds = SecondsOfCall(stream, options_.calls, enqueue);
       if (!seconds.ok()) return seconds;
       if (counts) {
         sum += *seconds;
@@ -229,8 +232,11 @@ class Products {
   Products(Device& device, Stream& stream, const ProbeOptions& options, Timer& timer)
       : device_(device), stream_(stream), options_(options), timer_(timer) {}
 
-  absl::StatusOr<std::vector<ProductRate>> Measure() {
+  // Of the types that are begun within `max_seconds`; 0: of all.
+  absl::StatusOr<std::vector<ProductRate>> Measure(double max_seconds = 0) {
+    const double begin = Now();
     for (const ProductKind& kind : kProductKinds) {
+      if (max_seconds > 0 && Now() - begin > max_seconds) break;
       const LinearSpec whole = SpecOf(kind, options_.matrix_size, options_.matrix_size);
       if (!KeepsCodes(whole)) continue;
       std::vector<int64_t> read = {1, kFewRows};
@@ -301,6 +307,14 @@ class Products {
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Device& device, const ProbeOptions& options,
+                                                       double max_seconds) {
+  auto stream = device.CreateStream();
+  if (!stream.ok()) return stream.status();
+  Timer timer(options);
+  return Products(device, **stream, options, timer).Measure(max_seconds);
+}
 
 absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options) {
   auto stream = device.CreateStream();

@@ -24,6 +24,7 @@ struct ProbeOptions {
   int64_t matrix_size = 2048;  // square weights of the compute runs
   int64_t rows = 512;          // activation rows of the compute runs
   int runs = 3;
+  int calls = 1;          // of a run, enqueued behind each other, whose time is divided
   bool products = false;  // measures DeviceRates::products as well, for some seconds more
   // Above 0: a rate is the mean over the second half of a window of so many seconds, one window
   // after the other from the start of the probe. Probes that start together thus read memory at the
@@ -32,8 +33,11 @@ struct ProbeOptions {
 };
 
 // For a GPU: enough for all its multiprocessors, and for far longer than a launch takes.
-inline constexpr ProbeOptions kGpuProbe = {
-    .buffer_bytes = int64_t{1} << 30, .reads_weights = true, .matrix_size = 8192, .rows = 4096};
+inline constexpr ProbeOptions kGpuProbe = {.buffer_bytes = int64_t{1} << 30,
+                                           .reads_weights = true,
+                                           .matrix_size = 8192,
+                                           .rows = 4096,
+                                           .calls = 8};
 
 // The least that a device must have left to be measured: smaller buffers say nothing.
 inline constexpr int64_t kMinProbeBytes = int64_t{2} << 20;
@@ -60,6 +64,12 @@ struct DeviceRates {
 // has little memory reads its weights through the same caches. ResourceExhausted where it has not
 // even kMinProbeBytes left.
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options = {});
+
+// DeviceRates::products alone. No type of weights is begun once `max_seconds` are over: for a look
+// at the first start of a device. Errors as of ProbeDevice, but for a lack of memory, which leaves
+// products out.
+absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Device& device, const ProbeOptions& options,
+                                                       double max_seconds);
 
 // Bytes read per second alone: for a look at every start, in some tenths of a second. Where the
 // device has less room than the buffer takes, from one half as large, and so on; ResourceExhausted

@@ -90,6 +90,7 @@ inline constexpr std::string_view kProcessFlags[] = {
     "measure",
     "json",
     "gpu-memory-utilization",
+    "tuning-folder",
     "rehearsal",
     "rehearsal-folder",
     "rehearsal-speed",

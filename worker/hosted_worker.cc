@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/probe.h"
+#include "kernels/tuning_table.h"
 #include "proto/build_version.h"
 #include "proto/model/model_folder.h"
 #include "proto/protocol.h"
@@ -15,6 +16,7 @@
 #include "tls/client_tls.h"
 #include "worker/formation/link_hub.h"
 #include "worker/offered_links.h"
+#include "worker/product_rates.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_codec_probe.h"
 #include "worker/transfer/kv_coder.h"
@@ -36,9 +38,10 @@ uint64_t DrawIncarnation() {
   return (uint64_t{random()} << 32 | random()) | 1;
 }
 
-// 0: not measured, or there is no such copy.
+// 0, or empty: not measured, or there is no such copy.
 struct MeasuredRates {
   double read_bytes_per_second = 0, kv_codec_bytes_per_second = 0;
+  std::vector<kernels::TuningTable::Rate> products;
 };
 
 MeasuredRates Measure(const WorkerDevice& worker, KvCoder& coder) {
@@ -51,6 +54,8 @@ MeasuredRates Measure(const WorkerDevice& worker, KvCoder& coder) {
   less.buffer_bytes = std::min(less.buffer_bytes, int64_t{128} << 20);
   const auto codec = ProbeKvCodecRate(*worker.device, coder, less);
   if (codec.ok()) rates.kv_codec_bytes_per_second = *codec;
+  if (worker.tuning != nullptr)
+    rates.products = ProductRates(*worker.device, worker.probe, *worker.tuning);
   absl::Status status = read.status();
   status.Update(codec.status());
   if (!status.ok()) {
@@ -76,6 +81,12 @@ v1::RegisterRequest Introduce(const WorkerOptions& options, const WorkerDevice& 
   request.mutable_device()->set_memory_bytes(worker.info.memory_bytes() - staging_bytes);
   request.mutable_device()->set_memory_read_bytes_per_second(rates.read_bytes_per_second);
   request.mutable_device()->set_kv_codec_bytes_per_second(rates.kv_codec_bytes_per_second);
+  for (const kernels::TuningTable::Rate& rate : rates.products) {
+    v1::ProductRate& product = *request.mutable_device()->add_products();
+    product.set_weights(rate.weights);
+    product.set_rows(static_cast<int32_t>(rate.rows));
+    product.set_read_bytes_per_second(rate.read_bytes_per_second);
+  }
   return request;
 }
 

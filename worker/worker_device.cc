@@ -50,6 +50,7 @@ absl::StatusOr<WorkerDevice> MakeWorkerDevice(const DeviceFlags& flags, const De
   made.info = std::move(opened->info);
   made.look = opened->look;
   made.probe = opened->probe;
+  made.tuning = std::move(opened->tuning);
   made.memory_is_ours = card;
   made.cores = flags.cpus.empty() ? NearCores(share->cores, opened->near_cores) : share->cores;
   StayOn(made.cores);

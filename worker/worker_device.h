@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "kernels/probe.h"
+#include "kernels/tuning_table.h"
 #include "proto/coordinator.pb.h"
 #include "worker/devices/device_type.h"
 
@@ -30,6 +31,7 @@ struct WorkerDevice {
   bool computes_nothing = false;  // emulated: it has no rates
   kernels::ProbeOptions look;     // of its memory, at the start
   kernels::ProbeOptions probe;    // of all its rates, where a user asks for a profile
+  std::shared_ptr<kernels::TuningTable> tuning;  // as of OpenedDevice
 };
 
 // Confines the process to its cores too. InvalidArgument names the flag that cannot be had;

@@ -95,6 +95,12 @@ void Declare(const Command& app, WorkerOptions* o) {
   app.AddSwitch("--mapped-sums,!--no-mapped-sums", o->device.mapped_sums,
                 "GPUs of this machine that are ranks of one stage meet in pinned memory for their "
                 "small sums; with --no-mapped-sums their hosts meet, as for large ones");
+  app.AddOption(
+      "--tuning-folder", o->device.tuning_folder,
+      "Where what is measured of a GPU at its first start is kept: which of several equal "
+      "ways of its products is fastest, and its rates, which plans use; \"none\" measures "
+      "nothing; default: tessera/tuning in the user's cache folder (XDG_CACHE_HOME, or "
+      "~/.cache), of cuda-emulated \"none\"");
   app.AddOption("--kv-cache-memory-bytes", o->kv_cache_memory_bytes,
                 "Size of the KV pool if the plan sets none; 0: half of the memory left after the "
                 "weights, within --memory and the free memory of control group and machine; on a "
@@ -169,6 +175,7 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
     if (absl::Status status = ApplyFlagFile(config, app); !status.ok()) return status;
   }
   WorkerOptions& options = parsed.options;
+  options.device.build_version = std::string(BuildVersion());
   const std::string& device = options.device.name;
   options.device_type = FindDeviceType(device);
   if (options.device_type == nullptr) {

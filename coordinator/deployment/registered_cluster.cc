@@ -44,6 +44,24 @@ void SetMemory(int64_t described, int64_t registered, const std::string& device,
   if (limits) (*limited)[described].push_back(device);
 }
 
+// Those of the slower device where both were measured with the same weights and rows; else none,
+// as a product's rate is one of all devices of a group or of none.
+void KeepCommonProducts(const v1::MeasuredProfile& one, v1::MeasuredProfile* group) {
+  const auto same = [](const v1::ProductRate& a, const v1::ProductRate& b) {
+    return a.weights() == b.weights() && a.rows() == b.rows();
+  };
+  auto* products = group->mutable_products();
+  if (!std::equal(products->begin(), products->end(), one.products().begin(), one.products().end(),
+                  same)) {
+    return products->Clear();
+  }
+  for (int i = 0; i < products->size(); ++i) {
+    v1::ProductRate& product = (*products)[i];
+    product.set_read_bytes_per_second(
+        std::min(product.read_bytes_per_second(), one.products(i).read_bytes_per_second()));
+  }
+}
+
 // Adds a device to `machine`, whose groups from `begun` on were one in the description: to the last
 // of them where it has the same memory, as a stage may be split over the devices of a group. Each
 // waits for the slowest of them.
@@ -61,9 +79,10 @@ void AddDevice(const v1::DeviceGroup& one, int begun, v1::Machine* machine) {
   const double known_codec = profile->kv_codec_bytes_per_second();
   if (codec > 0 && (known_codec == 0 || codec < known_codec))
     profile->set_kv_codec_bytes_per_second(codec);
+  KeepCommonProducts(one.profile(), profile);
   const double known = profile->memory_read_bytes_per_second();
   if (known == 0 || (rate > 0 && rate < known)) profile->set_memory_read_bytes_per_second(rate);
-  if (!one.has_profile() && known == 0 && known_codec == 0) group->clear_profile();
+  if (profile->ByteSizeLong() == 0) group->clear_profile();
 }
 
 // The description with only the devices that are there; those of one group with the same memory
@@ -94,6 +113,9 @@ v1::Cluster OnlyRegistered(const v1::Cluster& described,
         }
         if (info.kv_codec_bytes_per_second() > 0)
           one.mutable_profile()->set_kv_codec_bytes_per_second(info.kv_codec_bytes_per_second());
+        // Those of the description were measured with nothing beside, and over a longer time.
+        if (one.profile().products().empty() && !info.products().empty())
+          *one.mutable_profile()->mutable_products() = info.products();
         AddDevice(one, begun, &present);
       }
     }

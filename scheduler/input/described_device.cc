@@ -25,10 +25,15 @@ std::string WhyNoProduct(const v1::ProductRate& product) {
   return rate > 0 && std::isfinite(rate) ? "" : "read must be above 0 bytes per second";
 }
 
+// The part of the rate of its products that a whole pass reaches, where nobody says it: that of
+// `tessera profile`.
+constexpr double kPartOfProducts = 0.9;
+
 // What a forward pass loses counts for what rows cost beyond the first, as prefill_efficiency is
 // meant; reading alone is measured as it is.
 void AddProducts(const v1::MeasuredProfile& profile, DeviceSpec* spec) {
-  const double efficiency = profile.prefill_efficiency() > 0 ? profile.prefill_efficiency() : 1;
+  const double efficiency =
+      profile.prefill_efficiency() > 0 ? profile.prefill_efficiency() : kPartOfProducts;
   for (const v1::ProductRate& product : profile.products()) {
     spec->products[static_cast<size_t>(*WeightTypeNamed(product.weights()))].push_back(
         {static_cast<double>(product.rows()), 1 / product.read_bytes_per_second()});

@@ -376,6 +376,54 @@ TEST_CASE("a plan is made of the devices that registered, with the memory they r
              Contains("no worker of cluster.yaml has registered"));
 }
 
+TEST_CASE("a plan takes the rates of products that workers measured, of alike devices the least") {
+  const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-0.5B");
+  const auto worker = [](double gigabytes, std::vector<int> rows) {
+    WorkerRecord record = Worker(8);
+    for (const int count : rows) {
+      v1::ProductRate& rate = *record.registration.mutable_device()->add_products();
+      rate.set_weights("bfloat16");
+      rate.set_rows(count);
+      rate.set_read_bytes_per_second(gigabytes * 1e9);
+    }
+    return record;
+  };
+  const auto planned = [&](const PlanAtStart& start,
+                           const std::map<std::string, WorkerRecord>& workers) {
+    const auto plan = PlanForRegistered(start, model, workers);
+    REQUIRE(plan.status().message() == "");
+    bool measured = false;
+    for (const std::string& line : scheduler::AssumptionLines(plan->assumptions()))
+      measured |= line.find("products with bfloat16 by rows") != std::string::npos;
+    double tokens = 0;
+    for (const v1::Replica& replica : plan->replicas())
+      tokens += replica.prediction().output_tokens_per_second();
+    return std::pair(measured, tokens);
+  };
+  PlanAtStart start = Start();
+  const auto unmeasured = planned(start, {{"a/0", Worker(8)}, {"a/1", Worker(8)}});
+  CHECK_FALSE(unmeasured.first);
+  const auto fast = planned(start, {{"a/0", worker(900, {1, 64})}, {"a/1", worker(900, {1, 64})}});
+  const auto uneven =
+      planned(start, {{"a/0", worker(900, {1, 64})}, {"a/1", worker(300, {1, 64})}});
+  const auto slow = planned(start, {{"a/0", worker(300, {1, 64})}, {"a/1", worker(300, {1, 64})}});
+  CHECK(fast.first);
+  CHECK(fast.second > 1.5 * slow.second);
+  CHECK(uneven.second == Approx(slow.second));
+  // One of the group was measured otherwise, or not at all: all go by the catalogue.
+  const auto part = planned(start, {{"a/0", worker(300, {1, 64})}, {"a/1", Worker(8)}});
+  CHECK_FALSE(part.first);
+  CHECK(part.second == Approx(unmeasured.second));
+  CHECK_FALSE(planned(start, {{"a/0", Worker(8)}, {"a/1", worker(300, {1, 64})}}).first);
+  CHECK_FALSE(planned(start, {{"a/0", worker(300, {1})}, {"a/1", worker(300, {1, 64})}}).first);
+  // What the description says was measured beats it.
+  v1::DeviceGroup& group = *start.input.cluster.mutable_machines(0)->mutable_devices(0);
+  *group.mutable_profile()->mutable_products() =
+      worker(900, {1, 64}).registration.device().products();
+  CHECK(planned(start, {{"a/0", worker(300, {1, 64})}, {"a/1", worker(300, {1, 64})}}).second ==
+        Approx(fast.second));
+}
+
 TEST_CASE("a coordinator's refusal names its own flags") {
   PlanAtStart start = Start();
   const v1::Model model = *scheduler::BuiltInModel("Llama-3-8B");

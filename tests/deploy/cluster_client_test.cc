@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/planning.grpc.pb.h"
@@ -27,6 +28,14 @@ v1::GetClusterReply Cluster() {
   ready.set_replica("r-a/0");
   ready.mutable_device()->set_description("CPU avx512");
   ready.mutable_device()->set_memory_read_bytes_per_second(14.25e9);
+  for (const auto& [weights, rows, rate] :
+       {std::tuple("bfloat16", 1, 3.02e12), std::tuple("bfloat16", 64, 2.9e12),
+        std::tuple("int4", 1, 2.41e12)}) {
+    v1::ProductRate& product = *ready.mutable_device()->add_products();
+    product.set_weights(weights);
+    product.set_rows(rows);
+    product.set_read_bytes_per_second(rate);
+  }
   ready.mutable_load()->set_kv_blocks_used(1);
   ready.mutable_load()->set_kv_blocks_total(4);
   ready.set_stage(1);
@@ -90,6 +99,9 @@ class FakePlanning final : public v1::Planning::Service {
 TEST_CASE("the tables name workers, states, replicas and reasons") {
   const std::string text = ShowCluster(Cluster());
   CHECK_THAT(text, Contains("CPU avx512, reads 14.2 GB/s"));
+  CHECK_THAT(text,
+             Contains("  a/0: reads weights at (GB/s x rows) bfloat16 3020 x1, 2900 x64; int4 "
+                      "2410 x1\n"));
   CHECK_THAT(
       text,
       Contains("model demo, plan epoch 3, serving; 2 requests: 5 sequences running, 0 waiting"));

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/device.h"
 #include "kernels/probe.h"
+#include "kernels/tuning_table.h"
 #include "proto/coordinator.pb.h"
 #include "proto/device_names.h"
 #include "worker/devices/device_share.h"
@@ -29,8 +30,14 @@ struct DeviceFlags {
   int64_t memory_bytes = 0;      // 0: what limits and the machine allow; a card's: the share below
   double gpu_memory_utilization = 0.9;    // of a card's memory, what others use included
   bool mapped_sums = true;                 // ranks of one machine meet in pinned memory
+  // Where what is measured of a card is kept; empty: the user's cache folder, of an emulated one
+  // nowhere; kNoTuning: nothing is measured to be kept.
+  std::string tuning_folder = {};
+  std::string build_version = {};  // of this program, whose measurements hold for no other build
   int64_t state_cache_memory_bytes = -1;  // negative: StateCacheBytes (engine/state_cache_size.h)
 };
+
+inline constexpr std::string_view kNoTuning = "none";
 
 struct OpenedDevice {
   std::unique_ptr<kernels::Device> device;
@@ -38,6 +45,8 @@ struct OpenedDevice {
   std::vector<int> near_cores;  // of its NUMA node; empty: not known
   kernels::ProbeOptions look;   // of its memory, at the start
   kernels::ProbeOptions probe;  // of all its rates, where a user asks for a profile
+  // What is kept of it from start to start, the device's too; null: nothing.
+  std::shared_ptr<kernels::TuningTable> tuning = nullptr;
 };
 
 struct DeviceType {

@@ -9,6 +9,7 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/pci_device.h"
 #include "third_party/spdlog/log.h"
+#include "worker/devices/cuda/device_tuning.h"
 #include "worker/devices/cuda/gpu_kind.h"
 
 namespace tessera::worker {
@@ -111,13 +112,17 @@ absl::StatusOr<OpenedDevice> Open(const DeviceFlags& flags, const DeviceShare& /
   }
   const kernels::cuda::OpenedBlas blas = OpenBlasFor(device);
   const kernels::cuda::OpenedNccl nccl = OpenNcclFor(device, gpu->uuid);
+  const auto tuning = OpenTuning(
+      flags, gpu->uuid, StrCat("driver ", list.driver_version, ", cuBLASLt ", blas.version),
+      kernels::UsualTuningFolder());
   auto made = Create({.index = gpu->index,
                       .memory_bytes = memory_bytes,
                       .blas = blas.table.has_value() ? &*blas.table : nullptr,
                       .nccl = nccl.table.has_value() ? &*nccl.table : nullptr,
                       .nccl_version = nccl.version,
                       .maps_sums = flags.mapped_sums,
-                      .uuid = gpu->uuid});
+                      .uuid = gpu->uuid,
+                      .tuning = tuning});
   if (!made.ok()) return made.status();
   OpenedDevice opened;
   opened.device = *std::move(made);
@@ -125,6 +130,7 @@ absl::StatusOr<OpenedDevice> Open(const DeviceFlags& flags, const DeviceShare& /
   opened.info.set_kernel_path(blas.table.has_value() ? "cublaslt" : "mma");
   opened.near_cores = CoresNearPciDevice(gpu->bus_id);
   opened.look = opened.probe = kernels::kGpuProbe;
+  opened.tuning = tuning;
   return opened;
 }
 

@@ -12,6 +12,7 @@
 #include "proto/device_names.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
+#include "worker/devices/cuda/device_tuning.h"
 
 namespace tessera::worker {
 namespace {
@@ -33,8 +34,9 @@ absl::StatusOr<OpenedDevice> Open(const DeviceFlags& flags, const DeviceShare& s
   if (std::getenv(kFaultFile) != nullptr) injection.fails_now = &FaultFileIsThere;
   kernels::cuda::emulated::Inject(injection);
   kernels::cuda::emulated::SetCapability(EmulatedCapability(flags.name));
+  const auto tuning = OpenTuning(flags, flags.name, "emulator", "");
   auto device = kernels::cuda::emulated::CreateCudaDevice(
-      {.memory_bytes = memory_bytes, .maps_sums = flags.mapped_sums});
+      {.memory_bytes = memory_bytes, .maps_sums = flags.mapped_sums, .tuning = tuning});
   if (!device.ok()) return device.status();
   Logger("worker").warn(
       "--device {}: an emulator runs the GPU's kernels on one core, far slower than the "
@@ -50,6 +52,7 @@ absl::StatusOr<OpenedDevice> Open(const DeviceFlags& flags, const DeviceShare& s
                   .matrix_size = 64,
                   .rows = 8,
                   .runs = 1};
+  opened.tuning = tuning;
   return opened;
 }
 

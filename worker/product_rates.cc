@@ -1,0 +1,41 @@
+#include "worker/product_rates.h"
+
+#include <chrono>
+#include <string>
+
+#include "third_party/spdlog/log.h"
+
+namespace tessera::worker {
+namespace {
+
+// The rest is for the choices of a model's products.
+constexpr double kPartOfBudget = 0.5;
+
+}  // namespace
+
+std::vector<kernels::TuningTable::Rate> ProductRates(kernels::Device& device,
+                                                     const kernels::ProbeOptions& probe,
+                                                     kernels::TuningTable& table) {
+  if (auto kept = table.rates(); !kept.empty()) return kept;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  const double before = table.seconds_left();
+  const auto measured = kernels::ProbeProducts(device, probe, kPartOfBudget * before);
+  // Choices that were measured on the way have taken their part themselves.
+  const std::chrono::duration<double> passed = Clock::now() - begin;
+  table.Spend(passed.count() - (before - table.seconds_left()));
+  if (!measured.ok()) {
+    Logger("worker").warn("the rates of products cannot be measured: {}",
+                          std::string(measured.status().message()));
+    return {};
+  }
+  std::vector<kernels::TuningTable::Rate> rates;
+  for (const kernels::ProductRate& rate : *measured)
+    rates.push_back({std::string(rate.weights), rate.rows, rate.read_bytes_per_second});
+  table.set_rates(rates);
+  if (absl::Status saved = table.Save(); !saved.ok())
+    Logger("worker").warn("{}", std::string(saved.message()));
+  return rates;
+}
+
+}  // namespace tessera::worker
