@@ -9,7 +9,8 @@
 // Llama's shapes in bfloat16, int8 and int4, routing of rows to 8 of 128 experts and these experts
 // as Qwen3-30B-A3B has them, in bfloat16, int4 and MXFP4, sampling, and sums of two ranks that meet
 // in pinned memory, both on this GPU; the decode step of an 8B
-// Llama with random weights and 1k of context at batch 1, 16 and 64, in bfloat16, int8 and int4;
+// Llama with random weights and 1k of context at batch 1, 16 and 64, in bfloat16, int8 and int4,
+// each beside what the planner predicts from the rates that a worker measures at its first start;
 // and what the whole daemon serves over HTTP, beside the bfloat16 step. Each has a bar and a goal;
 // under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere,
 // without bars: it shows that the measurements work.
@@ -31,8 +32,11 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/cuda/device/cuda_device.h"
+#include "proto/build_version.h"
+#include "tests/bench/gpu/bench_sizes.h"
 #include "tests/bench/gpu/copy_rate.h"
 #include "tests/bench/gpu/op_rates.h"
+#include "tests/bench/gpu/predicted_steps.h"
 #include "tests/bench/gpu/random_checkpoint.h"
 #include "tests/bench/gpu/rank_sums.h"
 #include "tests/bench/gpu/served_rates.h"
@@ -47,86 +51,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEmulated = "cuda-emulated";
-constexpr std::array<std::string_view, 10> kParts = {
-    "attention", "linear", "route", "experts", "sample", "sums", "int4", "int8", "step", "served"};
+constexpr std::array<std::string_view, 11> kParts = {"attention", "linear", "route", "experts",
+                                                     "sample",    "sums",   "int4",  "int8",
+                                                     "predict",   "step",   "served"};
 constexpr int64_t kInt4Group = 128;
-
-struct LinearShape {
-  int64_t depth = 0, columns = 0;
-};
-
-struct Sizes {
-  int64_t copy_bytes = 0, matrix = 0;
-  int64_t decode_batch = 0, attention_context = 0;
-  HeadShape heads;
-  struct Attended {
-    int64_t sequences = 0, context = 0;
-  };
-  std::vector<Attended> more_decodes, more_prompts;  // without bars
-  std::vector<int64_t> last_rows;                    // of a sequence of so many tokens
-  int64_t long_context = 0;
-  HeadShape latents;  // of which the same rows are attended, of a shorter context
-  int64_t latent_context = 0;
-  std::vector<LinearShape> linears;
-  std::vector<int64_t> linear_rows;
-  RouterShape router;
-  std::vector<std::pair<int64_t, double>> routed;  // rows, and the seconds that are the goal
-  ExpertShape experts;
-  std::vector<int64_t> expert_rows;
-  int64_t vocabulary = 0;                        // that is sampled from
-  std::vector<std::pair<int64_t, double>> sums;  // bytes, and the seconds that are the goal
-  std::vector<int64_t> batches;                  // of the step; the last is that of the streams
-  int64_t context = 0;                           // of the step, and of the prompts
-  int64_t output_tokens = 0;
-  int steps = 0;  // that are timed
-};
-
-const Sizes kGpuSizes = {.copy_bytes = int64_t{2} << 30,
-                         .matrix = 8192,
-                         .decode_batch = 8,
-                         .attention_context = 4096,
-                         .heads = {32, 8, 128},
-                         .more_decodes = {{64, 1024}, {1, 32768}},
-                         .more_prompts = {{4, 1024}},
-                         .last_rows = {1, 4, 8, 64},
-                         .long_context = 32768,
-                         .latents = {128, 1, 576},
-                         .latent_context = 8192,
-                         .linears = {{4096, 28672}, {14336, 4096}},
-                         .linear_rows = {1, 4, 8, 16, 64, 512, 4096},
-                         .router = {128, 8},
-                         .routed = {{1, 8e-6}, {64, 8e-6}, {2048, 30e-6}},
-                         .experts = {{128, 8}, 2048, 768},
-                         .expert_rows = {1, 16, 64, 2048},
-                         .vocabulary = 128256,
-                         .sums = {{16 << 10, 12e-6}, {256 << 10, 0}},
-                         .batches = {1, 16, 64},
-                         .context = 1024,
-                         .output_tokens = 256,
-                         .steps = 30};
-const Sizes kEmulatedSizes = {.copy_bytes = 1 << 20,
-                              .matrix = 128,
-                              .decode_batch = 2,
-                              .attention_context = 192,
-                              .heads = {4, 2, 64},
-                              .more_decodes = {{3, 80}},
-                              .more_prompts = {{2, 80}},
-                              .last_rows = {1, 3, 9},
-                              .long_context = 300,
-                              .latents = {4, 1, 576},
-                              .latent_context = 40,
-                              .linears = {{1024, 96}},
-                              .linear_rows = {1, 9},
-                              .router = {8, 2},
-                              .routed = {{1, 8e-6}, {9, 8e-6}},
-                              .experts = {{8, 2}, 128, 64},
-                              .expert_rows = {1, 33},
-                              .vocabulary = 3000,
-                              .sums = {{16 << 10, 12e-6}},
-                              .batches = {1, 2},
-                              .context = 64,
-                              .output_tokens = 8,
-                              .steps = 3};
+constexpr kernels::ProbeOptions kEmulatedProbe = {.buffer_bytes = int64_t{1} << 20,
+                                                  .reads_weights = true,
+                                                  .matrix_size = 64,
+                                                  .rows = 8,
+                                                  .runs = 1};
 
 struct Line {
   std::string name;
@@ -145,6 +78,7 @@ struct Options {
   int32_t batch = 0;  // of the step; 0: those of the sizes
   int32_t steps = 0;  // 0: that of the sizes
   std::string json;
+  std::string tuning_folder;  // as a worker's
   bool measure_only = false;
 };
 
@@ -178,6 +112,7 @@ class GpuBench {
     if (status.ok() && Wanted("experts")) status = Experts();
     if (status.ok() && Wanted("sample")) status = Sample();
     if (status.ok() && Wanted("sums")) status = Sums();
+    if (status.ok() && Wanted("predict")) status = MeasureRates();
     if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
     if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
     if (status.ok() && (Wanted("int8") || Wanted("step") || Wanted("served")))
@@ -235,9 +170,13 @@ class GpuBench {
   // Each part opens the device and closes it, so that the daemon of the last part has all memory.
   absl::StatusOr<std::unique_ptr<kernels::Device>> Open() {
     if (emulated_) return kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = 1 << 29});
-    auto opened = worker::kCudaDevices.open({.name = options_.device}, {});
+    auto opened = worker::kCudaDevices.open({.name = options_.device,
+                                             .tuning_folder = options_.tuning_folder,
+                                             .build_version = std::string(BuildVersion())},
+                                            {});
     if (!opened.ok()) return opened.status();
     path_ = opened->info.kernel_path();
+    kind_ = opened->info.kind();
     return std::move(opened->device);
   }
 
@@ -469,11 +408,36 @@ class GpuBench {
       step_seconds_ = StepSeconds(**steps, batch);
       const double least =
           static_cast<double>((*steps)->BytesRead(batch, sizes_.context)) / copy_rate_;
+      if (auto status = Predict(**steps, name, weights, batch); !status.ok()) return status;
       Add({StrCat("decode step, ", name, name.empty() ? "" : ", ", "batch ", batch),
            least / step_seconds_, 0.65, 0.80,
            StrCat(options_.shape, ", context ", sizes_.context, ": ", Milliseconds(step_seconds_),
                   "; of the time of its bytes")});
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status MeasureRates() {
+    auto device = Open();
+    if (!device.ok()) return device.status();
+    const auto measured =
+        MeasureAsWorker(**device, emulated_ ? kEmulatedProbe : kernels::kGpuProbe);
+    if (measured.ok()) profile_ = *measured;
+    return measured.status();
+  }
+
+  // The step that was measured beside the planner's, where rates were.
+  absl::Status Predict(const ModelSteps& steps, const std::string& name, v1::DataType weights,
+                       int64_t batch) {
+    if (profile_.products().empty()) return absl::OkStatus();
+    const auto predicted =
+        PredictedStepSeconds(kind_, profile_, steps.shape(), weights, batch, sizes_.context);
+    if (!predicted.ok()) return predicted.status();
+    const double ratio = *predicted / step_seconds_;
+    Add({StrCat("predicted step, ", name, name.empty() ? "" : ", ", "batch ", batch),
+         std::min(ratio, 1 / ratio), 0.90, 0.95,
+         StrCat("predicted ", Milliseconds(*predicted), ", measured ",
+                Milliseconds(step_seconds_))});
     return absl::OkStatus();
   }
 
@@ -529,7 +493,8 @@ class GpuBench {
   Options options_;
   const bool emulated_;
   Sizes sizes_;
-  std::string path_ = "mma";
+  std::string path_ = "mma", kind_ = kEmulated;
+  v1::MeasuredProfile profile_;  // of the device, as a worker measures it; empty: not measured
   double copy_rate_ = 0, multiply_rate_ = 0;
   fs::path root_, folder_;   // of all models, of the one that is measured
   double step_seconds_ = 0;  // of the model measured last, at its last batch
@@ -549,13 +514,16 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   program.AddOption("--tokenizer", options.tokenizer, "Folder of a Llama whose tokenizer it gets")
       .ShowDefault();
   program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
-  program.AddOption("--only", options.only,
-                    "attention, linear, route, experts, sample, int4, int8, step (in bfloat16), "
-                    "served; all by default");
+  program.AddOption(
+      "--only", options.only,
+      "attention, linear, route, experts, sample, sums, int4, int8, step (in bfloat16), "
+      "predict (beside these steps, as the planner has them), served; all by default");
   program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
   program.AddOption("--batch", options.batch, "Of the step; default: 1, 16 and 64").Range(1, 1024);
   program.AddOption("--steps", options.steps, "That are timed for each batch; default: 30")
       .Range(1, 10000);
+  program.AddOption("--tuning-folder", options.tuning_folder,
+                    "As a worker's: where choices of kernels are kept; none: nothing is tuned");
   program.AddOption("--json", options.json, "Also writes the figures there");
   const auto outcome = program.Parse(argc, argv);
   if (!outcome.ok()) return outcome.status();
@@ -566,9 +534,10 @@ absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
   }
   for (const std::string& part : options.only) {
     if (std::find(kParts.begin(), kParts.end(), part) != kParts.end()) continue;
-    return absl::InvalidArgumentError(StrCat(
-        "--only ", part,
-        ": there are attention, linear, route, experts, sample, int4, int8, step and served"));
+    return absl::InvalidArgumentError(StrCat("--only ", part,
+                                             ": there are attention, linear, route, experts, "
+                                             "sample, sums, int4, int8, predict, step and "
+                                             "served"));
   }
   GpuBench bench(options);
   const absl::Status status = bench.Run();
