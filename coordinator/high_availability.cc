@@ -14,7 +14,7 @@
 #include "coordinator/spare/etcd_store.h"
 #include "coordinator/spare/spare_door.h"
 #include "proto/file_text.h"
-#include "proto/reach.h"
+#include "proto/tcp_probe.h"
 #include "scheduler/plan_file.h"
 #include "third_party/linux/service_manager.h"
 #include "third_party/spdlog/log.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "coordinator/client_policies.h"
-#include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/deployment/cluster_planner.h"
 #include "coordinator/flow/plan_pairs.h"
 #include "proto/build_version.h"
 #include "scheduler/plan_check/plan_check.h"
@@ -75,7 +75,7 @@ void ModelHost::AbortAll(const absl::Status& reason) {
   flow_->AbortAll(reason);
 }
 
-ModelDoor ModelHost::door() {
+ServedEntry ModelHost::door() {
   return {.model = served_, .service = entry_, .limits = [this](const std::string& client) {
             return fair_->LimitHeaders(client);
           }};

@@ -59,7 +59,7 @@ class ModelHost {
   void AbortAll(const absl::Status& reason);
 
   // For the front doors, for the deployment and for the cluster's status. It outlives all of them.
-  ModelDoor door();
+  ServedEntry door();
   DeployedModel TakeDeployed();  // once
   ClusterModel in_cluster() const;
 

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/deployment/cluster_planner.h"
 #include "proto/file_text.h"
 #include "scheduler/plan_file.h"
 
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<PlanSource>> PlansOfFlags(const CoordinatorOption
     return fixed;
   }
   if (options.cluster_file.empty()) return EachWorkerAlone({models.begin(), models.end()});
-  absl::StatusOr<Planner> planner = PlannerAtStart(
+  absl::StatusOr<PlanForWorkers> planner = PlannerOfCluster(
       options.cluster_file, options.workload_file, options.plan_wait_seconds, options.split,
       options.prefer, configure, std::move(now_seconds), std::move(draft_counts));
   if (!planner.ok()) return planner.status();

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/deployment/plan_state.h"
+#include "coordinator/deployment/plan_waits.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {

@@ -27,7 +27,7 @@
 #include "coordinator/deployment/cluster_service.h"
 #include "coordinator/deployment/deployment.h"
 #include "coordinator/deployment/measured_rates.h"
-#include "coordinator/deployment/plan_state.h"
+#include "coordinator/deployment/plan_waits.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/straggler_watch.h"
 #include "coordinator/deployment/worker_metrics.h"
@@ -39,7 +39,7 @@
 #include "coordinator/high_availability.h"
 #include "coordinator/http/http_server.h"
 #include "coordinator/http_door/http_admission.h"
-#include "coordinator/http_door/openai_api.h"
+#include "coordinator/http_door/http_api.h"
 #include "coordinator/http_door/planning_http.h"
 #include "coordinator/model_host.h"
 #include "coordinator/open_files.h"
@@ -214,7 +214,7 @@ class Coordinator {
     auto tracing = Tracing::Start({options_.otlp_endpoint, std::string(BuildVersion())});
     if (!tracing.ok()) return tracing.status();
     tracing_ = *std::move(tracing);
-    std::vector<ModelDoor> doors;
+    std::vector<ServedEntry> doors;
     for (size_t i = 0; i < options_.models.size(); ++i) {
       absl::StatusOr<LoadedModel> loaded =
           LoadModel(OptionsOf(options_, options_.models[i]), UnixSeconds());
@@ -237,7 +237,7 @@ class Coordinator {
   }
 
   ServedModels Doors() {
-    std::vector<ModelDoor> doors;
+    std::vector<ServedEntry> doors;
     for (const auto& host : hosts_) doors.push_back(host->door());
     return ServedModels(std::move(doors));
   }
@@ -374,7 +374,7 @@ class Coordinator {
       api.other_routes.push_back(std::move(route));
     api.metrics = [this] { return MetricsText(); };
     api.now_unix_seconds = UnixSeconds;
-    api_ = OpenAiApi::Make(std::move(api), Doors());
+    api_ = HttpApi::Make(std::move(api), Doors());
     HttpServerOptions http;
     http.host = options_.host;
     http.port = options_.port;
@@ -382,7 +382,7 @@ class Coordinator {
     http.io_threads = options_.io_threads;
     http.max_bodies_bytes = options_.max_body_memory_bytes;
     http.refused = [this](std::string_view path, int status) {
-      if (!OpenAiApi::Generates(path)) return;
+      if (!HttpApi::Generates(path)) return;
       CountRefused(status == 503 ? absl::StatusCode::kUnavailable
                                  : absl::StatusCode::kInvalidArgument);
     };
@@ -456,7 +456,7 @@ class Coordinator {
   std::unique_ptr<grpc::Service> inference_;
   std::unique_ptr<GrpcPort> grpc_;
   CallbackQueueWaker callback_queue_;  // so that no user's call waits for gRPC to wake up
-  std::unique_ptr<OpenAiApi> api_;
+  std::unique_ptr<HttpApi> api_;
   std::unique_ptr<HttpServer> http_;
   std::atomic<bool> draining_ = false, resigned_ = false;
   int64_t ticks_ = 0;

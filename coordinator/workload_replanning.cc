@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/deployment/cluster_planner.h"
 #include "coordinator/replanning/counted_service.h"
 #include "coordinator/replanning/registered_roles.h"
 
@@ -22,14 +22,14 @@ absl::StatusOr<std::unique_ptr<WorkloadReplanning>> WorkloadReplanning::Make(
   std::unique_ptr<WorkloadReplanning> made(new WorkloadReplanning(next));
   made->mode_ = ReplanModeNamed(options.replan);
   if (options.cluster_file.empty() || made->mode_ == ReplanMode::kOff) return made;
-  absl::StatusOr<PlanAtStart> start =
+  absl::StatusOr<ClusterQuestion> start =
       ReadPlanAtStart(options.cluster_file, options.workload_file, options.plan_wait_seconds,
                       options.split, options.prefer, configure);
   if (!start.ok()) return start.status();
   made->start_ = *std::move(start);
   made->model_ = configure.model();
   made->draft_counts_ = std::move(draft_counts);
-  made->watch_ = std::make_shared<SharedWatch>();
+  made->watch_ = std::make_shared<GuardedWatch>();
   made->counted_ = MakeCountedService(next, made->watch_, MonotonicSeconds);
   return made;
 }
@@ -44,7 +44,7 @@ void WorkloadReplanning::Start(WorkerPool& pool, Deployment& deployment) {
   options.changing = [&deployment] { return deployment.changing_plan(); };
   // As the start was planned, for another workload and with the drafts that were seen meanwhile.
   const auto now = [this](const v1::Workload& workload, const scheduler::SearchWatch& search) {
-    PlanAtStart changed = WithWorkload(*start_, workload);
+    ClusterQuestion changed = WithWorkload(*start_, workload);
     changed.options.watch = search;
     CountOnMeasured(draft_counts_(), &changed.options.drafts);
     return changed;

@@ -15,8 +15,8 @@
 #include "coordinator/deployment/worker_pool.h"
 #include "coordinator/flow/draft_counts.h"
 #include "coordinator/flow/generation.h"
+#include "coordinator/replanning/guarded_watch.h"
 #include "coordinator/replanning/replanner.h"
-#include "coordinator/replanning/shared_watch.h"
 #include "proto/worker.pb.h"
 
 namespace tessera::coordinator {
@@ -42,10 +42,10 @@ class WorkloadReplanning {
 
   GenerationService& next_;
   ReplanMode mode_ = ReplanMode::kOff;
-  std::optional<PlanAtStart> start_;  // nothing: nothing is watched
+  std::optional<ClusterQuestion> start_;  // nothing: nothing is watched
   v1::Model model_;
   ReadDraftCounts draft_counts_;
-  std::shared_ptr<SharedWatch> watch_;
+  std::shared_ptr<GuardedWatch> watch_;
   std::unique_ptr<GenerationService> counted_;
   std::unique_ptr<Replanner> replanner_;
 };

@@ -8,7 +8,7 @@
 #include "deploy/device_choice.h"
 #include "deploy/failure.h"
 #include "deploy/helix_import.h"
-#include "deploy/plan_watch.h"
+#include "deploy/search_interrupt.h"
 #include "proto/data_types.h"
 #include "proto/document.h"
 #include "proto/file_text.h"
@@ -459,7 +459,7 @@ int PlanCli::RunPlan() {
   if (kv_int4_) flags_.options.strongest_kv_codec = scheduler::KvCodec::kInt4;
   // What is judged by simulation is also promised by it, unless somebody has no time for that.
   flags_.options.attain_requests = quick_ ? 0 : kAttainRequests;
-  PlanWatch watch(time_limit_seconds_);
+  SearchInterrupt watch(time_limit_seconds_);
   flags_.options.watch = watch.ForSearch();
   if (absl::Status s = CheckFiles(); !s.ok()) return Fail(s);
   if (models_.size() > 1) return RunShared();

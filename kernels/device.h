@@ -21,9 +21,9 @@ namespace tessera::kernels {
 
 class Device;
 class GroupMaker;
-class MarkingStream;
+class EventStream;
 class Ops;
-class RepeatingStream;
+class GraphStream;
 
 inline constexpr int64_t kMaxHostArgumentBytes = 256;
 
@@ -50,8 +50,8 @@ class Stream {
   virtual absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) = 0;
 
   // What the stream can do beside this; null: it cannot. See their headers.
-  virtual RepeatingStream* repeating() { return nullptr; }
-  virtual MarkingStream* marking() { return nullptr; }
+  virtual GraphStream* repeating() { return nullptr; }
+  virtual EventStream* marking() { return nullptr; }
   // Identifies the device to its own ops, which take no stream of another owner.
   virtual const void* owner() const { return nullptr; }
 };

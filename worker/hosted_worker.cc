@@ -15,7 +15,7 @@
 #include "third_party/spdlog/log.h"
 #include "tls/client_tls.h"
 #include "worker/formation/link_hub.h"
-#include "worker/offered_links.h"
+#include "worker/link_setup.h"
 #include "worker/product_rates.h"
 #include "worker/registration.h"
 #include "worker/transfer/kv_codec_probe.h"
@@ -106,7 +106,7 @@ class OneWorker final : public HostedWorker {
 
   absl::Status Prepare() {
     const double begin_seconds = NowSeconds();
-    auto cluster = ClusterDoor::Open(options_.tls.cluster, options_.nccl_plain);
+    auto cluster = ClusterTlsFiles::Open(options_.tls.cluster, options_.nccl_plain);
     if (!cluster.ok()) return cluster.status();
     cluster_ = *std::move(cluster);
     auto staged = MakeKvCoder(worker_);
@@ -253,7 +253,7 @@ class OneWorker final : public HostedWorker {
   MeasuredRates rates_;
   double measured_seconds_ = 0;
   int64_t kv_staging_bytes_ = 0;
-  std::unique_ptr<ClusterDoor> cluster_;         // null: all is plain
+  std::unique_ptr<ClusterTlsFiles> cluster_;     // null: all is plain
   std::unique_ptr<StagedKvCoder> staged_coder_;  // null: the host's
   std::unique_ptr<LinkHub> links_;
   std::vector<std::string> advertised_links_, advertised_kv_;

@@ -7,8 +7,8 @@
 #include <sstream>
 #include <utility>
 
+#include "proto/heartbeat_notice.h"
 #include "proto/leader_term.h"
-#include "proto/notice.h"
 #include "proto/protocol.h"
 #include "proto/status_wire.h"
 #include "third_party/absl/str_cat.h"

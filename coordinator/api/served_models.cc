@@ -9,26 +9,26 @@
 
 namespace tessera::coordinator {
 
-std::vector<std::string> ModelDoor::names() const {
+std::vector<std::string> ServedEntry::names() const {
   std::vector<std::string> names = {model->name};
   names.insert(names.end(), model->other_names.begin(), model->other_names.end());
   return names;
 }
 
-std::vector<const ModelDoor*> ServedModels::AllowedTo(const KeyRing& keys,
-                                                      std::string_view client) const {
-  std::vector<const ModelDoor*> allowed;
-  for (const ModelDoor& door : doors_) {
+std::vector<const ServedEntry*> ServedModels::AllowedTo(const KeyRing& keys,
+                                                        std::string_view client) const {
+  std::vector<const ServedEntry*> allowed;
+  for (const ServedEntry& door : doors_) {
     if (keys.Allows(client, door.names())) allowed.push_back(&door);
   }
   return allowed;
 }
 
-absl::StatusOr<const ModelDoor*> ServedModels::Pick(std::string_view asked, const KeyRing& keys,
-                                                    std::string_view client) const {
-  const std::vector<const ModelDoor*> allowed = AllowedTo(keys, client);
+absl::StatusOr<const ServedEntry*> ServedModels::Pick(std::string_view asked, const KeyRing& keys,
+                                                      std::string_view client) const {
+  const std::vector<const ServedEntry*> allowed = AllowedTo(keys, client);
   std::vector<std::string> all;
-  for (const ModelDoor* door : allowed) {
+  for (const ServedEntry* door : allowed) {
     const std::vector<std::string> names = door->names();
     if (asked.empty() ? allowed.size() == 1 : std::ranges::count(names, asked) > 0) return door;
     all.insert(all.end(), names.begin(), names.end());
@@ -38,9 +38,9 @@ absl::StatusOr<const ModelDoor*> ServedModels::Pick(std::string_view asked, cons
                                           absl::StrJoin(all, "', '"), "'"));
 }
 
-absl::Status CheckModelNames(std::span<const ModelDoor> doors, const KeyRing& keys) {
+absl::Status CheckModelNames(std::span<const ServedEntry> doors, const KeyRing& keys) {
   std::set<std::string> names;
-  for (const ModelDoor& door : doors) {
+  for (const ServedEntry& door : doors) {
     for (const std::string& name : door.names()) {
       if (names.insert(name).second) continue;
       return absl::InvalidArgumentError(

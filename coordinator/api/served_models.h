@@ -19,7 +19,7 @@
 namespace tessera::coordinator {
 
 // One served model, and what serves it. Both outlive the doors.
-struct ModelDoor {
+struct ServedEntry {
   std::shared_ptr<const ServedModel> model;
   GenerationService* service = nullptr;
   // Headers that say what is left of a client's limits; may not be set.
@@ -32,23 +32,23 @@ struct ModelDoor {
 class ServedModels {
  public:
   ServedModels(std::shared_ptr<const ServedModel> model, GenerationService& service)
-      : doors_{ModelDoor{std::move(model), &service}} {}
+      : doors_{ServedEntry{std::move(model), &service}} {}
   // At least one.
-  explicit ServedModels(std::vector<ModelDoor> doors) : doors_(std::move(doors)) {}
+  explicit ServedModels(std::vector<ServedEntry> doors) : doors_(std::move(doors)) {}
 
-  const ModelDoor& first() const { return doors_.front(); }
+  const ServedEntry& first() const { return doors_.front(); }
   // Those that the client's key allows.
-  std::vector<const ModelDoor*> AllowedTo(const KeyRing& keys, std::string_view client) const;
+  std::vector<const ServedEntry*> AllowedTo(const KeyRing& keys, std::string_view client) const;
   // The one of that name, or for an empty name the only one. NOT_FOUND (model_not_found) naming
   // those that the client's key allows; INVALID_ARGUMENT for no name where there are several.
-  absl::StatusOr<const ModelDoor*> Pick(std::string_view asked, const KeyRing& keys,
-                                        std::string_view client) const;
+  absl::StatusOr<const ServedEntry*> Pick(std::string_view asked, const KeyRing& keys,
+                                          std::string_view client) const;
 
  private:
-  const std::vector<ModelDoor> doors_;
+  const std::vector<ServedEntry> doors_;
 };
 
 // INVALID_ARGUMENT naming a name that two models have, or that a key allows and no model has.
-absl::Status CheckModelNames(std::span<const ModelDoor> doors, const KeyRing& keys);
+absl::Status CheckModelNames(std::span<const ServedEntry> doors, const KeyRing& keys);
 
 }  // namespace tessera::coordinator

@@ -17,15 +17,15 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "coordinator/deployment/cluster_profile.h"
-#include "coordinator/deployment/plan_state.h"
+#include "coordinator/deployment/plan_waits.h"
 #include "coordinator/deployment/worker_figures.h"
 #include "coordinator/flow/token_rates.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/heartbeat_notice.h"
 #include "proto/leader_term.h"
-#include "proto/notice.h"
 #include "proto/protocol.h"
-#include "proto/reach.h"
 #include "proto/status_wire.h"
+#include "proto/tcp_probe.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/plan_terms.h"
+#include "coordinator/deployment/plan_waits.h"
 #include "proto/layers/kv_shares.h"
 #include "third_party/spdlog/log.h"
 
@@ -413,7 +413,7 @@ void Deployment::Form(const v1::Replica& replica, size_t model, const Workers& w
       member.address = registration.address();
       member.request = configure;
       member.request.mutable_fence()->set_worker_incarnation(registration.incarnation());
-      ApplyPlan(shown_.plans.plans[model], replica, stage, rank, member.request);
+      FillConfigure(shown_.plans.plans[model], replica, stage, rank, member.request);
     }
   }
   {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/deployment/plan_state.h"
 #include "coordinator/deployment/plan_terms.h"
+#include "coordinator/deployment/plan_waits.h"
 
 namespace tessera::coordinator {
 namespace {

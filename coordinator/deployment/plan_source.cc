@@ -74,7 +74,7 @@ class EachWorker final : public PlanSource {
 
 class Planned final : public PlanSource {
  public:
-  Planned(Planner planner, double replan_after_seconds)
+  Planned(PlanForWorkers planner, double replan_after_seconds)
       : planner_(std::move(planner)), replan_after_seconds_(replan_after_seconds) {}
 
   std::optional<NextPlan> Next(const PlanView& view) override {
@@ -143,7 +143,7 @@ class Planned final : public PlanSource {
               replan_after_seconds_);
   }
 
-  const Planner planner_;
+  const PlanForWorkers planner_;
   const double replan_after_seconds_;
   // Devices that were slow: no later plan has them, unless they are other processes by then.
   std::map<std::string, uint64_t> left_out_;
@@ -171,7 +171,7 @@ std::unique_ptr<PlanSource> EachWorkerAlone(std::vector<v1::Model> models) {
   return std::make_unique<EachWorker>(std::move(models));
 }
 
-std::unique_ptr<PlanSource> PlannedForWorkers(Planner planner, double replan_after_seconds) {
+std::unique_ptr<PlanSource> PlannedForWorkers(PlanForWorkers planner, double replan_after_seconds) {
   return std::make_unique<Planned>(std::move(planner), replan_after_seconds);
 }
 

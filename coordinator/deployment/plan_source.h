@@ -58,19 +58,19 @@ class PlanSource {
 absl::StatusOr<std::unique_ptr<PlanSource>> FixedPlans(std::vector<v1::DeploymentPlan> plans,
                                                        std::span<const v1::Model> models);
 
-// One replica for every live worker, until a plan with chosen devices is in force. A new worker gets
-// the model that has the fewest, and keeps it.
+// One replica for every live worker, until a plan with chosen devices is in force. A new worker
+// gets the model that has the fewest, and keeps it.
 std::unique_ptr<PlanSource> EachWorkerAlone(std::vector<v1::Model> models);
 
 // Makes the plan of the workers that registered. An error means not yet, and says why; UNAVAILABLE
 // without a message: as it said before.
-using Planner =
+using PlanForWorkers =
     std::function<absl::StatusOr<v1::DeploymentPlan>(const std::map<std::string, WorkerRecord>&)>;
 
 // The planner's plan of one model. Asked whenever something changed until there is one; then, for a
 // plan without it, where a worker of the plan has been lost for `replan_after_seconds` (0: never),
 // or has been kLeftOutFactor times slower than before for so long. Two replicas that are slow at a
 // time stay: something that they share is slow then, or the measure is wrong.
-std::unique_ptr<PlanSource> PlannedForWorkers(Planner planner, double replan_after_seconds);
+std::unique_ptr<PlanSource> PlannedForWorkers(PlanForWorkers planner, double replan_after_seconds);
 
 }  // namespace tessera::coordinator

@@ -109,7 +109,8 @@ void WarnOfDrafts(const v1::DeploymentPlan& plan, const v1::ConfigureRequest& co
   if (planned.draft_tokens() == 0 || planned.acceptance() <= 0 || !off) return;
   Logger("coordinator")
       .warn(
-          "the plan counts on drafts of {} and none are tried: its rates will not be reached; start "
+          "the plan counts on drafts of {} and none are tried: its rates will not be reached; "
+          "start "
           "with --speculate {}, or make the plan without",
           planned.source(), planned.source());
 }
@@ -157,8 +158,8 @@ absl::Status CheckRoom(const v1::PlannedWorker& worker, int64_t registered_bytes
       registered_bytes, needed - static_cast<double>(registered_bytes)));
 }
 
-void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica, int stage, int rank,
-               v1::ConfigureRequest& request) {
+void FillConfigure(const v1::DeploymentPlan& plan, const v1::Replica& replica, int stage, int rank,
+                   v1::ConfigureRequest& request) {
   const v1::PlannedWorker& worker = replica.stages(stage).workers(rank);
   request.set_replica(replica.name());
   request.set_role(replica.role());

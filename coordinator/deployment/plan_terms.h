@@ -13,8 +13,8 @@ inline constexpr int32_t kDefaultBatchedTokens = 512;
 inline constexpr int32_t kDefaultSequences = 64;
 
 // UNIMPLEMENTED naming the replica that this build has no way to carry out: a stage of more than
-// eight ranks. INVALID_ARGUMENT where a rank holds none of the heads, columns, experts or vocabulary
-// rows.
+// eight ranks. INVALID_ARGUMENT where a rank holds none of the heads, columns, experts or
+// vocabulary rows.
 absl::Status CheckCarriedOut(const v1::DeploymentPlan& plan);
 
 // INVALID_ARGUMENT where the plan is not sound, is for another model than `configure` loads, or
@@ -29,7 +29,7 @@ absl::Status CheckRoom(const v1::PlannedWorker& worker, int64_t registered_bytes
 // Sets in `request` what the plan says about one worker of `replica`: name, role, stage, rank,
 // share, types of weights and KV, bytes of the KV pool; rows of a step and sequences where flags
 // leave them open. What the plan leaves open stays as the flags have it.
-void ApplyPlan(const v1::DeploymentPlan& plan, const v1::Replica& replica, int stage, int rank,
-               v1::ConfigureRequest& request);
+void FillConfigure(const v1::DeploymentPlan& plan, const v1::Replica& replica, int stage, int rank,
+                   v1::ConfigureRequest& request);
 
 }  // namespace tessera::coordinator

@@ -195,7 +195,7 @@ scheduler::PlannerOptions UsualPlannerOptions() {
 }
 
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
-    const PlanAtStart& start, const v1::Model& model,
+    const ClusterQuestion& start, const v1::Model& model,
     const std::map<std::string, WorkerRecord>& workers, const RegisteredPlanner& other) {
   std::map<std::string, std::string> names;
   scheduler::PlannerInput input = start.input;

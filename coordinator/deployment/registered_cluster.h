@@ -22,7 +22,7 @@ namespace tessera::coordinator {
 // are usual where flags do not say.
 scheduler::PlannerOptions UsualPlannerOptions();
 
-struct PlanAtStart {
+struct ClusterQuestion {
   scheduler::PlannerInput input;  // the whole description; the model is the one that is served
   scheduler::PlannerOptions options = UsualPlannerOptions();
   double wait_seconds = 30;  // for devices that are described and have not registered
@@ -46,7 +46,7 @@ std::vector<std::string> MissingDevices(const v1::Cluster& cluster,
 // description does not know is named in the plan's notes. InvalidArgument for a bad description,
 // ResourceExhausted where nothing fits.
 absl::StatusOr<v1::DeploymentPlan> PlanForRegistered(
-    const PlanAtStart& start, const v1::Model& model,
+    const ClusterQuestion& start, const v1::Model& model,
     const std::map<std::string, WorkerRecord>& workers, const RegisteredPlanner& other = nullptr);
 
 }  // namespace tessera::coordinator

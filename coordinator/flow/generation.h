@@ -1,5 +1,5 @@
 // One generation as the front doors see it: what was asked, already as token ids, and what comes
-// back, already as text. openai_api and inference_service make GenerationRequests and consume
+// back, already as text. http_api and inference_service make GenerationRequests and consume
 // GenerationEvents; request_flow stands between them and the workers.
 //
 // Thread rule: plain data. A GenerationSink is called by one thread at a time, never while one of

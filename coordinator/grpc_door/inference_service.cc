@@ -356,7 +356,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
                                        const v1::ListModelsRequest* request,
                                        v1::ListModelsReply* reply) override {
     return Answer(context, *request, [=, this] {
-      for (const ModelDoor* door :
+      for (const ServedEntry* door :
            models_.AllowedTo(options_.keys, ClientOf(*context).value_or(""))) {
         for (const std::string& name : door->names()) {
           v1::ModelInfo& model = *reply->add_models();
@@ -405,13 +405,13 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
 
  private:
   struct Picked {
-    const ModelDoor* door = nullptr;  // of a refused request the first
+    const ServedEntry* door = nullptr;  // of a refused request the first
     absl::Status refusal;
   };
 
   // Which model a request is for; a wrong key is refused elsewhere.
   Picked Pick(const grpc::CallbackServerContext& context, const std::string& asked) const {
-    const absl::StatusOr<const ModelDoor*> door =
+    const absl::StatusOr<const ServedEntry*> door =
         models_.Pick(asked, options_.keys, ClientOf(context).value_or(""));
     return door.ok() ? Picked{*door, absl::OkStatus()} : Picked{&models_.first(), door.status()};
   }
@@ -496,8 +496,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   // UNAUTHENTICATED: its key is missing or wrong.
   absl::StatusOr<std::string> ClientOf(const grpc::CallbackServerContext& context) const {
     std::optional<std::string> client = options_.keys.ClientOf(Metadata(context, "authorization"));
-    if (client.has_value())
-      return *std::move(client);
+    if (client.has_value()) return *std::move(client);
     return absl::UnauthenticatedError(
         "the API key is missing or wrong (metadata authorization: Bearer KEY)");
   }

@@ -1,4 +1,4 @@
-// The gRPC front door for users (proto/inference.proto): the twin of openai_api, with the same
+// The gRPC front door for users (proto/inference.proto): the twin of http_api, with the same
 // defaults and checks.
 //
 // Thread rule: thread-safe. A client that cancels, or does not read its stream for long, has its

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "coordinator/deployment/planning_desk.h"
-#include "coordinator/http_door/openai_api.h"
+#include "coordinator/http_door/http_api.h"
 #include "proto/coordinator.pb.h"
 
 namespace tessera::coordinator {

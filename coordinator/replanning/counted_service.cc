@@ -8,7 +8,7 @@ namespace tessera::coordinator {
 namespace {
 
 struct Counter {
-  std::shared_ptr<SharedWatch> watch;
+  std::shared_ptr<GuardedWatch> watch;
   std::function<double()> now_seconds;
 };
 
@@ -56,10 +56,9 @@ class CountedService final : public GenerationService {
 }  // namespace
 
 std::unique_ptr<GenerationService> MakeCountedService(GenerationService& next,
-                                                      std::shared_ptr<SharedWatch> watch,
+                                                      std::shared_ptr<GuardedWatch> watch,
                                                       std::function<double()> now_seconds) {
-  return std::make_unique<CountedService>(next,
-                                          Counter{std::move(watch), std::move(now_seconds)});
+  return std::make_unique<CountedService>(next, Counter{std::move(watch), std::move(now_seconds)});
 }
 
 }  // namespace tessera::coordinator

@@ -8,13 +8,13 @@
 #include <memory>
 
 #include "coordinator/flow/generation.h"
-#include "coordinator/replanning/shared_watch.h"
+#include "coordinator/replanning/guarded_watch.h"
 
 namespace tessera::coordinator {
 
 // Requests that ended without an error and were not cancelled.
 std::unique_ptr<GenerationService> MakeCountedService(GenerationService& next,
-                                                      std::shared_ptr<SharedWatch> watch,
+                                                      std::shared_ptr<GuardedWatch> watch,
                                                       std::function<double()> now_seconds);
 
 }  // namespace tessera::coordinator

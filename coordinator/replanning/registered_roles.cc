@@ -31,7 +31,7 @@ absl::Status GiveNames(const Names& names, v1::DeploymentPlan* plan) {
 }  // namespace
 
 absl::StatusOr<scheduler::RoleChoice> RolesForRegistered(
-    const PlanAtStart& start, const v1::Model& model,
+    const ClusterQuestion& start, const v1::Model& model,
     const std::map<std::string, WorkerRecord>& workers, const v1::DeploymentPlan& running) {
   std::optional<scheduler::RoleChoice> choice;
   const auto search = [&](const scheduler::PlannerInput& input,
@@ -52,7 +52,7 @@ absl::StatusOr<scheduler::RoleChoice> RolesForRegistered(
   return *std::move(choice);
 }
 
-PlanAtStart WithWorkload(PlanAtStart start, v1::Workload observed) {
+ClusterQuestion WithWorkload(ClusterQuestion start, v1::Workload observed) {
   const v1::WorkloadClass* largest = nullptr;
   for (const v1::WorkloadClass& one : start.input.workload.classes()) {
     if (one.has_objectives() && (largest == nullptr || one.share() > largest->share()))

@@ -14,11 +14,11 @@ namespace tessera::coordinator {
 // The best roles for start.workload. FailedPrecondition where a device of the plan is not there or
 // not described; else as PlanForRegistered.
 absl::StatusOr<scheduler::RoleChoice> RolesForRegistered(
-    const PlanAtStart& start, const v1::Model& model,
+    const ClusterQuestion& start, const v1::Model& model,
     const std::map<std::string, WorkerRecord>& workers, const v1::DeploymentPlan& running);
 
 // `start` with this workload in place of its own, whose limits of latency stay: those of the whole
 // workload, else of its largest class that has some.
-PlanAtStart WithWorkload(PlanAtStart start, v1::Workload observed);
+ClusterQuestion WithWorkload(ClusterQuestion start, v1::Workload observed);
 
 }  // namespace tessera::coordinator

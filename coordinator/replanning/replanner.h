@@ -23,7 +23,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "coordinator/replanning/shared_watch.h"
+#include "coordinator/replanning/guarded_watch.h"
 #include "proto/plan.pb.h"
 #include "proto/planning.pb.h"
 #include "proto/workload.pb.h"
@@ -42,10 +42,10 @@ ReplanMode ReplanModeNamed(const std::string& name);
 
 struct ReplannerOptions {
   ReplanMode mode = ReplanMode::kRoles;
-  std::shared_ptr<SharedWatch> watch;  // gets the requests, and what is advised
-  double min_gain = 0.1;           // 0.1: worth a tenth more
-  double look_seconds = 1;         // between two looks
-  double time_limit_seconds = 60;  // of one search
+  std::shared_ptr<GuardedWatch> watch;  // gets the requests, and what is advised
+  double min_gain = 0.1;                // 0.1: worth a tenth more
+  double look_seconds = 1;              // between two looks
+  double time_limit_seconds = 60;       // of one search
   std::function<double()> now_seconds;  // monotonic
   // The plan in force and its epoch.
   std::function<std::pair<v1::DeploymentPlan, uint64_t>()> running;

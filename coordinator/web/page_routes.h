@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/http_door/openai_api.h"
+#include "coordinator/http_door/http_api.h"
 
 namespace tessera::coordinator {
 

@@ -1,7 +1,7 @@
 // Sums over the ranks of a group, and copies of one rank's values, that their devices make among
 // themselves: a call is enqueued on the rank's stream like any other op, and no host waits or moves
-// a value. GroupMaker::MapSums makes them, summing_group.h puts them in front of a group that does
-// all else.
+// a value. GroupMaker::MapSums makes them, device_sums_group.h puts them in front of a group that
+// does all else.
 //
 // Contract: that of Group's calls of the same name. Every rank makes the same calls in the same
 // order, all on one stream of its device; memory must stay valid until the call ran; it must

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <span>
 
-#include "kernels/repeating_stream.h"
+#include "kernels/graph_stream.h"
 #include "kvcache/block_pool.h"
 #include "proto/activations.h"
 #include "proto/layers/layers.h"

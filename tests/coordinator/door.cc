@@ -70,19 +70,19 @@ std::shared_ptr<const ServedModel> ModelWithTokens(const std::string& name,
 }
 
 Door::Door(OpenAiApiOptions options, HttpServerOptions server_options,
-           std::shared_ptr<const ServedModel> model, std::vector<ModelDoor> others) {
+           std::shared_ptr<const ServedModel> model, std::vector<ServedEntry> others) {
   service.SetScript(Say({{"one", 40}, {" two", 41}}));
   if (!options.readiness) options.readiness = [this] { return readiness; };
   if (!options.metrics) options.metrics = [] { return std::string("a_metric 1\n"); };
   if (!options.load) options.load = [] { return int64_t{3}; };
   options.version = "1.2.3+00aa11bb22cc";
   options.now_unix_seconds = [] { return int64_t{1700000001}; };
-  std::vector<ModelDoor> doors = {
+  std::vector<ServedEntry> doors = {
       {.model = std::move(model), .service = &service, .limits = [this](const std::string& client) {
          return limits ? limits(client) : HttpHeaders();
        }}};
   std::move(others.begin(), others.end(), std::back_inserter(doors));
-  api_ = OpenAiApi::Make(std::move(options), ServedModels(std::move(doors)));
+  api_ = HttpApi::Make(std::move(options), ServedModels(std::move(doors)));
   server_options.admit = [this](const HttpRequest& header) {
     return HttpAdmission{api_->Admit(header), {}};
   };

@@ -13,7 +13,7 @@
 
 #include "coordinator/api/answer_formats.h"
 #include "coordinator/http/http_server.h"
-#include "coordinator/http_door/openai_api.h"
+#include "coordinator/http_door/http_api.h"
 #include "tests/coordinator/http_client.h"
 #include "tests/fakes/fake_generation_service.h"
 
@@ -35,7 +35,7 @@ class Door {
  public:
   explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {},
                 std::shared_ptr<const ServedModel> model = DoorModel(),
-                std::vector<ModelDoor> others = {});
+                std::vector<ServedEntry> others = {});
   ~Door();
 
   HttpReply Get(std::string_view path, std::string_view headers = "");
@@ -49,7 +49,7 @@ class Door {
   static std::string ErrorOf(const HttpReply& reply);
 
   uint16_t port() const { return server_->port(); }
-  OpenAiApi& api() { return *api_; }
+  HttpApi& api() { return *api_; }
   void Stop() { server_->Stop(); }
 
   FakeGenerationService service;
@@ -57,7 +57,7 @@ class Door {
   std::function<HttpHeaders(const std::string& client)> limits;  // may not be set
 
  private:
-  std::unique_ptr<OpenAiApi> api_;
+  std::unique_ptr<HttpApi> api_;
   std::unique_ptr<HttpServer> server_;
 };
 

@@ -19,7 +19,7 @@ class GrpcDoor {
  public:
   explicit GrpcDoor(InferenceServiceOptions options = {},
                     std::shared_ptr<const ServedModel> model = DoorModel(),
-                    std::vector<ModelDoor> others = {}) {
+                    std::vector<ServedEntry> others = {}) {
     service.SetScript(Say({{"one", 40}, {" two", 41}}));
     options.now_unix_seconds = [] { return int64_t{1700000001}; };
     others.insert(others.begin(), {.model = std::move(model), .service = &service});

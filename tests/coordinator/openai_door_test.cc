@@ -550,7 +550,7 @@ TEST_CASE("rows of others have their own admission, and both methods of a path a
 }
 
 TEST_CASE("keys of one name may use the same models") {
-  const std::vector<ModelDoor> doors = {{.model = DoorModel()}};
+  const std::vector<ServedEntry> doors = {{.model = DoorModel()}};
   const std::string served = doors[0].model->name;
   const auto check = [&](std::vector<std::string> models, const std::string& second) {
     return CheckModelNames(doors, KeyRing({{.key = "a", .name = "team", .models = {served}},

@@ -39,7 +39,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   terms.configure.set_max_sequences(17);
   CHECK(terms.Refusal().empty());
   v1::ConfigureRequest request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
+  FillConfigure(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.replica() == "r-b/0");
   CHECK(request.role() == v1::REPLICA_ROLE_BOTH);
   CHECK(request.share().layers().end() == 6);
@@ -53,19 +53,19 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   CHECK(request.max_batched_tokens() == 512);  // nobody says anything
   terms.plan.mutable_replicas(1)->set_max_batched_tokens(216);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
+  FillConfigure(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_batched_tokens() == 216);
   terms.configure.set_max_sequences(0);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
+  FillConfigure(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_sequences() == 64);
   terms.plan.mutable_replicas(1)->set_max_sequences(330);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
+  FillConfigure(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_sequences() == 330);
   terms.configure.set_max_batched_tokens(64);  // the flag is there to try something else
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(1), 0, 0, request);
+  FillConfigure(terms.plan, terms.plan.replicas(1), 0, 0, request);
   CHECK(request.max_batched_tokens() == 64);
 
   terms.plan.clear_weight_dtype();
@@ -73,7 +73,7 @@ TEST_CASE("what a plan says about weights and KV reaches Configure; the rest sta
   terms.configure.set_weight_dtype(v1::DATA_TYPE_BFLOAT16);
   terms.configure.set_kv_cache_bytes(5 << 20);
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(0), 0, 0, request);
+  FillConfigure(terms.plan, terms.plan.replicas(0), 0, 0, request);
   CHECK(request.weight_dtype() == v1::DATA_TYPE_BFLOAT16);
   CHECK(request.kv_cache_bytes() == 5 << 20);
 }
@@ -130,14 +130,14 @@ TEST_CASE("stages of any number and unlike widths are carried out, each worker w
   terms.plan.mutable_replicas(0)->mutable_stages(1)->mutable_workers(0)->set_kv_bytes(7 << 20);
   REQUIRE(terms.Refusal() == "");
   v1::ConfigureRequest request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(0), 0, 1, request);
+  FillConfigure(terms.plan, terms.plan.replicas(0), 0, 1, request);
   CHECK(request.stage() == 0);
   CHECK(request.rank() == 1);
   CHECK(request.share().kinds(0).query_heads().begin() == 2);
   CHECK(request.kv_cache_bytes() == 0);
   CHECK_FALSE(request.kv_cache_bytes_planned());
   request = terms.configure;
-  ApplyPlan(terms.plan, terms.plan.replicas(0), 1, 0, request);
+  FillConfigure(terms.plan, terms.plan.replicas(0), 1, 0, request);
   CHECK(request.stage() == 1);
   CHECK(request.rank() == 0);
   CHECK(request.share().layers().begin() == 2);

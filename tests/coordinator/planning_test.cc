@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "coordinator/deployment/cluster_planner.h"
 #include "coordinator/deployment/measured_rates.h"
-#include "coordinator/deployment/plan_at_start.h"
 #include "coordinator/deployment/plan_terms.h"
 #include "coordinator/deployment/planning_desk.h"
 #include "coordinator/deployment/registered_cluster.h"
@@ -63,8 +63,8 @@ WorkerRecord Worker(int64_t gib) {
   return record;
 }
 
-PlanAtStart Start() {
-  PlanAtStart start;
+ClusterQuestion Start() {
+  ClusterQuestion start;
   start.input.cluster_file = "cluster.yaml";
   REQUIRE(ReadDocument(R"(
 machines:
@@ -137,7 +137,7 @@ TEST_CASE("a coordinator's workload may be a trace, or name one") {
   for (const std::string& workload :
        {trace, write("w.yaml", "trace: t.csv\n"), write("c.yaml", "classes: [{trace: t.csv}]\n")}) {
     INFO(workload);
-    const auto planner = PlannerAtStart(cluster, workload, 0, {}, "", configure, Now);
+    const auto planner = PlannerOfCluster(cluster, workload, 0, {}, "", configure, Now);
     REQUIRE(planner.status().message() == "");
     const auto plan = (*planner)({{"a/0", Worker(16)}});
     REQUIRE(plan.status().message() == "");
@@ -145,7 +145,7 @@ TEST_CASE("a coordinator's workload may be a trace, or name one") {
     CHECK(plan->basis().output_tokens() == 30);
   }
   const auto gone =
-      PlannerAtStart(cluster, write("g.yaml", "trace: gone.csv\n"), 0, {}, "", configure, Now);
+      PlannerOfCluster(cluster, write("g.yaml", "trace: gone.csv\n"), 0, {}, "", configure, Now);
   CHECK_THAT(std::string(gone.status().message()), Contains("gone.csv"));
 }
 
@@ -157,7 +157,7 @@ TEST_CASE("a coordinator's own plan counts on the drafts that its workers are to
   SetDraftHead(configure.model().kinds(0), configure.mutable_model());
   configure.set_max_draft_tokens(2);
   const auto planned = [&] {
-    const auto planner = PlannerAtStart(cluster, "", 0, {}, "", configure, Now);
+    const auto planner = PlannerOfCluster(cluster, "", 0, {}, "", configure, Now);
     REQUIRE(planner.status().message() == "");
     const auto plan = (*planner)({{"a/0", Worker(16)}});
     REQUIRE(plan.status().message() == "");
@@ -238,7 +238,7 @@ TEST_CASE("a coordinator that plans again counts on the drafts that stood meanwh
   configure.set_speculation(v1::SPECULATION_MTP);
   DraftCounts counts;
   const auto planner =
-      PlannerAtStart(cluster, "", 0, {}, "", configure, Now, [&counts] { return counts; });
+      PlannerOfCluster(cluster, "", 0, {}, "", configure, Now, [&counts] { return counts; });
   REQUIRE(planner.status().message() == "");
   const auto acceptance = [&](std::map<std::string, WorkerRecord> workers) {
     const auto plan = (*planner)(workers);
@@ -337,7 +337,7 @@ TEST_CASE("rates are those of the last ten seconds") {
 }
 
 TEST_CASE("devices that no worker runs on are not waited for") {
-  PlanAtStart start = Start();
+  ClusterQuestion start = Start();
   v1::Machine& machine = *start.input.cluster.add_machines();
   machine.set_name("old");
   machine.add_devices()->set_kind("V100");
@@ -347,7 +347,7 @@ TEST_CASE("devices that no worker runs on are not waited for") {
 }
 
 TEST_CASE("a plan is made of the devices that registered, with the memory they report") {
-  const PlanAtStart start = Start();
+  const ClusterQuestion start = Start();
   const v1::Model model = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   std::map<std::string, WorkerRecord> workers = {
       {"a/0", Worker(8)}, {"a/2", Worker(16)}, {"c/0", Worker(8)}};
@@ -388,7 +388,7 @@ TEST_CASE("a plan takes the rates of products that workers measured, of alike de
     }
     return record;
   };
-  const auto planned = [&](const PlanAtStart& start,
+  const auto planned = [&](const ClusterQuestion& start,
                            const std::map<std::string, WorkerRecord>& workers) {
     const auto plan = PlanForRegistered(start, model, workers);
     REQUIRE(plan.status().message() == "");
@@ -400,7 +400,7 @@ TEST_CASE("a plan takes the rates of products that workers measured, of alike de
       tokens += replica.prediction().output_tokens_per_second();
     return std::pair(measured, tokens);
   };
-  PlanAtStart start = Start();
+  ClusterQuestion start = Start();
   const auto unmeasured = planned(start, {{"a/0", Worker(8)}, {"a/1", Worker(8)}});
   CHECK_FALSE(unmeasured.first);
   const auto fast = planned(start, {{"a/0", worker(900, {1, 64})}, {"a/1", worker(900, {1, 64})}});
@@ -425,7 +425,7 @@ TEST_CASE("a plan takes the rates of products that workers measured, of alike de
 }
 
 TEST_CASE("a coordinator's refusal names its own flags") {
-  PlanAtStart start = Start();
+  ClusterQuestion start = Start();
   const v1::Model model = *scheduler::BuiltInModel("Llama-3-8B");
   // 16 GB of weights do not fit, eight do.
   const std::map<std::string, WorkerRecord> workers = {{"a/0", Worker(15)}};
@@ -435,7 +435,7 @@ TEST_CASE("a coordinator's refusal names its own flags") {
 }
 
 TEST_CASE("a coordinator's own plan is within the limits of `tessera plan`, and as simple") {
-  PlanAtStart start = Start();
+  ClusterQuestion start = Start();
   start.input.cluster.Clear();
   REQUIRE(ReadDocument(R"(
 machines:
@@ -474,7 +474,7 @@ tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
 }
 
 TEST_CASE("memory is at most what the description itself gives, however much a worker registers") {
-  PlanAtStart start = Start();
+  ClusterQuestion start = Start();
   start.input.cluster.Clear();
   REQUIRE(ReadDocument(R"(
 machines: [{name: a, devices: [{kind: half, count: 2}, {kind: RTX4090, memory: 6 GiB}]}]
@@ -512,7 +512,7 @@ kinds: [{name: half, memory: 8 GiB, memory_bandwidth: 40 GB/s, dense_flops_per_s
 
 TEST_CASE(
     "a model that no worker holds alone is planned over several, each with what it registered") {
-  PlanAtStart start = Start();
+  ClusterQuestion start = Start();
   start.input.cluster.Clear();
   REQUIRE(ReadDocument(R"(
 machines:
@@ -554,7 +554,7 @@ TEST_CASE("while there is no plan, why not is said for as long as it holds") {
   v1::ConfigureRequest configure;
   *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   double now = 0;
-  const auto planner = PlannerAtStart(cluster, "", 30, {}, "", configure, [&now] { return now; });
+  const auto planner = PlannerOfCluster(cluster, "", 30, {}, "", configure, [&now] { return now; });
   REQUIRE(planner.status().message() == "");
   const auto why = [&](const std::map<std::string, WorkerRecord>& workers) {
     return std::string((*planner)(workers).status().message());
@@ -580,7 +580,7 @@ TEST_CASE("who is lost after the first plan is not waited for when there is to b
   *configure.mutable_model() = *scheduler::BuiltInModel("Qwen2.5-0.5B");
   double now = 0;
   const auto planner =
-      PlannerAtStart(cluster, "", 30, false, "", configure, [&now] { return now; });
+      PlannerOfCluster(cluster, "", 30, false, "", configure, [&now] { return now; });
   REQUIRE(planner.status().message() == "");
   std::map<std::string, WorkerRecord> workers = {{"a/0", Worker(8)}, {"a/1", Worker(8)}};
   const auto both = (*planner)(workers);

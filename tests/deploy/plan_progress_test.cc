@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "deploy/plan_watch.h"
+#include "deploy/search_interrupt.h"
 #include "proto/file_text.h"
 #include "tests/temporary_folder.h"
 
@@ -29,7 +29,7 @@ std::string Printed(const std::function<void()>& run) {
 }
 
 TEST_CASE("progress is told from two seconds on, a few times a second") {
-  PlanWatch watch(0);
+  SearchInterrupt watch(0);
   const scheduler::SearchWatch search = watch.ForSearch();
   CHECK(Printed([&] { search.Report("10 of 1000 layouts"); }) == "");
   std::this_thread::sleep_for(std::chrono::milliseconds(2050));

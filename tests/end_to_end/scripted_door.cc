@@ -11,7 +11,7 @@
 
 #include "coordinator/api/answer_formats.h"
 #include "coordinator/http/http_server.h"
-#include "coordinator/http_door/openai_api.h"
+#include "coordinator/http_door/http_api.h"
 #include "tests/fakes/fake_generation_service.h"
 
 namespace tessera::coordinator {
@@ -70,7 +70,7 @@ int Serve(const std::string& folder) {
                std::chrono::system_clock::now().time_since_epoch())
         .count();
   };
-  const auto api = OpenAiApi::Make(std::move(options), {model, service});
+  const auto api = HttpApi::Make(std::move(options), {model, service});
   HttpServerOptions http;
   http.admit = [&api](const HttpRequest& header) { return HttpAdmission{api->Admit(header), {}}; };
   auto server = HttpServer::Start(

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/repeating_stream.h"
+#include "kernels/graph_stream.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/layers/layer_sizes.h"
 #include "proto/layers/layers.h"
@@ -199,7 +199,7 @@ class Transformer : public Model {
     };
     if (repeating == nullptr) {
       enqueue();
-    } else if (const kernels::RepeatingStream::Key key = KeyOf(step); !repeating->Replay(key)) {
+    } else if (const kernels::GraphStream::Key key = KeyOf(step); !repeating->Replay(key)) {
       repeating->BeginRecording(key);
       enqueue();
       repeating->EndRecording(status.ok());
@@ -247,7 +247,7 @@ class Transformer : public Model {
 
   // Steps of single tokens come again and again with the same extents. Who hears of keys and values
   // is the host's work, and so are other ranks whose devices do not meet by themselves.
-  bool Repeats(const StepInputs& step, const kernels::RepeatingStream& stream) const {
+  bool Repeats(const StepInputs& step, const kernels::GraphStream& stream) const {
     const int64_t rows = step.token_ids.rows();
     return (!joined_ || rows * MeetingRowBytes() <= stream.group_call_bytes()) &&
            step.kv_listener == nullptr && rows == step.context_lengths.rows();
@@ -264,7 +264,7 @@ class Transformer : public Model {
   }
 
   // All that a step's launches depend on, beside what never changes.
-  kernels::RepeatingStream::Key KeyOf(const StepInputs& step) const {
+  kernels::GraphStream::Key KeyOf(const StepInputs& step) const {
     const auto address = [](const auto* at) { return reinterpret_cast<uint64_t>(at); };
     const auto extent = [](int64_t size) { return static_cast<uint64_t>(size); };
     return {address(this),

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/collectives/device_sums_group.h"
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/staged_group.h"
-#include "kernels/collectives/summing_group.h"
 #include "kernels/ops.h"
 #include "proto/activations.h"
 #include "third_party/spdlog/log.h"
@@ -72,8 +72,8 @@ absl::Status StageRunner::MakeStaging(kernels::Device& device) {
   }
   meeting_group_ = links_.group;
   if (links_.sums != nullptr) {
-    summing_group_ = std::make_unique<kernels::SummingGroup>(links_.group, links_.sums);
-    links_.group = summing_group_.get();
+    device_sums_ = std::make_unique<kernels::DeviceSumsGroup>(links_.group, links_.sums);
+    links_.group = device_sums_.get();
     if (repeating_ != nullptr) repeating_->set_group_call_bytes(links_.sums->max_bytes());
   }
   Logger("worker").info("group of {} ranks: {}", links_.group->size(), links_.group->transport());
@@ -191,7 +191,7 @@ bool StageRunner::RunsAhead(const StepWork& work) const {
 }
 
 absl::Status StageRunner::Enqueue(const StepWork& work) {
-  const int place = static_cast<int>(enqueued_ % kernels::MarkingStream::kMarks);
+  const int place = static_cast<int>(enqueued_ % kernels::EventStream::kMarks);
   began_[place] = Clock::now();
   absl::Status status = RunModel(work);
   if (status.ok()) {
@@ -209,7 +209,7 @@ absl::Status StageRunner::Enqueue(const StepWork& work) {
 }
 
 absl::Status StageRunner::Collect(size_t samples, StepOutcome* outcome) {
-  const int place = static_cast<int>(collected_++ % kernels::MarkingStream::kMarks);
+  const int place = static_cast<int>(collected_++ % kernels::EventStream::kMarks);
   const absl::Status status = marks_->WaitMark(place);
   if (options_.busy_nanoseconds != nullptr) {
     const Clock::time_point now = Clock::now();

@@ -2,7 +2,7 @@
 // the rows on; on the last stage, sample. A worker that holds the whole model has no links, and is
 // first and last.
 //
-// Steps ahead: on a device whose stream can be marked (kernels/marking_stream.h), a worker alone
+// Steps ahead: on a device whose stream can be marked (kernels/event_stream.h), a worker alone
 // can also enqueue a step and read its tokens later, with the next one enqueued behind it. That
 // one's rows may be fed: their tokens are those that this one draws, on the device.
 //
@@ -23,10 +23,10 @@
 #include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/group.h"
 #include "kernels/device.h"
+#include "kernels/event_stream.h"
+#include "kernels/graph_stream.h"
 #include "kernels/links/frame.h"
 #include "kernels/links/link.h"
-#include "kernels/marking_stream.h"
-#include "kernels/repeating_stream.h"
 #include "worker/model/model.h"
 #include "worker/step/draft_runner.h"
 #include "worker/step/sampler.h"
@@ -106,8 +106,8 @@ class StageRunner final : public Stage {
   absl::Status Collect(size_t samples, StepOutcome* outcome);
 
   // What the stream keeps of steps that come again; nothing where it keeps none. After Run.
-  kernels::RepeatingStream::Kept kept() const {
-    return repeating_ == nullptr ? kernels::RepeatingStream::Kept() : repeating_->kept();
+  kernels::GraphStream::Kept kept() const {
+    return repeating_ == nullptr ? kernels::GraphStream::Kept() : repeating_->kept();
   }
 
   bool samples() const override { return options_.samples; }
@@ -144,11 +144,11 @@ class StageRunner final : public Stage {
   kernels::Ops* const ops_;
   // Where the host does not read the device's memory; else null and empty.
   std::unique_ptr<kernels::Group> staged_group_;
-  std::unique_ptr<kernels::Group> summing_group_;  // null: links have no sums of devices
-  kernels::Group* meeting_group_ = nullptr;        // by which ranks meet before a step; or null
+  std::unique_ptr<kernels::Group> device_sums_;  // null: links have no sums of devices
+  kernels::Group* meeting_group_ = nullptr;      // by which ranks meet before a step; or null
   kernels::HostBuffer staged_rows_;
-  kernels::RepeatingStream* repeating_ = nullptr;  // the stream, or null: it keeps no step
-  bool pads_ = false;  // steps of single tokens, so that few are distinct
+  kernels::GraphStream* repeating_ = nullptr;  // the stream, or null: it keeps no step
+  bool pads_ = false;                          // steps of single tokens, so that few are distinct
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<StateStore> states_;       // null: the model has no seats
   std::unique_ptr<Sampler> sampler_;         // null: another worker samples
@@ -157,9 +157,9 @@ class StageRunner final : public Stage {
   std::chrono::nanoseconds link_time_{0};    // of this step: rows from and to other stages
 
   // Steps ahead.
-  kernels::MarkingStream* marks_ = nullptr;  // the stream, or null: there are none
+  kernels::EventStream* marks_ = nullptr;  // the stream, or null: there are none
   int64_t enqueued_ = 0, collected_ = 0;
-  std::array<std::chrono::steady_clock::time_point, kernels::MarkingStream::kMarks> began_;
+  std::array<std::chrono::steady_clock::time_point, kernels::EventStream::kMarks> began_;
   std::chrono::steady_clock::time_point last_end_;  // of the one collected last
 };
 

@@ -54,7 +54,7 @@ absl::StatusOr<int64_t> KeptBytes(const StepLimits& limits, int64_t block_tokens
     }
     if (!status.ok()) return status;
   }
-  const kernels::RepeatingStream::Kept kept = stage.kept();
+  const kernels::GraphStream::Kept kept = stage.kept();
   if (kept.count == 0) return 0;
   // Each also in every width of its block tables, of which the widest has the most launches; and
   // counts of rows that are not padded, since that would be beyond the limits.

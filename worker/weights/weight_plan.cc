@@ -74,7 +74,7 @@ absl::StatusOr<WeightPlan::Loaded> WeightPlan::Execute(
 
   Loaded loaded = {.memory = *std::move(memory), .later = nullptr};
   if (pack_later)
-    loaded.later = LaterPacking::Take(matrices_, ops_, device.host_threads(), &pieces_);
+    loaded.later = BackgroundPacking::Take(matrices_, ops_, device.host_threads(), &pieces_);
   int64_t done_bytes = 0, total_bytes = 0;
   for (const WeightPiece& piece : pieces_) total_bytes += piece.bytes();
   WeightFiller filler(pieces_, ops_, stream->get());

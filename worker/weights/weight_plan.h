@@ -16,7 +16,7 @@
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
 #include "worker/weights/arena.h"
-#include "worker/weights/later_packing.h"
+#include "worker/weights/background_packing.h"
 #include "worker/weights/row_source.h"
 #include "worker/weights/weight_filler.h"
 
@@ -51,7 +51,7 @@ class WeightPlan {
 
   struct Loaded {
     kernels::Buffer memory;
-    std::unique_ptr<LaterPacking> later;  // null: all is packed
+    std::unique_ptr<BackgroundPacking> later;  // null: all is packed
   };
   // Allocates and fills, with `pack_later` only what cannot wait. `progress(bytes_done,
   // bytes_total)` counts bytes of the checkpoint; any of the threads calls it, one at a time.

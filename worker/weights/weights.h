@@ -16,8 +16,8 @@
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "kernels/tensor.h"
+#include "worker/weights/background_packing.h"
 #include "worker/weights/checkpoint.h"
-#include "worker/weights/later_packing.h"
 #include "worker/weights/model_options.h"
 
 namespace tessera::worker {
@@ -131,8 +131,8 @@ struct ModelWeights {
   LinearWeights draft_fuse;
   kernels::Buffer memory;
   DecodedBytes decoded;
-  std::unique_ptr<Checkpoint> checkpoint;  // where `later` reads from
-  std::unique_ptr<LaterPacking> later;     // with ModelOptions::pack_later; null: all is packed
+  std::unique_ptr<Checkpoint> checkpoint;    // where `later` reads from
+  std::unique_ptr<BackgroundPacking> later;  // with ModelOptions::pack_later; null: all is packed
 };
 
 // Reads options.share of options.folder. Errors name file and tensor, and come before the first

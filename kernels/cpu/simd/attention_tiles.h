@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "kernels/cpu/amx_tiles.h"
-#include "kernels/cpu/simd/asked_lines.h"
+#include "kernels/cpu/simd/prefetch.h"
 #include "kernels/cpu/simd/tile_softmax.h"
 
 namespace tessera::kernels::TESSERA_SIMD_PATH {

@@ -16,7 +16,7 @@ CudaGraphs::~CudaGraphs() {
   }
 }
 
-CudaGraphs::Graph* CudaGraphs::FindKept(const RepeatingStream::Key& key) {
+CudaGraphs::Graph* CudaGraphs::FindKept(const GraphStream::Key& key) {
   ++steps_;
   const auto found = graphs_.find(key);
   if (found == graphs_.end() || found->second->state != Graph::State::kKept) return nullptr;
@@ -25,15 +25,14 @@ CudaGraphs::Graph* CudaGraphs::FindKept(const RepeatingStream::Key& key) {
 }
 
 std::unique_ptr<CudaGraphs::Graph> CudaGraphs::TakeIdle() {
-  const auto oldest =
-      std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
-        return a.second->last_step < b.second->last_step;
-      });
+  const auto oldest = std::min_element(
+      graphs_.begin(), graphs_.end(),
+      [](const auto& a, const auto& b) { return a.second->last_step < b.second->last_step; });
   if (oldest == graphs_.end() || oldest->second->last_step + kIdleSteps > steps_) return nullptr;
   return std::move(graphs_.extract(oldest).mapped());
 }
 
-CudaGraphs::Graph* CudaGraphs::ToRecord(const RepeatingStream::Key& key,
+CudaGraphs::Graph* CudaGraphs::ToRecord(const GraphStream::Key& key,
                                         std::unique_ptr<Graph>* evicted) {
   if (!works_ || graphs_.contains(key)) return nullptr;
   if (!seen_.contains(key)) {

@@ -17,7 +17,7 @@
 #include <set>
 
 #include "kernels/cuda/runtime.h"
-#include "kernels/repeating_stream.h"
+#include "kernels/graph_stream.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
@@ -38,17 +38,17 @@ class CudaGraphs {
   ~CudaGraphs();
 
   // Null where none is kept (yet). Counts a step.
-  Graph* FindKept(const RepeatingStream::Key& key);
+  Graph* FindKept(const GraphStream::Key& key);
   // A graph that is to be captured now: the key comes for the second time. Null: it is not. What
   // had its place is moved to `evicted`, and must be given to Free by the runner, behind all that
   // was enqueued before; null: none had.
-  Graph* ToRecord(const RepeatingStream::Key& key, std::unique_ptr<Graph>* evicted);
+  Graph* ToRecord(const GraphStream::Key& key, std::unique_ptr<Graph>* evicted);
   // A graph that is running ends first, says CUDA.
   void Free(std::unique_ptr<Graph> graph);
   // Ends the capture on the stream, and keeps its graph where it is `wanted`. False: it is not
   // kept; where CUDA does not take it, no more are.
   bool Keep(cudaStream_t stream, bool wanted, Graph& graph);
-  RepeatingStream::Kept kept() const { return {kMaxGraphs, count_, bytes_}; }
+  GraphStream::Kept kept() const { return {kMaxGraphs, count_, bytes_}; }
   // No more are kept.
   void GiveUp() { works_ = false; }
 
@@ -59,8 +59,8 @@ class CudaGraphs {
   std::unique_ptr<Graph> TakeIdle();
 
   uint64_t steps_ = 0;
-  std::map<RepeatingStream::Key, std::unique_ptr<Graph>> graphs_;
-  std::set<RepeatingStream::Key> seen_;  // once; all are forgotten now and then
+  std::map<GraphStream::Key, std::unique_ptr<Graph>> graphs_;
+  std::set<GraphStream::Key> seen_;  // once; all are forgotten now and then
 };
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

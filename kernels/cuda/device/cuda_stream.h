@@ -25,12 +25,12 @@
 #include "kernels/cuda/device/kernel_reports.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
-#include "kernels/marking_stream.h"
-#include "kernels/repeating_stream.h"
+#include "kernels/event_stream.h"
+#include "kernels/graph_stream.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
-class CudaStream final : public Stream, public RepeatingStream, public MarkingStream {
+class CudaStream final : public Stream, public GraphStream, public EventStream {
  public:
   // A stream of the device with this index; `health` is its, and must outlive the stream.
   static absl::StatusOr<std::unique_ptr<CudaStream>> Create(int device_index, CudaHealth* health);
@@ -43,13 +43,13 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   absl::Status CopyToDevice(void* device_dst, const void* host_src, int64_t size_bytes) override;
   absl::Status CopyToHost(void* host_dst, const void* device_src, int64_t size_bytes) override;
 
-  RepeatingStream* repeating() override { return this; }
+  GraphStream* repeating() override { return this; }
   bool Replay(const Key& key) override;
   void BeginRecording(const Key& key) override;
   void EndRecording(bool whole) override;
   Kept kept() const override { return graphs_.kept(); }
 
-  MarkingStream* marking() override { return this; }
+  EventStream* marking() override { return this; }
   void Mark(int index) override;
   absl::Status WaitMark(int index) override;
 
@@ -163,11 +163,11 @@ class CudaStream final : public Stream, public RepeatingStream, public MarkingSt
   mutable std::mutex reports_mutex_;
   // By Reporter; null: nothing is watched.
   std::array<std::shared_ptr<const KernelReports>, 2> reports_;
-  CudaGraphs graphs_;                             // the caller's, but for a graph's content
-  CudaGraphs::Graph* recording_ = nullptr;        // the caller's: that which is being recorded
-  bool captures_ = false;                         // the runner's
-  absl::Status capture_failure_;                  // the runner's
-  std::vector<Record> captured_;  // the runner's: to run them, should the graph fail
+  CudaGraphs graphs_;                       // the caller's, but for a graph's content
+  CudaGraphs::Graph* recording_ = nullptr;  // the caller's: that which is being recorded
+  bool captures_ = false;                   // the runner's
+  absl::Status capture_failure_;            // the runner's
+  std::vector<Record> captured_;            // the runner's: to run them, should the graph fail
   std::thread runner_;
 };
 

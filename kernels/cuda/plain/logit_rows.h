@@ -8,7 +8,7 @@
 
 #include "kernels/cuda/launch/plain_shapes.h"
 #include "kernels/cuda/plain/fours.h"
-#include "kernels/cuda/plain/ranks.h"
+#include "kernels/cuda/plain/order_keys.h"
 #include "kernels/cuda/plain/sums.h"
 #include "kernels/cuda/platform.h"
 #include "kernels/cuda/warp_ops.h"

@@ -141,8 +141,8 @@ class Served {
 
   const Attained& Of(const Share& share) const {
     if (share.prefill == share.decode) return at_[static_cast<size_t>(share.prefill)].alone;
-    const std::vector<Transport::Pair>& pairs = split_.transport().pairs;
-    const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const Transport::Pair& pair) {
+    const std::vector<RateProgram::Pair>& pairs = split_.transport().pairs;
+    const auto found = std::find_if(pairs.begin(), pairs.end(), [&](const RateProgram::Pair& pair) {
       return pair.prefill == share.prefill && pair.decode == share.decode;
     });
     return pairs_.pairs[static_cast<size_t>(found - pairs.begin())];

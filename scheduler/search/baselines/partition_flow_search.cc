@@ -156,14 +156,14 @@ class PartitionFlowSearch {
         split.push_back(replicas[i]);
       }
     }
-    const Transport transport = MakeTransport(problem_, layouts_.lengths(), split);
+    const RateProgram transport = MakeRateProgram(problem_, layouts_.lengths(), split);
     const PhaseFlow flow = LargestPhaseFlow(transport);
     candidate.worth.requests_per_second += flow.requests_per_second;
     for (size_t i = 0; i < split.size(); ++i)
       candidate.load[index[i]] = flow.through[i] / transport.capacity[i];
     // Who hangs on a saturated link is as good as saturated itself.
     for (size_t p = 0; p < flow.pairs.size(); ++p) {
-      const Transport::Pair& pair = transport.pairs[p];
+      const RateProgram::Pair& pair = transport.pairs[p];
       if (flow.pairs[p] < pair.link_rate * kSaturated) continue;
       candidate.load[index[static_cast<size_t>(pair.prefill)]] = 1;
       candidate.load[index[static_cast<size_t>(pair.decode)]] = 1;

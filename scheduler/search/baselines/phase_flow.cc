@@ -16,7 +16,7 @@ int64_t Units(double rate) { return static_cast<int64_t>(std::min(rate / kUnit, 
 
 }  // namespace
 
-PhaseFlow LargestPhaseFlow(const Transport& transport) {
+PhaseFlow LargestPhaseFlow(const RateProgram& transport) {
   using Graph = lemon::SmartDigraph;
   Graph graph;
   Graph::ArcMap<int64_t> capacity(graph);
@@ -31,7 +31,7 @@ PhaseFlow LargestPhaseFlow(const Transport& transport) {
     own[i] = prefill ? graph.addArc(source, nodes[i]) : graph.addArc(nodes[i], sink);
     capacity[own[i]] = Units(transport.capacity[i]);
   };
-  for (const Transport::Pair& pair : transport.pairs) {
+  for (const RateProgram::Pair& pair : transport.pairs) {
     connect(pair.prefill, true);
     connect(pair.decode, false);
     arcs.push_back(graph.addArc(nodes[static_cast<size_t>(pair.prefill)],

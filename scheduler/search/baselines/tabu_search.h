@@ -4,7 +4,7 @@
 // or moved from, two groups merged) that are not on the tabu list and goes to the best of them, be
 // it worse. A group's stages come from stage_layout; requests are sent from prefilling to decoding
 // groups by the transportation program; what it weighs by attainment in the paper is judged here as
-// for every search (transport.h). With allow_split off, or where only one group holds the model,
+// for every search (rate_program.h). With allow_split off, or where only one group holds the model,
 // groups do both. Deterministic from the seed. Errors: ResourceExhausted where nothing serves.
 #pragma once
 

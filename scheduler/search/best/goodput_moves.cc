@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "scheduler/search/layout/assemble.h"
-#include "scheduler/search/layout/transport.h"
+#include "scheduler/search/layout/rate_program.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -38,7 +38,7 @@ double GoodputMoves::Estimate(const std::vector<PlacedReplica>& replicas) const 
   double pairs = std::min(prefill, decode);
   if (pairs <= 0 || alone + pairs <= best_.requests_per_second * kWorthMoving) return alone + pairs;
   const absl::StatusOr<std::vector<double>> rates =
-      SolveTransport(MakeTransport(problem_, groups_.lengths(), split));
+      SolveTransport(MakeRateProgram(problem_, groups_.lengths(), split));
   if (!rates.ok()) return alone;
   pairs = 0;
   for (const double rate : *rates) pairs += rate;

@@ -2,12 +2,12 @@
 // layouts on given devices: for few_devices_search.
 //
 // Idea: a pair of replicas is no faster than the way between their first stages and the way between
-// their last ones, as transport.h has it; which machines these stand in is free, but a replica of
-// several machines has two devices for them. The KV of a layer goes from the machine that holds the
-// layer to the machine that holds it on the other side: which part of the layers that is is free
-// too, so flows between machines are variables of a linear program, within links and uplinks. Every
-// device set is taken to use all its machines: layouts that leave one out are those of a smaller
-// set. Thread rule: one thread per object; borrows the problem. Units: requests per second.
+// their last ones, as rate_program.h has it; which machines these stand in is free, but a replica
+// of several machines has two devices for them. The KV of a layer goes from the machine that holds
+// the layer to the machine that holds it on the other side: which part of the layers that is is
+// free too, so flows between machines are variables of a linear program, within links and uplinks.
+// Every device set is taken to use all its machines: layouts that leave one out are those of a
+// smaller set. Thread rule: one thread per object; borrows the problem. Units: requests per second.
 #pragma once
 
 #include <vector>

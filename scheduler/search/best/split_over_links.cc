@@ -6,8 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "scheduler/search/layout/rate_program.h"
 #include "scheduler/search/layout/stage_shapes.h"
-#include "scheduler/search/layout/transport.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -243,13 +243,13 @@ class Combinations {
   double Carried() const {
     std::vector<const PlacedReplica*> replicas;
     for (const PlacedReplica& replica : replicas_) replicas.push_back(&replica);
-    const Transport transport = MakeTransport(problem_, lengths_, replicas);
+    const RateProgram transport = MakeRateProgram(problem_, lengths_, replicas);
     if (transport.pairs.size() == 1) {
-      const Transport::Pair& pair = transport.pairs[0];
+      const RateProgram::Pair& pair = transport.pairs[0];
       double most =
           std::min({transport.capacity[static_cast<size_t>(pair.prefill)],
                     transport.capacity[static_cast<size_t>(pair.decode)], pair.link_rate});
-      for (const Transport::SharedLink& link : transport.shared) {
+      for (const RateProgram::SharedLink& link : transport.shared) {
         double bytes = 0;
         for (const auto& [index, factor] : link.uses) bytes += factor;
         if (bytes > 0) most = std::min(most, link.rate / bytes);

@@ -9,8 +9,8 @@
 #include "scheduler/search/best/class_placement.h"
 #include "scheduler/search/best/configuration_program.h"
 #include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/rate_program.h"
 #include "scheduler/search/layout/replica_shaping.h"
-#include "scheduler/search/layout/transport.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -345,7 +345,7 @@ class Splitter {
       given.push_back(&replica);
       if (replica.role == Role::kBoth) both += replica.rate.requests_per_second;
     }
-    Transport transport = MakeTransport(problem_, shapes_.lengths(), given);
+    RateProgram transport = MakeRateProgram(problem_, shapes_.lengths(), given);
     for (size_t i = 0; i < replicas.size(); ++i) {
       if (faster != kNobody && replicas[i].role == faster) transport.capacity[i] *= kFaster;
     }

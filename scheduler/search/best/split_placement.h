@@ -5,7 +5,7 @@
 // in class_search.h, until no pair of roles fits what is left. Its columns know no links for KV, so
 // it is planned on all groups at once and group by group; a third start is all devices cut in two.
 // Then roles and devices change hands between replicas as long as more is served, links included
-// (transport.h), or as much with more left to spare: changes that help need room that one before
+// (rate_program.h), or as much with more left to spare: changes that help need room that one before
 // them made. Those that replicas without links could not make up for are not looked at. Heuristic,
 // throughput only; deterministic: budgets count rounds and placements. Thread rule: pure function.
 #pragma once

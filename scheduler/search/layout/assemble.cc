@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/search/layout/rate_program.h"
 #include "scheduler/search/layout/split_shares.h"
-#include "scheduler/search/layout/transport.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -82,12 +82,12 @@ absl::StatusOr<std::vector<Share>> ShareSplit(const PlacementProblem& problem,
     return SharesWithinLimits(problem, judge.attainment(), replicas);
   std::vector<const PlacedReplica*> given;
   for (const PlacedReplica& replica : *replicas) given.push_back(&replica);
-  const Transport transport = MakeTransport(problem, judge.lengths(), given);
+  const RateProgram transport = MakeRateProgram(problem, judge.lengths(), given);
   const absl::StatusOr<std::vector<double>> rates = SolveTransport(transport);
   if (!rates.ok()) return rates.status();
   std::vector<Share> shares;
   for (size_t i = 0; i < rates->size(); ++i) {
-    const Transport::Pair& pair = transport.pairs[i];
+    const RateProgram::Pair& pair = transport.pairs[i];
     if ((*rates)[i] > 0) shares.push_back({pair.prefill, pair.decode, (*rates)[i], pair.codec});
   }
   return shares;

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "scheduler/search/layout/assemble.h"
+#include "scheduler/search/layout/rate_program.h"
 #include "scheduler/search/layout/rented_replicas.h"
-#include "scheduler/search/layout/transport.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -133,7 +133,7 @@ Worth GroupLayouts::WorthOf(const Grouping& grouping) {
   }
   if (split.empty()) return worth;
   const absl::StatusOr<std::vector<double>> rates =
-      SolveTransport(MakeTransport(problem_, lengths_, split));
+      SolveTransport(MakeRateProgram(problem_, lengths_, split));
   if (!rates.ok()) return Worth();  // a program of capacities has a solution: zero
   for (const double rate : *rates) worth.requests_per_second += rate;
   return worth;

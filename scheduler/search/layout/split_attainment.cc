@@ -12,7 +12,7 @@ constexpr double kPartTolerance = 1e-3;
 
 }  // namespace
 
-KvPath PathOf(const PlacementProblem& problem, const Transport::Pair& pair) {
+KvPath PathOf(const PlacementProblem& problem, const RateProgram::Pair& pair) {
   KvPath path;
   path.link = pair.link;
   path.codec = pair.codec;
@@ -43,11 +43,11 @@ SplitAttainment::SplitAttainment(const PlacementProblem& problem, const Attainme
   }
 }
 
-Transport SplitAttainment::PairsOf(const PlacementProblem& problem, const AttainmentModel& model,
-                                   const std::vector<PlacedReplica>& replicas) {
+RateProgram SplitAttainment::PairsOf(const PlacementProblem& problem, const AttainmentModel& model,
+                                     const std::vector<PlacedReplica>& replicas) {
   std::vector<const PlacedReplica*> given;
   for (const PlacedReplica& replica : replicas) given.push_back(&replica);
-  return MakeTransport(problem, model.lengths(), given);
+  return MakeRateProgram(problem, model.lengths(), given);
 }
 
 std::vector<double> SplitAttainment::RatesOf(const std::vector<Share>& shares) const {
@@ -55,7 +55,7 @@ std::vector<double> SplitAttainment::RatesOf(const std::vector<Share>& shares) c
   for (const Share& share : shares)
     rates[{share.prefill, share.decode}] += share.requests_per_second;
   std::vector<double> by_pair;
-  for (const Transport::Pair& pair : transport_.pairs) {
+  for (const RateProgram::Pair& pair : transport_.pairs) {
     const auto found = rates.find({pair.prefill, pair.decode});
     by_pair.push_back(found == rates.end() ? 0 : found->second);
   }
@@ -83,7 +83,7 @@ std::vector<KvPath> SplitAttainment::PathsAt(const std::vector<double>& pair_rat
 }
 
 SplitAttainment::Operation SplitAttainment::At(const std::vector<double>& pair_rates) const {
-  const std::vector<Transport::Pair>& pairs = transport_.pairs;
+  const std::vector<RateProgram::Pair>& pairs = transport_.pairs;
   const std::vector<KvPath> paths = PathsAt(pair_rates);
   std::vector<double> rates(replicas_.size(), 0);
   for (size_t k = 0; k < pairs.size(); ++k) {

@@ -12,7 +12,7 @@
 
 #include "scheduler/cost/attainment.h"
 #include "scheduler/search/layout/problem.h"
-#include "scheduler/search/layout/transport.h"
+#include "scheduler/search/layout/rate_program.h"
 
 namespace tessera::scheduler {
 
@@ -23,7 +23,7 @@ class SplitAttainment {
                   const std::vector<PlacedReplica>& replicas);
 
   // The pairs that there are; those of `shares` have a rate.
-  const Transport& transport() const { return transport_; }
+  const RateProgram& transport() const { return transport_; }
   std::vector<double> RatesOf(const std::vector<Share>& shares) const;
 
   struct Operation {
@@ -40,20 +40,20 @@ class SplitAttainment {
   const ReplicaCurve& curve(int replica) const { return curves_[static_cast<size_t>(replica)]; }
 
  private:
-  static Transport PairsOf(const PlacementProblem& problem, const AttainmentModel& model,
-                           const std::vector<PlacedReplica>& replicas);
+  static RateProgram PairsOf(const PlacementProblem& problem, const AttainmentModel& model,
+                             const std::vector<PlacedReplica>& replicas);
   bool Enough(const std::vector<double>& pair_rates) const;
   std::vector<KvPath> PathsAt(const std::vector<double>& pair_rates) const;
 
   const PlacementProblem& problem_;
   const AttainmentModel& model_;
   const std::vector<PlacedReplica>& replicas_;
-  const Transport transport_;
+  const RateProgram transport_;
   std::vector<PrefillSpeed> speeds_;  // by replica; of those that only prefill
   std::vector<ReplicaCurve> curves_;  // by replica; of those that only decode
 };
 
 // The way of a pair of a transport of `problem`, alone on its links.
-KvPath PathOf(const PlacementProblem& problem, const Transport::Pair& pair);
+KvPath PathOf(const PlacementProblem& problem, const RateProgram::Pair& pair);
 
 }  // namespace tessera::scheduler

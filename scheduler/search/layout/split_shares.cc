@@ -4,8 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "scheduler/search/layout/rate_program.h"
 #include "scheduler/search/layout/split_attainment.h"
-#include "scheduler/search/layout/transport.h"
 
 namespace tessera::scheduler {
 namespace {
@@ -32,7 +32,7 @@ class Proposals {
       if (std::accumulate(decodes.begin(), decodes.end(), 0.0) <= served_) break;
       const std::vector<double> rates = PairRates(split, decodes);
       for (const bool near : {false, true}) {
-        Transport transport = split.transport();
+        RateProgram transport = split.transport();
         if (!Limit(rates, decodes, near, &transport)) continue;
         if (absl::Status s = Offer(split, transport); !s.ok()) return s;
       }
@@ -64,7 +64,7 @@ class Proposals {
   // wait.
   std::vector<double> MostDecodedBy(const SplitAttainment& split) const {
     std::vector<double> most(replicas_.size(), 0);
-    for (const Transport::Pair& pair : split.transport().pairs) {
+    for (const RateProgram::Pair& pair : split.transport().pairs) {
       const ReplicaCurve& curve = split.curve(pair.decode);
       const PrefillSpeed& speed = split.speed(pair.prefill);
       const KvPath path = PathOf(problem_, pair);
@@ -82,7 +82,7 @@ class Proposals {
   std::vector<double> PairRates(const SplitAttainment& split,
                                 const std::vector<double>& decodes) const {
     std::vector<double> rates;
-    for (const Transport::Pair& pair : split.transport().pairs) {
+    for (const RateProgram::Pair& pair : split.transport().pairs) {
       const ReplicaCurve& curve = split.curve(pair.decode);
       const PrefillSpeed& speed = split.speed(pair.prefill);
       const KvPath path = PathOf(problem_, pair);
@@ -98,15 +98,15 @@ class Proposals {
   // Lowers prefilling replicas to what attains with every partner; `near`: those only over ways
   // about as good as the best. False: nothing attains.
   static bool Limit(const std::vector<double>& rates, const std::vector<double>& decodes, bool near,
-                    Transport* transport) {
+                    RateProgram* transport) {
     std::vector<double> best(decodes.size(), kUnbounded);  // seconds of the KV of a mean request
-    for (const Transport::Pair& pair : transport->pairs) {
+    for (const RateProgram::Pair& pair : transport->pairs) {
       double& seconds = best[static_cast<size_t>(pair.prefill)];
       seconds = std::min(seconds, 1 / pair.link_rate);
     }
     bool any = false;
     for (size_t k = 0; k < rates.size(); ++k) {
-      Transport::Pair& pair = transport->pairs[k];
+      RateProgram::Pair& pair = transport->pairs[k];
       const auto prefill = static_cast<size_t>(pair.prefill),
                  decode = static_cast<size_t>(pair.decode);
       transport->capacity[decode] = decodes[decode];
@@ -120,11 +120,11 @@ class Proposals {
     return any;
   }
 
-  absl::Status Offer(const SplitAttainment& split, const Transport& transport) {
+  absl::Status Offer(const SplitAttainment& split, const RateProgram& transport) {
     for (const double part : kLinkParts) {
-      Transport within = transport;
+      RateProgram within = transport;
       for (LoadedLink& link : within.shared) link.rate *= part;
-      for (Transport::Pair& pair : within.pairs) pair.link_rate *= part;
+      for (RateProgram::Pair& pair : within.pairs) pair.link_rate *= part;
       const absl::StatusOr<std::vector<double>> rates = SolveTransport(within);
       if (!rates.ok()) return rates.status();
       const double served = std::accumulate(rates->begin(), rates->end(), 0.0);
@@ -135,7 +135,7 @@ class Proposals {
       best_capacity_ = transport.capacity;
       best_.clear();
       for (size_t k = 0; k < rates->size(); ++k) {
-        const Transport::Pair& pair = transport.pairs[k];
+        const RateProgram::Pair& pair = transport.pairs[k];
         if ((*rates)[k] > 0)
           best_.push_back({pair.prefill, pair.decode, kept * (*rates)[k], pair.codec});
       }

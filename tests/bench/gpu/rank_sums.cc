@@ -9,7 +9,7 @@
 
 #include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/group_maker.h"
-#include "kernels/repeating_stream.h"
+#include "kernels/graph_stream.h"
 #include "tests/kernels/links/shared_mappings.h"
 
 namespace tessera::bench {
@@ -47,7 +47,7 @@ struct Rank {
   absl::Status Run(int64_t bytes) {
     const TensorView values(memory.data(), kernels::DType::kF32,
                             {bytes / static_cast<int64_t>(sizeof(float))});
-    kernels::RepeatingStream& repeating = *stream->repeating();
+    kernels::GraphStream& repeating = *stream->repeating();
     absl::Status status;
     for (int graph = 0; status.ok() && graph < kGraphs; ++graph) {
       const auto began = std::chrono::steady_clock::now();

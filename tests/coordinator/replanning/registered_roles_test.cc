@@ -38,7 +38,7 @@ auto Prefilling(const v1::DeploymentPlan& plan) {
 }  // namespace
 
 TEST_CASE("roles change for another workload, on the devices that the plan has") {
-  PlanAtStart start;
+  ClusterQuestion start;
   REQUIRE(ReadDocument("machines: [{name: a, devices: [{kind: L40S, count: 4}]}]", "cluster.yaml",
                        &start.input.cluster)
               .message() == "");
@@ -52,7 +52,7 @@ TEST_CASE("roles change for another workload, on the devices that the plan has")
   REQUIRE(plan.status().message() == "");
   CHECK(Prefilling(*plan) == 2);
   CHECK(RolesForRegistered(start, model, workers, *plan)->gain < 0.1);
-  const PlanAtStart now = WithWorkload(start, Lengths(200, 800));
+  const ClusterQuestion now = WithWorkload(start, Lengths(200, 800));
   const auto choice = RolesForRegistered(now, model, workers, *plan);
   REQUIRE(choice.status().message() == "");
   CHECK(choice->gain > 0.1);
@@ -68,7 +68,7 @@ TEST_CASE("roles change for another workload, on the devices that the plan has")
 }
 
 TEST_CASE("limits of latency stay where the workload changes") {
-  PlanAtStart start;
+  ClusterQuestion start;
   start.input.workload = Lengths(10, 10);
   start.input.trace.emplace_back();
   CHECK_FALSE(WithWorkload(start, Lengths(20, 20)).input.workload.has_objectives());
@@ -78,7 +78,7 @@ TEST_CASE("limits of latency stay where the workload changes") {
   v1::WorkloadClass* larger = start.input.workload.add_classes();
   larger->set_share(0.6);
   larger->mutable_objectives()->set_time_per_output_token_seconds(0.1);
-  const PlanAtStart now = WithWorkload(start, Lengths(20, 20));
+  const ClusterQuestion now = WithWorkload(start, Lengths(20, 20));
   CHECK(now.input.workload.objectives().time_per_output_token_seconds() == 0.1);
   CHECK(now.input.workload.classes_size() == 1);
   CHECK(now.input.trace.empty());

@@ -38,8 +38,7 @@ struct Scripted {
       return std::pair(running, epoch);
     };
     options.changing = [this] { return changing.load(); };
-    options.roles = [this, roles_gain](const v1::DeploymentPlan& plan,
-                                       const v1::Workload& workload,
+    options.roles = [this, roles_gain](const v1::DeploymentPlan& plan, const v1::Workload& workload,
                                        const scheduler::SearchWatch&) {
       std::lock_guard lock(mutex);
       ++searches;
@@ -84,7 +83,7 @@ struct Scripted {
     return applied;
   }
 
-  std::shared_ptr<SharedWatch> watch = std::make_shared<SharedWatch>();
+  std::shared_ptr<GuardedWatch> watch = std::make_shared<GuardedWatch>();
   std::atomic<double> now = 1000;
   std::atomic<bool> changing = false;
   std::mutex mutex;  // guards what follows
@@ -149,14 +148,15 @@ TEST_CASE("a replanner that goes ends its search") {
   ReplannerOptions options;
   std::atomic<bool> searching = false;
   std::atomic<double> now = 1000;
-  const auto watch = std::make_shared<SharedWatch>();
+  const auto watch = std::make_shared<GuardedWatch>();
   options.watch = watch;
   options.look_seconds = 0.005;
   options.now_seconds = [&] { return now.load(); };
   options.running = [] { return std::pair(Plan("r0", 10), uint64_t{1}); };
   options.changing = [] { return false; };
-  options.roles = [&](const auto&, const auto&, const scheduler::SearchWatch& search)
-      -> absl::StatusOr<scheduler::RoleChoice> {
+  options.roles =
+      [&](const auto&, const auto&,
+          const scheduler::SearchWatch& search) -> absl::StatusOr<scheduler::RoleChoice> {
     searching = true;
     while (!search.Stopped()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return absl::CancelledError("stopped");

@@ -15,8 +15,9 @@ namespace {
 constexpr ServedRequest kPlanned = {.prompt_tokens = 100, .output_tokens = 20};
 
 struct Watched {
-  Watched() { watch.SetReference({.prompt_tokens = 100, .uncached_prompt_tokens = 100,
-                                  .output_tokens = 20}); }
+  Watched() {
+    watch.SetReference({.prompt_tokens = 100, .uncached_prompt_tokens = 100, .output_tokens = 20});
+  }
   // Four requests a second for so long, with a look each second; how often they had changed.
   int Serve(const ServedRequest& request, double seconds) {
     int changed = 0;
@@ -163,7 +164,7 @@ TEST_CASE("what was seen is a workload to plan with") {
 TEST_CASE("requests that were answered are counted, and reach the sink as they are") {
   WorkloadWatchOptions options;
   options.min_requests = 1;
-  const auto watch = std::make_shared<SharedWatch>(options);
+  const auto watch = std::make_shared<GuardedWatch>(options);
   Scripted scripted;
   scripted.usage.prompt_tokens = 30;
   scripted.usage.cached_tokens = 10;

@@ -5,13 +5,13 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/collectives/device_sums_group.h"
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/collectives/group_maker.h"
 #include "kernels/collectives/loopback_group.h"
 #include "kernels/collectives/shm_group.h"
 #include "kernels/collectives/socket_group.h"
 #include "kernels/collectives/staged_group.h"
-#include "kernels/collectives/summing_group.h"
 #include "kernels/cpu/device/cpu_device.h"
 #include "kernels/cuda/device/cuda_device.h"
 #include "tests/fakes/far_device.h"
@@ -154,7 +154,7 @@ class SummingRank final : public Group {
         device_->group_maker()->MapSums(base_->rank(), base_->size(), std::move(memory), options);
     REQUIRE(sums.status().message() == "");
     sums_ = *std::move(sums);
-    group_ = std::make_unique<kernels::SummingGroup>(base_.get(), sums_.get());
+    group_ = std::make_unique<kernels::DeviceSumsGroup>(base_.get(), sums_.get());
     stream_ = *device_->CreateStream();
   }
 

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/device/cuda_device.h"
 #include "kernels/cuda/emulation/runtime.h"
-#include "kernels/repeating_stream.h"
+#include "kernels/graph_stream.h"
 #include "kernels/tuning_table.h"
 #include "tests/kernels/conformance/path.h"
 #include "tests/kernels/cuda/driver/fake_blas.h"
@@ -240,7 +240,7 @@ TEST_CASE("a step that cuBLASLt refuses in part becomes a graph all the same") {
   args.workspace = layer.workspace;
   args.products = DType::kBF16;
   auto& stream = *path->stream().repeating();
-  const RepeatingStream::Key key = {1};
+  const GraphStream::Key key = {1};
   int steps = 0;
   for (; !stream.Replay(key); ++steps) {
     REQUIRE(steps < 3);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/marking_stream.h"
+#include "kernels/event_stream.h"
 #include "kernels/ops.h"
 #include "tests/kernels/cuda/test_device.h"
 

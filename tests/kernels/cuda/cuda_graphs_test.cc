@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/graph_stream.h"
 #include "kernels/ops.h"
-#include "kernels/repeating_stream.h"
 #include "tests/kernels/cuda/test_device.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
-using Key = RepeatingStream::Key;
+using Key = GraphStream::Key;
 
 // Two rows of floats on a device: ones are added to a sum, or the sum to itself.
 class Sums {
@@ -26,7 +26,7 @@ class Sums {
     Set(0);
   }
 
-  RepeatingStream& repeating() { return *stream_->repeating(); }
+  GraphStream& repeating() { return *stream_->repeating(); }
   Device& device() { return *device_; }
   void Set(float value) {
     std::vector<float> values(2 * kWidth, value);

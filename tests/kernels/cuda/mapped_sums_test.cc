@@ -10,7 +10,7 @@
 #include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/group_maker.h"
 #include "kernels/cuda/device/cuda_device.h"
-#include "kernels/repeating_stream.h"
+#include "kernels/graph_stream.h"
 #include "tests/kernels/cuda/test_device.h"
 #include "tests/kernels/links/shared_mappings.h"
 #ifdef TESSERA_CUDA_EMULATED
@@ -105,7 +105,7 @@ TEST_CASE("a graph holds sums of ranks") {
   std::vector<Rank> ranks = MakeRanks(2);
   constexpr int kSteps = 5, kKept = 3;  // the third one is the first that was kept
   const auto said = AtOnce(ranks, [](Rank& rank) {
-    RepeatingStream& stream = *rank.stream->repeating();
+    GraphStream& stream = *rank.stream->repeating();
     absl::Status status;
     for (int step = 1; status.ok() && step <= kSteps; ++step) {
       const bool kept = stream.Replay({1});

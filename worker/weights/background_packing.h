@@ -21,18 +21,18 @@
 
 namespace tessera::worker {
 
-class LaterPacking {
+class BackgroundPacking {
  public:
   // Takes the pieces of matrices that can wait out of `pieces`, and sets PackedWeights::unpacked of
   // these. Null if there are none. The matrices, `ops` and the pieces' files are borrowed, and must
   // outlive this, which must outlive every op that computes with the matrices.
-  static std::unique_ptr<LaterPacking> Take(absl::Span<kernels::PackedWeights* const> matrices,
-                                            kernels::Ops* ops, int host_threads,
-                                            std::vector<WeightPiece>* pieces);
+  static std::unique_ptr<BackgroundPacking> Take(absl::Span<kernels::PackedWeights* const> matrices,
+                                                 kernels::Ops* ops, int host_threads,
+                                                 std::vector<WeightPiece>* pieces);
   // Stops where it is.
-  ~LaterPacking();
-  LaterPacking(const LaterPacking&) = delete;
-  LaterPacking& operator=(const LaterPacking&) = delete;
+  ~BackgroundPacking();
+  BackgroundPacking(const BackgroundPacking&) = delete;
+  BackgroundPacking& operator=(const BackgroundPacking&) = delete;
 
   // Begins to pack on a thread of its own; without one, packs before it returns. A failure to read
   // is logged, and leaves what is not packed as it is. Once.
@@ -41,7 +41,7 @@ class LaterPacking {
   int64_t waiting_bytes() const { return waiting_bytes_; }
 
  private:
-  explicit LaterPacking(kernels::Ops* ops) : ops_(ops) {}
+  explicit BackgroundPacking(kernels::Ops* ops) : ops_(ops) {}
   // Whether it can wait; its pieces then do.
   bool Add(const kernels::PackedWeights& target, const std::vector<WeightPiece>& pieces);
   const FileMapping* MappingOf(const SafetensorsFile* file);

@@ -1,4 +1,4 @@
-#include "proto/reach.h"
+#include "proto/tcp_probe.h"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>

@@ -24,11 +24,11 @@
 namespace tessera::worker {
 
 // What this worker's port, links and KV show where they are inside TLS.
-class ClusterDoor {
+class ClusterTlsFiles {
  public:
   // `file`: --cluster-tls; INVALID_ARGUMENT names it. Null where there is none: all is plain.
-  static absl::StatusOr<std::unique_ptr<ClusterDoor>> Open(const std::string& file,
-                                                           bool nccl_plain);
+  static absl::StatusOr<std::unique_ptr<ClusterTlsFiles>> Open(const std::string& file,
+                                                               bool nccl_plain);
 
   CertificateWatch* certificates() const { return certificates_.get(); }
   // Follows the file.

@@ -1,4 +1,4 @@
-#include "deploy/plan_watch.h"
+#include "deploy/search_interrupt.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,9 +11,9 @@
 namespace tessera::deploy {
 
 TEST_CASE("a search is stopped by its time limit") {
-  PlanWatch watch(1e-9);
+  SearchInterrupt watch(1e-9);
   CHECK(watch.ForSearch().Stopped());
-  PlanWatch patient(1000);
+  SearchInterrupt patient(1000);
   CHECK(!patient.ForSearch().Stopped());
 }
 
@@ -32,20 +32,20 @@ bool StopsSoon(const scheduler::SearchWatch& search) {
 
 TEST_CASE("the first Ctrl-C stops a search, and the next search starts afresh") {
   {
-    PlanWatch watch(0);
+    SearchInterrupt watch(0);
     const scheduler::SearchWatch search = watch.ForSearch();
     CHECK(!search.Stopped());
     PressCtrlC();
     CHECK(StopsSoon(search));
   }
-  PlanWatch next(0);
+  SearchInterrupt next(0);
   CHECK(!next.ForSearch().Stopped());
 }
 
 TEST_CASE("a second Ctrl-C ends the process") {
   const pid_t child = fork();
   if (child == 0) {
-    PlanWatch watch(0);
+    SearchInterrupt watch(0);
     PressCtrlC();
     if (!StopsSoon(watch.ForSearch())) _exit(1);
     PressCtrlC();
@@ -60,7 +60,7 @@ TEST_CASE("a second Ctrl-C ends the process") {
 
 // Clp does this in each first solve of a linear program.
 TEST_CASE("Ctrl-C is not lost to a library that takes over its handler") {
-  PlanWatch watch(0);
+  SearchInterrupt watch(0);
   const auto before = std::signal(SIGINT, [](int) {});
   PressCtrlC();
   CHECK(StopsSoon(watch.ForSearch()));

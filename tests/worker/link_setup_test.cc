@@ -1,7 +1,7 @@
 // Every worker takes part in replicas and moves keys and values. The host cannot read a GPU's
 // memory: rows and sums go through pinned memory, keys and values through the GPU's kernels too.
 // The GPU is the emulated one, given to the worker as if the driver had found it.
-#include "worker/offered_links.h"
+#include "worker/link_setup.h"
 
 #include <catch2/catch.hpp>
 #include <condition_variable>

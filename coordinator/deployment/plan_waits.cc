@@ -1,4 +1,4 @@
-#include "coordinator/deployment/plan_state.h"
+#include "coordinator/deployment/plan_waits.h"
 
 #include <algorithm>
 #include <limits>
@@ -85,10 +85,10 @@ std::string DescribeMissing(const v1::DeploymentPlan& plan,
       for (const v1::PlannedWorker& planned : stage.workers()) others.erase(planned.device());
     }
   }
-  return absl::StrCat("the plan waits for ", missing.size(), " devices without a live worker: ",
-                      absl::StrJoin(missing, ", "),
-                      others.empty() ? "" : "; registered, but not in the plan: ",
-                      absl::StrJoin(others, ", "));
+  return absl::StrCat(
+      "the plan waits for ", missing.size(),
+      " devices without a live worker: ", absl::StrJoin(missing, ", "),
+      others.empty() ? "" : "; registered, but not in the plan: ", absl::StrJoin(others, ", "));
 }
 
 std::string WhyAbsent(const std::string& device,

@@ -20,13 +20,13 @@
 
 namespace tessera::deploy {
 
-class PlanWatch {
+class SearchInterrupt {
  public:
   // 0 seconds: no limit.
-  explicit PlanWatch(double time_limit_seconds);
-  ~PlanWatch();
-  PlanWatch(const PlanWatch&) = delete;
-  PlanWatch& operator=(const PlanWatch&) = delete;
+  explicit SearchInterrupt(double time_limit_seconds);
+  ~SearchInterrupt();
+  SearchInterrupt(const SearchInterrupt&) = delete;
+  SearchInterrupt& operator=(const SearchInterrupt&) = delete;
 
   scheduler::SearchWatch ForSearch();
 

@@ -1,4 +1,4 @@
-#include "coordinator/deployment/plan_at_start.h"
+#include "coordinator/deployment/cluster_planner.h"
 
 #include <algorithm>
 #include <set>
@@ -18,7 +18,7 @@ namespace {
 
 class WaitingPlanner {
  public:
-  WaitingPlanner(PlanAtStart start, v1::Model model, std::function<double()> now_seconds,
+  WaitingPlanner(ClusterQuestion start, v1::Model model, std::function<double()> now_seconds,
                  ReadDraftCounts draft_counts)
       : start_(std::move(start)),
         model_(std::move(model)),
@@ -80,7 +80,7 @@ class WaitingPlanner {
                         " names devices: tessera-worker --name ", missing.front());
   }
 
-  PlanAtStart start_;
+  ClusterQuestion start_;
   const v1::Model model_;
   const std::function<double()> now_seconds_;
   const ReadDraftCounts draft_counts_;  // null: none
@@ -106,11 +106,12 @@ absl::StatusOr<v1::DraftTerms> DraftsOfWorkers(const v1::ConfigureRequest& confi
   return scheduler::ChooseDrafts(request, configure.weight_dtype(), configure.kv_dtype(), &model);
 }
 
-absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
-                                            const std::string& workload_file, double wait_seconds,
-                                            std::optional<bool> split, const std::string& prefer,
-                                            const v1::ConfigureRequest& configure) {
-  PlanAtStart start;
+absl::StatusOr<ClusterQuestion> ReadPlanAtStart(const std::string& cluster_file,
+                                                const std::string& workload_file,
+                                                double wait_seconds, std::optional<bool> split,
+                                                const std::string& prefer,
+                                                const v1::ConfigureRequest& configure) {
+  ClusterQuestion start;
   start.wait_seconds = wait_seconds;
   scheduler::PlannerOptions& options = start.options;
   options.preference.prefer = scheduler::PreferenceNamed(prefer);
@@ -150,13 +151,11 @@ absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
   return start;
 }
 
-absl::StatusOr<Planner> PlannerAtStart(const std::string& cluster_file,
-                                       const std::string& workload_file, double wait_seconds,
-                                       std::optional<bool> split, const std::string& prefer,
-                                       const v1::ConfigureRequest& configure,
-                                       std::function<double()> now_seconds,
-                                       ReadDraftCounts draft_counts) {
-  absl::StatusOr<PlanAtStart> start =
+absl::StatusOr<PlanForWorkers> PlannerOfCluster(
+    const std::string& cluster_file, const std::string& workload_file, double wait_seconds,
+    std::optional<bool> split, const std::string& prefer, const v1::ConfigureRequest& configure,
+    std::function<double()> now_seconds, ReadDraftCounts draft_counts) {
+  absl::StatusOr<ClusterQuestion> start =
       ReadPlanAtStart(cluster_file, workload_file, wait_seconds, split, prefer, configure);
   if (!start.ok()) return start.status();
   auto planner = std::make_shared<WaitingPlanner>(*std::move(start), configure.model(),

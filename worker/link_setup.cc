@@ -1,4 +1,4 @@
-#include "worker/offered_links.h"
+#include "worker/link_setup.h"
 
 #include "kernels/collectives/group_maker.h"
 #include "third_party/absl/str_cat.h"
@@ -18,10 +18,10 @@ absl::StatusOr<std::shared_ptr<const kernels::LinkTlsContext>> LinkTlsOf(const C
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ClusterDoor>> ClusterDoor::Open(const std::string& file,
-                                                               bool nccl_plain) {
+absl::StatusOr<std::unique_ptr<ClusterTlsFiles>> ClusterTlsFiles::Open(const std::string& file,
+                                                                       bool nccl_plain) {
   if (file.empty()) return nullptr;
-  auto door = std::make_unique<ClusterDoor>();
+  auto door = std::make_unique<ClusterTlsFiles>();
   auto watch = WatchClusterTls(file);
   if (!watch.ok()) return watch.status();
   auto context = LinkTlsOf(*(*watch)->now(), nccl_plain);

@@ -9,12 +9,12 @@
 
 namespace tessera::kernels {
 
-class MarkingStream {
+class EventStream {
  public:
   // Marks at once: from 0 on.
   static constexpr int kMarks = 2;
 
-  virtual ~MarkingStream() = default;
+  virtual ~EventStream() = default;
   // The mark `index` is now behind what was enqueued so far. Nobody waits for where it was before.
   virtual void Mark(int index) = 0;
   // Blocks until everything before the mark, which was set, is done and visible to the host. An

@@ -1,4 +1,4 @@
-#include "deploy/plan_watch.h"
+#include "deploy/search_interrupt.h"
 
 #include <csignal>
 #include <cstdio>
@@ -18,21 +18,21 @@ sigset_t Interrupts() {
 
 }  // namespace
 
-PlanWatch::PlanWatch(double time_limit_seconds)
+SearchInterrupt::SearchInterrupt(double time_limit_seconds)
     : begin_(std::chrono::steady_clock::now()), time_limit_seconds_(time_limit_seconds) {
   const sigset_t interrupts = Interrupts();
   pthread_sigmask(SIG_BLOCK, &interrupts, &mask_before_);
   waiter_ = std::thread([this] { AwaitInterrupts(); });
 }
 
-PlanWatch::~PlanWatch() {
+SearchInterrupt::~SearchInterrupt() {
   ends_ = true;
   pthread_kill(waiter_.native_handle(), SIGINT);
   waiter_.join();
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
-void PlanWatch::AwaitInterrupts() {
+void SearchInterrupt::AwaitInterrupts() {
   const sigset_t interrupts = Interrupts();
   int signal = 0;
   sigwait(&interrupts, &signal);
@@ -45,18 +45,18 @@ void PlanWatch::AwaitInterrupts() {
   std::raise(SIGINT);
 }
 
-double PlanWatch::Seconds() const {
+double SearchInterrupt::Seconds() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
 }
 
-scheduler::SearchWatch PlanWatch::ForSearch() {
+scheduler::SearchWatch SearchInterrupt::ForSearch() {
   scheduler::SearchWatch watch;
   watch.stop = [this] { return Stop(); };
   watch.progress = [this](const std::string& what) { Report(what); };
   return watch;
 }
 
-bool PlanWatch::Stop() {
+bool SearchInterrupt::Stop() {
   const bool late = time_limit_seconds_ > 0 && Seconds() >= time_limit_seconds_;
   if (!interrupted_ && !late) return false;
   if (!said_stopping_) {
@@ -66,7 +66,7 @@ bool PlanWatch::Stop() {
   return true;
 }
 
-void PlanWatch::Report(const std::string& what) {
+void SearchInterrupt::Report(const std::string& what) {
   const double now = Seconds();
   if (now < kSilentSeconds || now - last_report_seconds_ < kBetweenReports) return;
   last_report_seconds_ = now;

@@ -1,4 +1,4 @@
-#include "coordinator/http_door/openai_api.h"
+#include "coordinator/http_door/http_api.h"
 
 #include <charconv>
 #include <list>
@@ -73,7 +73,7 @@ std::string UserOf(const nlohmann::json& body) {
   return user.substr(0, kMaxBytes);
 }
 
-class Api final : public OpenAiApi {
+class Api final : public HttpApi {
  public:
   Api(OpenAiApiOptions options, ServedModels models)
       : options_(std::move(options)), models_(std::move(models)) {}
@@ -279,7 +279,7 @@ class Api final : public OpenAiApi {
   // A body as JSON, and the model that it is for.
   struct Asked {
     SplitJson body;
-    const ModelDoor* door = nullptr;
+    const ServedEntry* door = nullptr;
     const nlohmann::json& all() const { return body.all; }
     const ServedModel& model() const { return *door->model; }
   };
@@ -293,7 +293,7 @@ class Api final : public OpenAiApi {
     if (taken.ok()) {
       const auto name = body->all.find("model");
       const bool is_name = name != body->all.end() && name->is_string();
-      const absl::StatusOr<const ModelDoor*> door = models_.Pick(
+      const absl::StatusOr<const ServedEntry*> door = models_.Pick(
           is_name ? name->get_ref<const std::string&>() : "", options_.keys, ClientOf(exchange));
       if (door.ok()) return Asked{*std::move(body), *door};
       taken = door.status();
@@ -425,7 +425,7 @@ class Api final : public OpenAiApi {
 
   void ListModels(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
     Json models = Json::array();
-    for (const ModelDoor* door : models_.AllowedTo(options_.keys, ClientOf(*exchange))) {
+    for (const ServedEntry* door : models_.AllowedTo(options_.keys, ClientOf(*exchange))) {
       for (const std::string& name : door->names()) models.push_back(ModelJson(*door->model, name));
     }
     exchange->Respond(JsonResponse(
@@ -436,7 +436,7 @@ class Api final : public OpenAiApi {
     const std::string asked =
         UrlDecoded(std::string_view(exchange->request().path).substr(sizeof("/v1/models/") - 1));
     if (asked.empty()) return ListModels(std::move(exchange), request_id);
-    const absl::StatusOr<const ModelDoor*> door =
+    const absl::StatusOr<const ServedEntry*> door =
         models_.Pick(asked, options_.keys, ClientOf(*exchange));
     if (!door.ok()) return RespondError(*exchange, door.status(), request_id);
     exchange->Respond(JsonResponse(ModelJson(*(*door)->model, asked), request_id));
@@ -512,7 +512,7 @@ class Api final : public OpenAiApi {
   }
 
   void DescribeTokenizer(std::shared_ptr<HttpExchange> exchange, const std::string& request_id) {
-    const absl::StatusOr<const ModelDoor*> door =
+    const absl::StatusOr<const ServedEntry*> door =
         models_.Pick("", options_.keys, ClientOf(*exchange));
     if (!door.ok()) {
       return RespondError(*exchange,
@@ -567,9 +567,9 @@ class Api final : public OpenAiApi {
 
 }  // namespace
 
-bool OpenAiApi::Generates(std::string_view path) { return Api::Generates(path); }
+bool HttpApi::Generates(std::string_view path) { return Api::Generates(path); }
 
-std::unique_ptr<OpenAiApi> OpenAiApi::Make(OpenAiApiOptions options, ServedModels models) {
+std::unique_ptr<HttpApi> HttpApi::Make(OpenAiApiOptions options, ServedModels models) {
   return std::make_unique<Api>(std::move(options), std::move(models));
 }
 

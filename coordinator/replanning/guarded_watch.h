@@ -9,9 +9,9 @@
 
 namespace tessera::coordinator {
 
-class SharedWatch {
+class GuardedWatch {
  public:
-  explicit SharedWatch(const WorkloadWatchOptions& options = {}) : watch_(options) {}
+  explicit GuardedWatch(const WorkloadWatchOptions& options = {}) : watch_(options) {}
 
   void Add(const ServedRequest& request, double now_seconds) {
     std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-#include "worker/weights/later_packing.h"
+#include "worker/weights/background_packing.h"
 
 #include <cstddef>
 #include <string>
@@ -24,14 +24,14 @@ int64_t SpanBytes(const WeightPiece& piece, const FileRows& place) {
 
 }  // namespace
 
-std::unique_ptr<LaterPacking> LaterPacking::Take(absl::Span<PackedWeights* const> matrices,
-                                                 kernels::Ops* ops, int host_threads,
-                                                 std::vector<WeightPiece>* pieces) {
+std::unique_ptr<BackgroundPacking> BackgroundPacking::Take(
+    absl::Span<PackedWeights* const> matrices, kernels::Ops* ops, int host_threads,
+    std::vector<WeightPiece>* pieces) {
   std::unordered_map<const PackedWeights*, std::vector<WeightPiece>> pieces_of;
   for (const WeightPiece& piece : *pieces) {
     if (piece.packed != nullptr) pieces_of[piece.packed].push_back(piece);
   }
-  std::unique_ptr<LaterPacking> later(new LaterPacking(ops));
+  std::unique_ptr<BackgroundPacking> later(new BackgroundPacking(ops));
   for (PackedWeights* target : matrices) {
     if (!later->Add(*target, pieces_of[target])) continue;
     target->unpacked = &later->rows_.at(target);
@@ -46,12 +46,12 @@ std::unique_ptr<LaterPacking> LaterPacking::Take(absl::Span<PackedWeights* const
   return later;
 }
 
-LaterPacking::~LaterPacking() {
+BackgroundPacking::~BackgroundPacking() {
   if (filler_) filler_->Stop();
   if (thread_.joinable()) thread_.join();
 }
 
-bool LaterPacking::Add(const PackedWeights& target, const std::vector<WeightPiece>& pieces) {
+bool BackgroundPacking::Add(const PackedWeights& target, const std::vector<WeightPiece>& pieces) {
   UnpackedRows& rows = rows_[&target];
   for (const WeightPiece& piece : pieces) {
     const std::optional<FileRows> place = piece.source->InFile(piece.rows, piece.columns);
@@ -74,13 +74,13 @@ bool LaterPacking::Add(const PackedWeights& target, const std::vector<WeightPiec
   return true;
 }
 
-const FileMapping* LaterPacking::MappingOf(const SafetensorsFile* file) {
+const FileMapping* BackgroundPacking::MappingOf(const SafetensorsFile* file) {
   const auto [place, is_new] = mappings_.try_emplace(file);
   if (is_new) place->second = file->Map();
   return place->second.get();
 }
 
-void LaterPacking::Start() {
+void BackgroundPacking::Start() {
   auto thread = StartThread("the thread that packs weights", [this] { PackAll(); });
   if (thread.ok()) {
     thread_ = *std::move(thread);
@@ -91,7 +91,7 @@ void LaterPacking::Start() {
   PackAll();
 }
 
-void LaterPacking::PackAll() {
+void BackgroundPacking::PackAll() {
   // One thread: the others compute.
   const absl::Status status = filler_->Fill(
       1, [this](const WeightPiece& piece, const IndexRange& rows) { NotePacked(piece, rows); });
@@ -106,7 +106,7 @@ void LaterPacking::PackAll() {
   Logger("worker").info("weights are packed");
 }
 
-void LaterPacking::NotePacked(const WeightPiece& piece, const IndexRange& rows) {
+void BackgroundPacking::NotePacked(const WeightPiece& piece, const IndexRange& rows) {
   const kernels::LinearSpec& spec = piece.packed->spec;
   rows_.at(piece.packed)
       .packed_rows.store(piece.first + rows.end - piece.rows.begin, std::memory_order_release);
@@ -116,7 +116,7 @@ void LaterPacking::NotePacked(const WeightPiece& piece, const IndexRange& rows) 
   ReleasePages(packed);
 }
 
-void LaterPacking::TouchPages(int threads) const {
+void BackgroundPacking::TouchPages(int threads) const {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < pieces_.size(); i = next++) {
@@ -134,7 +134,7 @@ void LaterPacking::TouchPages(int threads) const {
   for (std::thread& other : others) other.join();
 }
 
-void LaterPacking::ReleasePages(const WeightPiece& piece) const {
+void BackgroundPacking::ReleasePages(const WeightPiece& piece) const {
   const FileRows place = *piece.source->InFile(piece.rows, piece.columns);
   mappings_.at(place.file)->Release(place.begin, SpanBytes(piece, place));
 }

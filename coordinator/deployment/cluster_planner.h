@@ -27,18 +27,17 @@ absl::StatusOr<v1::DraftTerms> DraftsOfWorkers(const v1::ConfigureRequest& confi
 // answers of 211 tokens, the means of the Azure conversation trace. `split`: every replica only
 // prefills or only decodes; false: none does. `prefer`: latency, balanced or throughput; empty:
 // balanced.
-absl::StatusOr<PlanAtStart> ReadPlanAtStart(const std::string& cluster_file,
-                                            const std::string& workload_file, double wait_seconds,
-                                            std::optional<bool> split, const std::string& prefer,
-                                            const v1::ConfigureRequest& configure);
+absl::StatusOr<ClusterQuestion> ReadPlanAtStart(const std::string& cluster_file,
+                                                const std::string& workload_file,
+                                                double wait_seconds, std::optional<bool> split,
+                                                const std::string& prefer,
+                                                const v1::ConfigureRequest& configure);
 
 // The planner for the model that `configure` names, from what ReadPlanAtStart reads, and from the
 // drafts that were tried by then where `draft_counts` is given.
-absl::StatusOr<Planner> PlannerAtStart(const std::string& cluster_file,
-                                       const std::string& workload_file, double wait_seconds,
-                                       std::optional<bool> split, const std::string& prefer,
-                                       const v1::ConfigureRequest& configure,
-                                       std::function<double()> now_seconds,
-                                       ReadDraftCounts draft_counts = nullptr);
+absl::StatusOr<PlanForWorkers> PlannerOfCluster(
+    const std::string& cluster_file, const std::string& workload_file, double wait_seconds,
+    std::optional<bool> split, const std::string& prefer, const v1::ConfigureRequest& configure,
+    std::function<double()> now_seconds, ReadDraftCounts draft_counts = nullptr);
 
 }  // namespace tessera::coordinator

@@ -1,4 +1,4 @@
-#include "scheduler/search/layout/transport.h"
+#include "scheduler/search/layout/rate_program.h"
 
 #include <algorithm>
 #include <cmath>
@@ -61,9 +61,9 @@ std::vector<MachineFlow> FlowsOf(const PlacementProblem& problem, const PlacedRe
 
 // Every prefilling replica sends to all that decode by their capacity. Where links carry that, what
 // is served is all that the scarcer role can do.
-bool LinksCarryProportions(const Transport& transport, double prefill, double decode) {
+bool LinksCarryProportions(const RateProgram& transport, double prefill, double decode) {
   std::vector<double> rates;
-  for (const Transport::Pair& pair : transport.pairs) {
+  for (const RateProgram::Pair& pair : transport.pairs) {
     rates.push_back(transport.capacity[static_cast<size_t>(pair.prefill)] *
                     transport.capacity[static_cast<size_t>(pair.decode)] /
                     std::max(prefill, decode));
@@ -78,9 +78,9 @@ bool LinksCarryProportions(const Transport& transport, double prefill, double de
 
 }  // namespace
 
-Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& lengths,
-                        const std::vector<const PlacedReplica*>& replicas) {
-  Transport transport;
+RateProgram MakeRateProgram(const PlacementProblem& problem, const LengthMoments& lengths,
+                            const std::vector<const PlacedReplica*>& replicas) {
+  RateProgram transport;
   for (const PlacedReplica* replica : replicas)
     transport.capacity.push_back(replica->rate.requests_per_second);
   const RawKv kv = HandedOver(*problem.model, lengths.prompt_tokens);
@@ -89,7 +89,7 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
     if (replicas[i]->role != Role::kPrefill || replicas[i]->stages.empty()) continue;
     for (size_t j = 0; j < replicas.size(); ++j) {
       if (replicas[j]->role != Role::kDecode || replicas[j]->stages.empty()) continue;
-      Transport::Pair pair{static_cast<int>(i), static_cast<int>(j)};
+      RateProgram::Pair pair{static_cast<int>(i), static_cast<int>(j)};
       if (!kv.empty()) {
         const KvTransfer transfer =
             SlowestTransfer(problem, kv, *replicas[i], *replicas[j], &pair.link);
@@ -107,13 +107,13 @@ Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& le
   return transport;
 }
 
-absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
+absl::StatusOr<std::vector<double>> SolveTransport(const RateProgram& transport) {
   if (transport.pairs.empty()) return std::vector<double>();
   LinearProgram program;
   std::vector<int> rows;
   for (const double capacity : transport.capacity) rows.push_back(program.AddRow(0, capacity));
   std::vector<int> variables;
-  for (const Transport::Pair& pair : transport.pairs) {
+  for (const RateProgram::Pair& pair : transport.pairs) {
     const int variable = program.AddVariable(1, 0, pair.link_rate, false);
     program.AddTerm(rows[static_cast<size_t>(pair.prefill)], variable, 1);
     program.AddTerm(rows[static_cast<size_t>(pair.decode)], variable, 1);
@@ -129,9 +129,9 @@ absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport) {
   return std::move(solution->values);
 }
 
-double ServedBy(const Transport& transport) {
+double ServedBy(const RateProgram& transport) {
   std::map<int, double> prefilling, decoding;  // capacities
-  for (const Transport::Pair& pair : transport.pairs) {
+  for (const RateProgram::Pair& pair : transport.pairs) {
     prefilling[pair.prefill] = transport.capacity[static_cast<size_t>(pair.prefill)];
     decoding[pair.decode] = transport.capacity[static_cast<size_t>(pair.decode)];
   }

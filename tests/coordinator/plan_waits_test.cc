@@ -1,4 +1,4 @@
-#include "coordinator/deployment/plan_state.h"
+#include "coordinator/deployment/plan_waits.h"
 
 #include <catch2/catch.hpp>
 

@@ -54,10 +54,10 @@ struct OpenAiApiOptions {
   std::function<int64_t()> now_unix_seconds;  // time of day: for `created` and templates
 };
 
-class OpenAiApi {
+class HttpApi {
  public:
-  static std::unique_ptr<OpenAiApi> Make(OpenAiApiOptions options, ServedModels models);
-  virtual ~OpenAiApi() = default;
+  static std::unique_ptr<HttpApi> Make(OpenAiApiOptions options, ServedModels models);
+  virtual ~HttpApi() = default;
   // Whether the path is an endpoint that generates, whose refusals are counted.
   static bool Generates(std::string_view path);
   // Whether a request may go on to Handle, by its header: nullopt, or the error to answer with (no

@@ -10,7 +10,7 @@
 
 namespace tessera::kernels {
 
-class RepeatingStream {
+class GraphStream {
  public:
   // What decides the arguments of everything that is recorded: addresses, extents. Equal keys stand
   // for equal work.
@@ -22,7 +22,7 @@ class RepeatingStream {
     int64_t most = 0, count = 0, bytes = 0;
   };
 
-  virtual ~RepeatingStream() = default;
+  virtual ~GraphStream() = default;
   // Enqueues what is kept under the key. False: nothing is, and nothing was enqueued.
   virtual bool Replay(const Key& key) = 0;
   // What is enqueued from here to EndRecording runs as ever; it is kept when it comes for the

@@ -17,8 +17,8 @@ namespace tessera::coordinator {
 std::vector<std::string> MissingDevices(const v1::DeploymentPlan& plan,
                                         const std::map<std::string, WorkerRecord>& workers);
 
-// One line about these, and beside them the live workers whose names the plan does not have: one may
-// be meant for the other. Empty: none is missing.
+// One line about these, and beside them the live workers whose names the plan does not have: one
+// may be meant for the other. Empty: none is missing.
 std::string DescribeMissing(const v1::DeploymentPlan& plan,
                             const std::map<std::string, WorkerRecord>& workers);
 
@@ -32,9 +32,9 @@ std::string WhyAbsent(const std::string& device,
 std::string WhyNotServing(const v1::Replica& replica,
                           const std::map<std::string, WorkerRecord>& workers);
 
-// Lines of /ready and `tessera status`: why there is no plan, if there is none (`why_no_plan`); each
-// planned replica that is not in `ready`, and what it waits for; each lost worker without a place in
-// the plan. At most eight, and then how many more there are.
+// Lines of /ready and `tessera status`: why there is no plan, if there is none (`why_no_plan`);
+// each planned replica that is not in `ready`, and what it waits for; each lost worker without a
+// place in the plan. At most eight, and then how many more there are.
 std::vector<std::string> WhatWaits(const v1::DeploymentPlan& plan, const std::string& why_no_plan,
                                    const std::set<std::string>& ready,
                                    const std::map<std::string, WorkerRecord>& workers);

@@ -1,4 +1,4 @@
-#include "worker/weights/rate_numbers.h"
+#include "worker/weights/decay_rows.h"
 
 #include <cmath>
 #include <cstring>

@@ -20,7 +20,7 @@
 
 namespace tessera::scheduler {
 
-struct Transport {
+struct RateProgram {
   struct Pair {
     int prefill = 0, decode = 0;    // indices into capacity
     double link_rate = kUnbounded;  // whose KV the link carries
@@ -36,13 +36,13 @@ struct Transport {
 // The transport of the split ones among `replicas` (roles, stages and rates given). Shared are the
 // links between two machines and the uplinks of machines and sites; what pipelines pass over them
 // is not counted.
-Transport MakeTransport(const PlacementProblem& problem, const LengthMoments& lengths,
-                        const std::vector<const PlacedReplica*>& replicas);
+RateProgram MakeRateProgram(const PlacementProblem& problem, const LengthMoments& lengths,
+                            const std::vector<const PlacedReplica*>& replicas);
 
 // Rate of every pair.
-absl::StatusOr<std::vector<double>> SolveTransport(const Transport& transport);
+absl::StatusOr<std::vector<double>> SolveTransport(const RateProgram& transport);
 
 // Their sum, without the program where links do not bind; 0 where it has no solution.
-double ServedBy(const Transport& transport);
+double ServedBy(const RateProgram& transport);
 
 }  // namespace tessera::scheduler

@@ -12,9 +12,9 @@
 
 namespace tessera::kernels {
 
-class SummingGroup final : public Group {
+class DeviceSumsGroup final : public Group {
  public:
-  SummingGroup(Group* base, DeviceSums* sums) : base_(base), sums_(sums) {}
+  DeviceSumsGroup(Group* base, DeviceSums* sums) : base_(base), sums_(sums) {}
 
   int rank() const override { return base_->rank(); }
   int size() const override { return base_->size(); }
