@@ -37,9 +37,9 @@ absl::Status CheckId(std::string_view id) {
       "x-tessera-resume is no id of an answer: give the `id` of its stream's events");
 }
 
-// Of two that are kept of one answer the newer, which is what its client saw last: the one that
-// began behind more tokens, as every later attempt does; else the later attempt. A leader that was
-// left for another one may have sent more tokens than anybody read.
+// Whether `a` is the newer of two that are kept of one answer, which is what its client saw last:
+// it began behind more tokens, as every later attempt does, or is the later attempt. A leader that
+// was left for another one may have sent more tokens than anybody read.
 bool IsNewer(const v1::KeptAnswer& a, const v1::KeptAnswer& b) {
   const auto age = [](const v1::KeptAnswer& kept) {
     return std::tuple(kept.submit().output_token_ids_size(), kept.submit().attempt(),

@@ -9,7 +9,7 @@ namespace {
 constexpr char kLineEnd[] = "\r\n";
 constexpr std::string_view kData = "data: ";
 
-// Of a header; 0 where there is none.
+// The length that a header names; 0 where it names none.
 size_t ContentLength(const std::string& head) {
   constexpr std::string_view kName = "\r\nContent-Length: ";
   const size_t at = head.find(kName);
