@@ -32,6 +32,12 @@ class PlanWriter {
       : planning_(planning), context_(context), problem_(problem) {}
 
   // Replicas, routing and what they serve, links counted.
+  v1::DeploymentPlan WriteServed(Placement placement) {
+    Serve(&placement);
+    return std::move(plan_);
+  }
+
+  // And latencies, and what links carry.
   v1::DeploymentPlan WriteBare(Placement placement) {
     Deploy(&placement);
     return std::move(plan_);
@@ -69,7 +75,7 @@ class PlanWriter {
   }
 
  private:
-  void Deploy(Placement* placement) {
+  void Serve(Placement* placement) {
     *plan_.mutable_model() = input_.model;
     plan_.set_weight_dtype(options_.weight_dtype == v1::DATA_TYPE_UNSPECIFIED
                                ? input_.model.dtype()
@@ -84,6 +90,10 @@ class PlanWriter {
     WriteRouting(*placement);
     FitLinks(placement);
     if (options_.survive_machine_loss) Survive(*placement);
+  }
+
+  void Deploy(Placement* placement) {
+    Serve(placement);
     Predict(*placement);
     WriteBusyShares(problem_, *placement, &plan_);
     for (v1::LinkLoad& load : LinkLoads(plan_, graph_, shape_)) *plan_.add_links() = load;
@@ -419,6 +429,12 @@ class PlanWriter {
 v1::DeploymentPlan WritePlan(const PlanningProblem& planning, const WrittenContext& context,
                              const Placement& placement) {
   return PlanWriter(planning, planning.problem, context).Write(placement);
+}
+
+v1::DeploymentPlan WriteServedPlan(const PlanningProblem& planning, const PlacementProblem& problem,
+                                   const Placement& placement) {
+  const WrittenContext context;
+  return PlanWriter(planning, problem, context).WriteServed(placement);
 }
 
 v1::DeploymentPlan WriteBarePlan(const PlanningProblem& planning, const PlacementProblem& problem,

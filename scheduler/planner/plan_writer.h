@@ -25,6 +25,11 @@ v1::DeploymentPlan WritePlan(const PlanningProblem& planning, const WrittenConte
 
 // Its replicas, routing and predicted figures alone, of a problem like that of `planning`, maybe
 // under another limit of TPOT: for who judges several.
+// Replicas, routing and the rate that they serve, links counted.
+v1::DeploymentPlan WriteServedPlan(const PlanningProblem& planning, const PlacementProblem& problem,
+                                   const Placement& placement);
+
+// And latencies, and what links carry.
 v1::DeploymentPlan WriteBarePlan(const PlanningProblem& planning, const PlacementProblem& problem,
                                  const Placement& placement);
 

@@ -11,7 +11,10 @@
 #include "scheduler/planner/advice/described_links.h"
 #include "scheduler/planner/advice/device_places.h"
 #include "scheduler/planner/advice/what_if.h"
+#include "scheduler/planner/plan_writer.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/planning_problem.h"
+#include "scheduler/planner/refusal.h"
 #include "scheduler/planner/report/plan_text.h"
 #include "scheduler/planner/written_layout.h"
 #include "third_party/absl/str_cat.h"
@@ -42,6 +45,23 @@ Replanned PlannedBy(const PlannerOptions& options, const PlannerInput& input) {
   if (!plan.ok()) return then;
   then.value = PromisedRate(*plan);
   then.plans.push_back(*std::move(plan));
+  return then;
+}
+
+// The rate of the layout that is given, by no more of a plan than that takes. Where it does not
+// serve within its limits the planner says what is left of it, or why nothing is.
+Replanned JudgedBy(const PlannerOptions& options, const PlannerInput& input) {
+  const auto planning = ReadPlanningProblem(input, options);
+  if (!planning.ok() || (*planning)->spot()) return PlannedBy(options, input);
+  PlacementProblem& problem = (*planning)->problem;
+  if (options.preference.only_tpot_seconds)
+    problem.options.max_tpot_seconds = *options.preference.only_tpot_seconds;
+  const absl::StatusOr<Placement> placement = options.given_search(problem);
+  if (!placement.ok() || placement->requests_per_second < kMinRequestsPerSecond)
+    return PlannedBy(options, input);
+  Replanned then;
+  then.plans.push_back(WriteServedPlan(**planning, problem, *placement));
+  then.value = PromisedRate(then.plans.back());
   return then;
 }
 
@@ -106,7 +126,7 @@ OutlookQuestion OutlookOf(const PlannerInput& input, const PlannerOptions& optio
   question.now.value = PromisedRate(plan);
   question.now.plans = {plan};
   question.judge = [judging = JudgingOf(options, plan)](const auto& inputs) {
-    return PlannedBy(judging, inputs.front());
+    return JudgedBy(judging, inputs.front());
   };
   question.search = [options](const auto& inputs, bool predicted) {
     PlannerOptions again = options;
