@@ -24,6 +24,7 @@ KvNetwork::KvNetwork(std::vector<SharedLink> links)
       next_finish_(kInfinity),
       room_(links_.size()),
       part_(links_.size()),
+      open_(links_.size()),
       flows_of_(links_.size()) {}
 
 void KvNetwork::Advance(double now) {
@@ -43,7 +44,12 @@ void KvNetwork::Change() {
 }
 
 void KvNetwork::Count(const Flow& flow, int more) {
-  for (const int link : flow.links) flows_on_[static_cast<size_t>(link)] += more;
+  for (const int link : flow.links) {
+    const auto l = static_cast<size_t>(link);
+    if (flows_on_[l] == 0) in_use_.push_back(l);
+    flows_on_[l] += more;
+    if (flows_on_[l] == 0) std::erase(in_use_, l);
+  }
 }
 
 std::vector<KvNetwork::Flow>::iterator KvNetwork::Find(int64_t flow) {
@@ -64,7 +70,7 @@ void KvNetwork::Extend(int64_t flow, double bytes, double now) {
   Advance(now);
   Flow& extended = *Find(flow);
   if (!extended.links.empty()) extended.left += bytes;
-  Change();
+  finish_known_ = false;  // rates stay
 }
 
 void KvNetwork::Drop(int64_t flow, double now) {
@@ -94,6 +100,10 @@ std::vector<int64_t> KvNetwork::Finished(double now) {
 
 double KvNetwork::next_finish_seconds() {
   Settle();
+  if (std::exchange(finish_known_, true)) return next_finish_;
+  next_finish_ = kInfinity;
+  for (const Flow& flow : flows_)
+    next_finish_ = std::min(next_finish_, now_ + flow.left / flow.rate);
   return next_finish_;
 }
 
@@ -131,16 +141,14 @@ double KvNetwork::RateOfHop(const std::vector<int>& links, double own_bytes_per_
 
 void KvNetwork::Settle() {
   if (!std::exchange(changed_, false)) return;
-  used_.clear();
-  for (size_t l = 0; l < links_.size(); ++l) {
-    if (flows_on_[l] == 0) continue;
+  used_ = in_use_;
+  for (const size_t l : used_) {
     const Background& background = background_[l];
     const double all = RoomOf(l, flows_on_[l] + background.senders);
     room_[l] = std::max(all - background.bytes_per_second, kMinLeft * all);
     flows_of_[l].clear();
-    used_.push_back(l);
+    open_[l] = flows_on_[l];
   }
-  open_ = flows_on_;
   size_t left = 0;
   for (Flow& flow : flows_) {
     flow.fixed = flow.links.empty();
@@ -171,9 +179,7 @@ void KvNetwork::Settle() {
     left -= fixed_.size();
     std::erase_if(used_, [&](size_t l) { return open_[l] == 0; });
   }
-  next_finish_ = kInfinity;
-  for (const Flow& flow : flows_)
-    next_finish_ = std::min(next_finish_, now_ + flow.left / flow.rate);
+  finish_known_ = false;
 }
 
 }  // namespace tessera::scheduler

@@ -4,7 +4,7 @@
 // alike until a link is full, fixing its flows, and going on (Bertsekas and Gallager, "Data
 // Networks", 6.5.2). Incast: a link into which more than `incast_threshold` flows come loses
 // `incast_seconds_per_byte` for each byte and flow beyond (GenModel's epsilon). Cost: all changes
-// of one moment are counted at once, in O(links + flows), and the links in use for each rate.
+// of one moment are counted at once, in O(links of the flows), and the links in use for each rate.
 //
 // Activations of pipelines pass the same links. Their steps are too many to be flows: what they
 // take on average (SetBackground) is not there for flows, but for a least part (kMinLeft), and a
@@ -92,12 +92,14 @@ class KvNetwork {
   std::vector<Flow> flows_;  // in the order of starting
   std::vector<double> carried_;
   std::vector<Background> background_;
-  std::vector<int> flows_on_;  // by link
-  bool changed_ = false;       // since rates were shared out
+  std::vector<int> flows_on_;   // by link
+  std::vector<size_t> in_use_;  // links with flows, in any order
+  bool changed_ = false;        // since rates were shared out
   int64_t version_ = 0;
   int64_t started_ = 0;
   double now_ = 0;
   double next_finish_;
+  bool finish_known_ = true;  // next_finish_ is that of the flows and rates that there are
 
   // Reused memory, by link but for the links that are in use and the flows of one rate.
   std::vector<double> room_, part_;

@@ -211,6 +211,7 @@ class SimulatedReplica {
   class LaneStarter;
 
   // Steps (replica_step.cc).
+  bool LacksBlocks(int64_t running) const;
   bool TryLeap(Lane& lane, double now);
   bool TryPlannedStep(Lane& lane, double now);
   void FillSnapshots(Lane& lane);

@@ -79,17 +79,20 @@ void SimulatedReplica::NoteSent(Lane& lane, const StepWork& work, double seconds
 
 // --- Leaps ---
 
+// Whether there are no blocks for the first in the queue beside so many sequences, as long as none
+// gives any back.
+bool SimulatedReplica::LacksBlocks(int64_t running) const {
+  const int64_t blocks = Blocks(waiting_.begin()->second.known_tokens);
+  return blocks <= setup_.limits.total_blocks && blocks + running > free_blocks_;
+}
+
 bool SimulatedReplica::TryLeap(Lane& lane, double now) {
   const auto rows = static_cast<int64_t>(lane.running.size());
   // The batcher admits nobody without a place, and without blocks, of which a leap leaves fewer: it
   // need not be asked.
-  const auto keeps_out = [&](const SimulatedSequence& first) {
-    const int64_t blocks = Blocks(first.known_tokens);
-    const bool fits_ever = blocks <= setup_.limits.total_blocks;
-    return rows >= lane_limits_.max_sequences || (fits_ever && blocks + rows > free_blocks_);
-  };
-  const bool nobody_comes = joining_.empty() && (waiting_.empty() || lane.blocked_epoch == epoch_ ||
-                                                 keeps_out(waiting_.begin()->second));
+  const bool nobody_comes =
+      joining_.empty() && (waiting_.empty() || lane.blocked_epoch == epoch_ ||
+                           rows >= lane_limits_.max_sequences || LacksBlocks(rows));
   if (!options_.leaps || !lane.decoding || !nobody_comes || DraftsOf(lane) > 0) return false;
   const auto block = static_cast<size_t>(setup_.limits.block_tokens);
   // Lanes share stages and blocks, so each looks one step ahead only.
@@ -227,7 +230,11 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
   const int64_t slots = std::min(kMaxAdmitted, lane_limits_.max_sequences - mine);
   // Others, and how long they get, are asked where a sequence may be admitted beside them, and cost
   // the most.
-  const bool admits = slots > 0 && !waiting_.empty();
+  const auto gives_back = [&](const SimulatedSequence& s) {  // it never fits
+    return Blocks(s.known_tokens) > setup_.limits.total_blocks;
+  };
+  const bool admits = slots > 0 && !waiting_.empty() &&
+                      (!LacksBlocks(mine) || std::ranges::any_of(lane.running, gives_back));
   const auto expected = [&](const SimulatedSequence& sequence, int64_t more) {
     return admits ? ExpectedTokens(sequence, more) : 0;
   };
@@ -255,7 +262,7 @@ void SimulatedReplica::FillSnapshots(Lane& lane) {
   waiting_snapshot_.clear();
   int64_t rows_left = lane_limits_.max_batched_tokens;  // at most, by those before
   for (const auto& [key, s] : waiting_) {
-    if (rows_left <= 0 || static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;
+    if (!admits || rows_left <= 0 || static_cast<int64_t>(waiting_snapshot_.size()) >= slots) break;
     const int64_t block = setup_.limits.block_tokens;
     const int64_t cached = std::min(s.cached_tokens, s.known_tokens - 1) / block * block;
     waiting_snapshot_.push_back({s.known_tokens, cached, cached / block, false, expected(s, 0)});
