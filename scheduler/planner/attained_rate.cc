@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "scheduler/simulator/goodput.h"
 #include "scheduler/simulator/plan_replicas.h"
@@ -37,7 +39,6 @@ double StaySeconds(const v1::DeploymentPlan& plan) {
 struct Trial {
   double served = 1;  // of what comes
   bool enough = true;
-  double work = 0;  // what it took to simulate: steps and the rows of those that were planned
 };
 
 class Attaining {
@@ -84,7 +85,16 @@ class Attaining {
   double work_per_request() const { return requests_ > 0 ? work_ / requests_ : 0; }
 
  private:
+  // What was tried before is known.
   absl::StatusOr<Trial> Try(double rate, int64_t requests) {
+    const auto [at, fresh] = tried_.try_emplace({rate, requests, at_.seed});
+    if (!fresh) return at->second;
+    absl::StatusOr<Trial> trial = Simulated(rate, requests);
+    if (trial.ok()) at->second = *trial;
+    return trial;
+  }
+
+  absl::StatusOr<Trial> Simulated(double rate, int64_t requests) {
     at_.requests = requests;
     const absl::StatusOr<SimulationResult> result = SimulateAt(at_, rate);
     if (!result.ok()) return result.status();
@@ -103,6 +113,7 @@ class Attaining {
 
   const AttainedQuestion& question_;
   GoodputQuestion at_;
+  std::map<std::tuple<double, int64_t, uint64_t>, Trial> tried_;  // by rate, requests and seed
   double work_ = 0, requests_ = 0;
 };
 
