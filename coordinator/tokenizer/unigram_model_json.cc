@@ -7,6 +7,7 @@
 
 #include "coordinator/tokenizer/text/byte_alphabet.h"
 #include "coordinator/tokenizer/text/json_fields.h"
+#include "coordinator/tokenizer/text/utf8.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::coordinator {
@@ -40,8 +41,9 @@ absl::StatusOr<UnigramModelSpec> ReadUnigramModel(const nlohmann::json& model,
     if (!piece.is_array() || piece.size() != 2 || !piece[0].is_string() || !piece[1].is_number()) {
       return Invalid(StrCat("piece ", id, " of \"vocab\" is no text with a score"));
     }
-    const absl::Status added =
-        vocabulary->AddModelToken(piece[0].get_ref<const std::string&>(), static_cast<int64_t>(id));
+    const auto& text = piece[0].get_ref<const std::string&>();
+    if (vocabulary->Find(text)) return Invalid(StrCat("piece ", Excerpt(text), " is there twice"));
+    const absl::Status added = vocabulary->AddModelToken(text, static_cast<int64_t>(id));
     if (!added.ok()) return Invalid(StrCat("vocab: ", StdView(added.message())));
     spec.scores.push_back(piece[1].get<double>());
   }

@@ -157,6 +157,11 @@ TEST_CASE("mistral3: a text part of Mistral or of Ministral, tied where the wrap
   CHECK_FALSE(ReadText(wrapped(ministral)).tied_embeddings());
   CHECK_THAT(ErrorOf(wrapped(R"("model_type": "llama")")), Contains("text_config.model_type"));
   CHECK_THAT(ErrorOf(wrapped(R"("model_type": "mistral")")), Contains("sliding_window"));
+  // transformers has a yarn of its own for what says nothing of rotation.
+  CHECK_THAT(ErrorOf(wrapped(R"("model_type": "ministral3", "rope_scaling": null)")),
+             Contains("rope_parameters is missing"));
+  CHECK_THAT(ErrorOf(Config("GptOssForCausalLM", R"("num_key_value_heads": 2)")),
+             Contains("rope_parameters is missing"));
 }
 
 TEST_CASE("qwen2.5-vl: the text part, in text_config or beside the towers as published") {

@@ -483,10 +483,10 @@ TEST_CASE("gpt-oss: sinks, biases, a clamped gate, windows on every other layer"
   CHECK(ffn.gate_limit() == 7);
   CHECK(ffn.gate_alpha() == 1.702);
   CHECK(ffn.experts().width() == 96);
-  CHECK(ffn.experts().biases());
-  CHECK(ffn.experts().router_bias());
+  CHECK((ffn.experts().biases() && ffn.experts().router_bias()));
   CHECK(ffn.experts().renormalise());
-  CHECK(Read("GptOssForCausalLM", R"("num_key_value_heads": 2, "swiglu_limit": 3.5)")
+  CHECK(Read("GptOssForCausalLM", R"("num_key_value_heads": 2, "swiglu_limit": 3.5,
+      "rope_parameters": {"rope_type": "default"})")
             .kinds(0)
             .ffn()
             .gate_limit() == 3.5);

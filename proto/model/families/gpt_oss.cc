@@ -5,6 +5,7 @@
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/expert_config.h"
+#include "proto/model/families/rope_config.h"
 
 namespace tessera {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 void Read(ConfigDraft& draft) {
   JsonReader& config = draft.config;
   v1::LayerKind layer;
+  RequireRope(config);
   ReadLlamaLayer(draft, &layer);
   v1::Attention& attention = *layer.mutable_attention();
   const bool biases = config.BoolOr("attention_bias", true);

@@ -6,6 +6,7 @@
 #include "proto/layers/layers.h"
 #include "proto/model/families/config_parts.h"
 #include "proto/model/families/latent_config.h"
+#include "proto/model/families/rope_config.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
@@ -19,8 +20,14 @@ void ReadMinistral(ConfigDraft& draft) {
   AppendLayers(layer, draft.layers, draft.model);
 }
 
+void ReadMinistral3(ConfigDraft& draft) {
+  RequireRope(draft.config);
+  ReadMinistral(draft);
+}
+
 void ReadMistral4(ConfigDraft& draft) {
   JsonReader& config = draft.config;
+  RequireRope(config);
   v1::LayerKind dense;
   ReadLatentLayer(
       draft,
@@ -47,6 +54,7 @@ void ReadWrapped(ConfigDraft& draft) {
   if (type == "mistral" && !config.HasKey("sliding_window")) {
     config.Fail("sliding_window", "is missing: write null where there is none");
   }
+  if (type == "ministral3") return ReadMinistral3(draft);
   ReadMinistral(draft);
 }
 
@@ -69,7 +77,7 @@ constexpr GgufFacts::Keys kMistral4Keys = [] {
 extern const Family kMinistral3 = {
     .architecture = "Ministral3ForCausalLM",
     .name = "Ministral 3 (text)",
-    .read = ReadMinistral,
+    .read = ReadMinistral3,
     .tensors = kLlamaTensors,
     .rope_theta = 1e6,
     .norm_epsilon = 1e-5,

@@ -269,6 +269,15 @@ RopeConfig ReadRopeOfType(JsonReader& config, const LayerTypeRope& type, int64_t
   return read;
 }
 
+void RequireRope(JsonReader& config) {
+  if (HoldsRope(config, "rope_parameters") || HoldsRope(config, "rope_scaling")) return;
+  if (config.file().ends_with(".gguf")) return;
+  config.Fail(
+      "rope_parameters",
+      "is missing: transformers takes a yarn of its own for this class then; write down the "
+      "rotation that is meant");
+}
+
 RopeConfig ReadRope(JsonReader& config, double default_theta, double partial_rotary,
                     int64_t head_dim, int64_t max_positions) {
   RopeConfig read = {.rope = {}, .max_positions = max_positions};

@@ -22,6 +22,10 @@ struct RopeConfig {
 RopeConfig ReadRope(JsonReader& config, double default_theta, double partial_rotary,
                     int64_t head_dim, int64_t max_positions);
 
+// Fails where neither key says anything, in families whose class then has a scaling of its own
+// (yarn): files that leave it out mean something else. GGUF files leave out what is plain.
+void RequireRope(JsonReader& config);
+
 // How the layers of one type are rotated, in families where that depends on it.
 struct LayerTypeRope {
   const char* layer_type;  // as in layer_types, and in rope_parameters

@@ -103,7 +103,7 @@ TEST_CASE("a unigram model: what is wrong, and rules that are none, are named") 
   CheckRefused(with("/model/unk_id", nullptr), "unk_id");
   CheckRefused(with("/model/vocab", json::object()), "\"vocab\" must be a list");
   CheckRefused(with("/model/vocab/1", "a"), "piece 1 of \"vocab\" is no text with a score");
-  CheckRefused(with("/model/vocab/1/0", "ab"), "ab");
+  CheckRefused(with("/model/vocab/1/0", "ab"), "piece \"ab\" is there twice");
   CheckRefused(with("/model/vocab/1/0", std::string(1025, 'x')), "longer than 1024 bytes");
   CheckRefused(with("/model/byte_fallback", true), "needs the piece <0x00>");
   CheckRefused(with("/pre_tokenizer", {{"type", "ByteLevel"}}), "ByteLevel before a Unigram model");

@@ -373,18 +373,19 @@ def charsmap():
 
 
 def trained_unigram(**settings):
-    """A unigram model whose special tokens are added behind it."""
+    """A unigram model whose special tokens are added behind it. Hugging Face takes a special piece for what it spells
+    in plain text too, which a client may not write here: no text of the corpus holds [UNK]."""
     tokenizer = Tokenizer(models.Unigram())
     for part, value in settings.items():
         setattr(tokenizer, part, value)
     tokenizer.train_from_iterator(LINES, trainers.UnigramTrainer(
-        vocab_size=600, show_progress=False, special_tokens=["<unk>"], unk_token="<unk>"))
+        vocab_size=600, show_progress=False, special_tokens=["[UNK]"], unk_token="[UNK]"))
     tokenizer.add_special_tokens([special("<s>"), special("</s>")])
     return tokenizer
 
 
 def unigram():
-    """T5's and XLM-R's kind: compiled rules, runs of spaces are one, an unknown character is <unk>."""
+    """T5's and XLM-R's kind: compiled rules, runs of spaces are one, an unknown character is [UNK]."""
     tokenizer = trained_unigram(
         normalizer=normalizers.Sequence([
             normalizers.Precompiled(charsmap()), normalizers.Replace(Regex(" {2,}"), SPACE)]),

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "kernels/cpu/device/cpu_device.h"
+#include "kernels/half_floats.h"
 #include "proto/model/model_folder.h"
 #include "tests/fakes/uniform_model.h"
 #include "tests/worker/model/tiny_model.h"
@@ -106,9 +107,13 @@ Matrix Plain(const kernels::TensorView& view) {
   Matrix matrix;
   const int64_t rows = view.rank == 1 ? 1 : view.rows();
   const int64_t columns = view.rank == 1 ? view.rows() : view.shape[1];
+  const auto at = [&view](int64_t i) {
+    if (view.dtype == DType::kF16) return kernels::ToFloat(view.As<kernels::Float16>()[i]);
+    return view.As<float>()[i];
+  };
   for (int64_t i = 0; i < rows; ++i) {
-    const float* row = view.As<float>() + i * columns;
-    matrix.emplace_back(row, row + columns);
+    matrix.emplace_back();
+    for (int64_t j = 0; j < columns; ++j) matrix.back().push_back(at(i * columns + j));
   }
   return matrix;
 }
