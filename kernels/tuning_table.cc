@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 #include <utility>
 
@@ -20,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kHeader = "tessera tuning 1: ";
+constexpr std::string_view kEnd = "end";  // a file without it was cut
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -46,15 +49,23 @@ void TuningTable::Read() {
   std::ifstream in(file_);
   std::string line;
   if (!std::getline(in, line) || line != StrCat(kHeader, identity_)) return;
+  std::map<std::string, Choice> choices;
+  std::vector<Rate> rates;
+  bool whole = false;
   while (std::getline(in, line)) {
+    whole = line == kEnd;
     std::istringstream fields(line);
     std::string what, name;
     int64_t number = 0;
     double value = 0;
-    if (!(fields >> what >> name >> number >> value) || number < 0 || !IsRate(value)) continue;
-    if (what == "choice") choices_[name] = {static_cast<int>(number), value};
-    if (what == "rate") rates_.push_back({name, number, value});
+    if (!(fields >> what >> name >> number >> value) || !IsRate(value)) continue;
+    if (number < 0 || number > INT_MAX) continue;
+    if (what == "choice") choices[name] = {static_cast<int>(number), value};
+    if (what == "rate") rates.push_back({name, number, value});
   }
+  if (!whole) return;
+  choices_ = std::move(choices);
+  rates_ = std::move(rates);
 }
 
 int TuningTable::Choose(const std::string& key, int choices, const Timed& timed) {
@@ -111,7 +122,7 @@ std::string TuningTable::Text() const {
     text += StrCat("rate ", rate.weights, " ", rate.rows, " ",
                    Number(rate.read_bytes_per_second, "%.9g"), "\n");
   }
-  return text;
+  return text + std::string(kEnd) + "\n";
 }
 
 absl::Status TuningTable::Save() {
@@ -120,8 +131,10 @@ absl::Status TuningTable::Save() {
   changed_ = false;  // also where it fails: the next start measures again
   std::error_code failed;
   fs::create_directories(fs::path(file_).parent_path(), failed);
-  // Two workers of one device may write at once: each has a file of its own until it is whole.
-  const std::string partial = StrCat(file_, ".", getpid());
+  // Two workers of one device may write at once, in containers with equal process ids, too: each
+  // has a file of its own until it is whole.
+  std::random_device random;
+  const std::string partial = StrCat(file_, ".", getpid(), "-", random(), "-", random());
   const bool written = (std::ofstream(partial) << Text()).flush().good();
   if (written) fs::rename(partial, file_, failed);
   if (written && !failed) return absl::OkStatus();

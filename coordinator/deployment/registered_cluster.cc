@@ -7,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
+#include "scheduler/input/described_device.h"
 #include "scheduler/input/runtime_reserve.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/preference.h"
@@ -114,8 +115,13 @@ v1::Cluster OnlyRegistered(const v1::Cluster& described,
         if (info.kv_codec_bytes_per_second() > 0)
           one.mutable_profile()->set_kv_codec_bytes_per_second(info.kv_codec_bytes_per_second());
         // Those of the description were measured with nothing beside, and over a longer time.
-        if (one.profile().products().empty() && !info.products().empty())
+        // What no description may say is left out: nobody could correct it.
+        v1::MeasuredProfile measured;
+        *measured.mutable_products() = info.products();
+        if (one.profile().products().empty() && !info.products().empty() &&
+            scheduler::WhyNoProfile(measured).empty()) {
           *one.mutable_profile()->mutable_products() = info.products();
+        }
         AddDevice(one, begun, &present);
       }
     }

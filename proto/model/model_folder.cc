@@ -181,19 +181,20 @@ struct ConfigText {
 absl::Status AddQuantization(const fs::path& folder, ConfigText* config) {
   constexpr const char *kAlgorithm = "quant_algo", *kInside = "quantization";
   const fs::path path = folder / kQuantization;
+  absl::StatusOr<nlohmann::json> document = ParseJsonObject(config->text, config->file);
+  if (!document.ok()) return document.status();
+  for (const nlohmann::json& object : {*document, document->value("text_config", *document)}) {
+    for (const char* own : {"quantization_config", "compression_config"}) {
+      if (object.is_object() && object.contains(own) && !object.at(own).is_null())
+        return absl::OkStatus();
+    }
+  }
   absl::StatusOr<nlohmann::json> beside = ReadOptionalJson(path);
   if (!beside.ok()) return beside.status();
   JsonReader reader(*beside, path.string());
   if (!reader.Has(kInside) || !reader.At(kInside).is_object()) return absl::OkStatus();
   const nlohmann::json& quantization = reader.At(kInside);
   if (!JsonReader(quantization, path.string()).Has(kAlgorithm)) return absl::OkStatus();
-  absl::StatusOr<nlohmann::json> document = ParseJsonObject(config->text, config->file);
-  if (!document.ok()) return document.status();
-  for (const nlohmann::json& object : {*document, document->value("text_config", *document)}) {
-    for (const char* own : {"quantization_config", "compression_config"}) {
-      if (object.is_object() && object.contains(own)) return absl::OkStatus();
-    }
-  }
   (*document)["quantization_config"] = quantization;
   *config = {document->dump(), StrCat(config->file, " with ", kQuantization)};
   return absl::OkStatus();

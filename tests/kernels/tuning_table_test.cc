@@ -66,6 +66,10 @@ TEST_CASE_METHOD(Fixture,
   TuningTable spoilt = Open();
   CHECK(spoilt.rates().empty());
   CHECK(spoilt.Choose("a", 2, Taking({0.1, 0.3})) == 0);
+  std::ofstream(file) << "tessera tuning 1: GPU-1, build a\nrate int4 1 1.5";  // and no end
+  CHECK(Open().rates().empty());
+  std::ofstream(file) << "tessera tuning 1: GPU-1, build a\nchoice a 4294967295 0.1\nend\n";
+  CHECK(Open().Choose("a", 2, Taking({0.1, 0.3})) == 0);
 }
 
 TEST_CASE_METHOD(Fixture, "a start measures no longer than its budget, and the next one goes on") {

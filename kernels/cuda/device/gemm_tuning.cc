@@ -87,7 +87,7 @@ void GemmTuning::Prepare(const LinearParams& product, int64_t max_rows) {
     const Key key = KeyOf(product, rows);
     const auto [choice, fresh] = choices_.try_emplace(key);
     LinearParams measured = product;
-    measured.rows = std::min(rows, max_rows);
+    measured.rows = rows;  // of the key: what is kept depends on no other number of rows
     if (fresh) choice->second = Measure(measured, key);
   }
   tuner_->Save();
