@@ -160,9 +160,14 @@ absl::Status HoldCallsBesideForm(const ServedModel& model, const Ordered& conver
   if (!calls.ok()) return calls.status();
   tools->not_enforced.clear();
   start->calls.clear();
-  start->held_calls = [format, tools = *tools, conversation](GrammarText* into) {
-    const auto again = MarkedCalls(*format, tools, conversation, Held::kStrict, into);
-    return absl::StrCat(GrammarText::Quoted(format->opening.front()), " ", again.value());
+  start->held_calls = [format, tools = *tools,
+                       functions =
+                           Ordered{{"tools", conversation.at("tools")}}](GrammarText* into) {
+    GrammarText with = *into;
+    const auto again = MarkedCalls(*format, tools, functions, Held::kStrict, &with);
+    if (!again.ok()) return std::string();  // too large beside the form
+    *into = std::move(with);
+    return absl::StrCat(GrammarText::Quoted(format->opening.front()), " ", *again);
   };
   return absl::OkStatus();
 }

@@ -43,10 +43,10 @@ absl::StatusOr<PreparedChat> PrepareChat(const ServedModel& model,
   if (!demanded.ok()) return demanded.status();
   prepared.start = AnswerStartOf(model, *tools, request.thinking);
   absl::StatusOr<std::string> offered = std::string();
-  if (chat.has_form) {
+  if (chat.has_form && !chat.has_own_grammar) {
     absl::Status held = HoldCallsBesideForm(model, conversation, &prepared.start, &*tools);
     if (!held.ok()) return held;
-  } else {
+  } else if (!chat.has_form) {
     offered = OfferedCallGrammar(model, conversation, prepared.start, &*tools);
   }
   if (!offered.ok()) return offered.status();

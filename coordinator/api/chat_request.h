@@ -22,7 +22,8 @@ struct ChatRequest {
   ChatPromptOptions prompt;
   std::optional<bool> parallel_tool_calls;
   std::optional<int64_t> thinking_token_budget;  // 0: the template leaves thinking out if it can
-  bool has_form = false;  // the answer has one, beside which calls are offered
+  bool has_form = false;         // the answer has one, beside which calls are offered
+  bool has_own_grammar = false;  // the form is a client's grammar, which says itself what calls are
 };
 
 struct PreparedChat {

@@ -1,8 +1,11 @@
 #include "coordinator/api/chat_turns.h"
 
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/api/body_reader.h"
@@ -17,9 +20,7 @@ constexpr char kRole[] = "role";
 constexpr char kToolCalls[] = "tool_calls";
 constexpr char kCallId[] = "tool_call_id";
 
-bool HasRole(const Ordered& message, const char* role) {
-  return Member(message, kRole) == role;
-}
+bool HasRole(const Ordered& message, const char* role) { return Member(message, kRole) == role; }
 bool IsSystem(const Ordered& message) {
   return HasRole(message, "system") || HasRole(message, "developer");
 }
@@ -39,37 +40,55 @@ void Append(const std::string& text, Ordered& message) {
   if (content.is_array()) {
     content.push_back({{"type", "text"}, {"text", text}});
   } else if (content.is_string() && !content.get_ref<const std::string&>().empty()) {
-    content = absl::StrCat(content.get<std::string>(), "\n\n", text);
+    absl::StrAppend(&content.get_ref<std::string&>(), "\n\n", text);
   } else {
     content = text;
   }
 }
 
-// Results that name no call of the message stay behind the last one.
+// Which call each of `count` results behind a message answers: the one that it names, the last one
+// where it names none of them, and by its place where it has no id.
+std::vector<size_t> CallsOfResults(const Ordered& calls, const Ordered& messages, size_t first,
+                                   size_t count) {
+  std::map<std::string, size_t> call_of;
+  for (size_t k = 0; k < calls.size(); ++k) {
+    if (const Ordered& id = Member(calls[k], "id"); id.is_string())
+      call_of.emplace(id.get<std::string>(), k);
+  }
+  const size_t last = calls.size() - 1;
+  std::vector<size_t> answered(count);
+  for (size_t r = 0; r < count; ++r) {
+    const Ordered& id = Member(messages[first + r], kCallId);
+    const bool named = id.is_string() && !id.get_ref<const std::string&>().empty();
+    const auto found = named ? call_of.find(id.get<std::string>()) : call_of.end();
+    answered[r] = found != call_of.end() ? found->second : named ? last : std::min(r, last);
+  }
+  return answered;
+}
+
 Ordered SplitCalls(const MessageForms& forms, Ordered messages) {
   const bool in_parts = forms.Of(MessageKind::kToolCalls).form == ContentForm::kParts;
   Ordered nothing = in_parts ? Ordered::array() : Ordered("");
   if (forms.calls_need_null) nothing = nullptr;
   Ordered split = Ordered::array();
   for (size_t i = 0; i < messages.size(); ++i) {
-    const size_t calls = Member(messages[i], kToolCalls).size();
-    if (calls < 2) {
+    const Ordered& sent = Member(messages[i], kToolCalls);
+    if (!sent.is_array() || sent.size() < 2) {
       split.push_back(std::move(messages[i]));
       continue;
     }
+    Ordered calls = std::exchange(messages[i][kToolCalls], Ordered::array());
     size_t end = i + 1;
     while (end < messages.size() && HasRole(messages[end], "tool")) ++end;
-    for (size_t k = 0; k < calls; ++k) {
-      const Ordered& call = messages[i][kToolCalls][k];
-      Ordered one = messages[i];
-      if (k > 0) one = {{kRole, "assistant"}, {kContent, nothing}};
-      one[kToolCalls] = Ordered::array({call});
+    std::vector<std::vector<size_t>> results(calls.size());
+    const std::vector<size_t> answered = CallsOfResults(calls, messages, i + 1, end - i - 1);
+    for (size_t r = 0; r < answered.size(); ++r) results[answered[r]].push_back(i + 1 + r);
+    for (size_t k = 0; k < calls.size(); ++k) {
+      Ordered one = {{kRole, "assistant"}, {kContent, nothing}};
+      if (k == 0) one = std::move(messages[i]);
+      one[kToolCalls] = Ordered::array({std::move(calls[k])});
       split.push_back(std::move(one));
-      for (size_t r = i + 1; r < end; ++r) {
-        const bool is_its = Member(messages[r], kCallId) == Member(call, "id");
-        if (messages[r].is_null() || (!is_its && k + 1 < calls)) continue;
-        split.push_back(std::exchange(messages[r], Ordered()));
-      }
+      for (const size_t r : results[k]) split.push_back(std::move(messages[r]));
     }
     i = end - 1;
   }
@@ -107,7 +126,7 @@ Ordered FoldSystemMessages(bool users_in_parts, Ordered messages) {
       continue;
     }
     const std::string reminder = absl::StrCat("<system-reminder>\n", text, "\n</system-reminder>");
-    if (HasRole(folded.back(), "assistant") && ResultFollows(messages, i)) {
+    if (HasRole(folded.back(), "assistant") && (!waiting.empty() || ResultFollows(messages, i))) {
       absl::StrAppend(&waiting, waiting.empty() ? "" : "\n\n", reminder);
       continue;
     }

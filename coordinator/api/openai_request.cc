@@ -370,6 +370,7 @@ absl::StatusOr<OpenAiCall> ReadChatCall(const nlohmann::json& body, const Ordere
   if (!output.ok()) return output.status();
   if (!reader.status().ok()) return reader.status();
   chat.has_form = output->grammar.has_value();
+  chat.has_own_grammar = chat.has_form && output->grammar->is_own();
   absl::StatusOr<PreparedChat> prepared =
       PrepareChat(model, conversation, std::move(chat), now_unix_seconds, request);
   if (!prepared.ok()) return prepared.status();

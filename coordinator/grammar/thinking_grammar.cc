@@ -95,7 +95,10 @@ std::string BehindStart(const AnswerStart& start, const std::string& form, Gramm
   for (const std::string& call : start.calls) {
     absl::StrAppend(&answer, " | ", GrammarText::Quoted(call), " ", any, "*");
   }
-  if (start.held_calls) absl::StrAppend(&answer, " | ", start.held_calls(text));
+  if (start.held_calls) {
+    const std::string calls = start.held_calls(text);
+    if (!calls.empty()) absl::StrAppend(&answer, " | ", calls);
+  }
   if (start.closing.empty()) return answer;
   answer = text->Add(answer);
   const std::string behind = absl::StrCat(TextUpTo({start.closing}, text), " [ \\n]{0,4} ", answer);

@@ -269,6 +269,7 @@ absl::StatusOr<InferenceCall> ReadChat(const v1::ChatRequest& request, const Ser
   const absl::StatusOr<StructuredOutput> form = ReadForm(request.options());
   if (!form.ok()) return form.status();
   chat.has_form = form->grammar.has_value();
+  chat.has_own_grammar = chat.has_form && form->grammar->is_own();
   absl::StatusOr<PreparedChat> prepared =
       PrepareChat(model, *conversation, std::move(chat), now_unix_seconds, *r);
   if (!prepared.ok()) return prepared.status();

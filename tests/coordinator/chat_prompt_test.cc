@@ -356,6 +356,25 @@ TEST_CASE("several calls are a message each where the template takes one") {
     CHECK(Rendered(ModelWith(source), messages) ==
           "user=hi;assistant=Look.[clock{}];tool=one;assistant=[zone{}];tool=two;");
   }
+  // Without ids results are those of the calls at their place.
+  Json unnamed = messages;
+  for (const size_t i : {2, 3}) unnamed[i].erase("tool_call_id");
+  for (Json& call : unnamed[1]["tool_calls"]) call.erase("id");
+  CHECK(Rendered(ModelWith(std::string(kWrites)), unnamed) ==
+        "user=hi;assistant=Look.[clock{}];tool=two;assistant=[zone{}];tool=one;");
+}
+
+TEST_CASE("tool calls that are no list are the template's to write") {
+  const std::string first_alone =
+      "{% for m in messages %}{{ m.role }}={{ m.content }}{% if m.tool_calls %}"
+      "[{{ m.tool_calls[0].function.name ~ m.tool_calls[0].function.arguments }}]{% endif %};"
+      "{% endfor %}";
+  for (const Json& odd : {Json{{"a", 1}, {"b", 2}}, Json("calls"), Json(3)}) {
+    Json message = Text("assistant", "hi");
+    message["tool_calls"] = odd;
+    const ServedModel model = ModelWith(first_alone);
+    CHECK_NOTHROW(PromptOf(model, Json::array({Text("user", "hi"), message})).ok());
+  }
 }
 
 TEST_CASE("no tool calls are none, however they are written, and parts of Responses are text") {

@@ -178,4 +178,11 @@ TEST_CASE("drafts of all engines are counted together, also of one that starts a
   CHECK(counts.generated_tokens == 207);
 }
 
+TEST_CASE("a worker that begins anew with as many steps as before counts from zero") {
+  Metrics metrics;
+  metrics->OnEngineLoad("r0", Load(1, 100, 1));
+  metrics->OnEngineLoad("r0", Load(1, 40, 1));
+  CHECK(metrics.Of("vllm:prompt_tokens_total{engine=\"r0\",model_name=\"m\"}") == 140);
+}
+
 }  // namespace tessera::coordinator

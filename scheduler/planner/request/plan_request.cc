@@ -145,7 +145,8 @@ absl::Status ReadDrafts(const v1::PlanOptions& given, const v1::DraftTerms& seen
         StrCat("request: options: ", StdView(drafts.status().message())));
   options->drafts = *std::move(drafts);
   if (seen.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED && !request.acceptance &&
-      seen.source() == options->drafts.source()) {
+      seen.source() == options->drafts.source() &&
+      (seen.source() != "ngram" || seen.draft_tokens() == options->drafts.draft_tokens())) {
     options->drafts.set_acceptance(seen.acceptance());
     options->drafts.set_acceptance_origin(v1::FIGURE_ORIGIN_MEASURED);
   }
