@@ -82,7 +82,7 @@ int TuningTable::Choose(const std::string& key, int choices, const Timed& timed)
   for (int i = 0; i < choices; ++i) {
     const absl::StatusOr<double> seconds = timed(i);
     if (!seconds.ok() || !IsRate(*seconds)) continue;
-    if (!IsRate(best.seconds) || *seconds < (1 - kLeastGain) * best.seconds) best = {i, *seconds};
+    if (!IsRate(best.seconds) || *seconds < (1 - kMinGain) * best.seconds) best = {i, *seconds};
   }
   spent_seconds_ += clock_() - begin;
   if (!IsRate(best.seconds)) return 0;

@@ -24,7 +24,7 @@ class TuningTable {
  public:
   static constexpr double kBudgetSeconds = 5;
   // Another choice than the first must be faster by this part of its time: noise changes none.
-  static constexpr double kLeastGain = 0.02;
+  static constexpr double kMinGain = 0.02;
 
   struct Rate {
     std::string weights;  // as ProductRate of proto/cluster.proto names it

@@ -305,11 +305,11 @@ void RequestMetrics::OnEngineLoad(const std::string& name, const v1::EngineLoad&
   std::lock_guard lock(families_->mutex);
   Families::Engine& engine = families_->EngineOf(name);
   v1::EngineLoad& seen = engine.seen;
-  // A worker that began anew counts from 0; it may have made as many steps as before.
-  bool began_anew = load.steps() < seen.steps();
+  // A worker that was started again counts from 0; it may have made as many steps as before.
+  bool restarted = load.steps() < seen.steps();
   for (const EngineCounter& counter : kEngineCounters)
-    began_anew = began_anew || counter.value(load) < counter.value(seen);
-  if (began_anew) seen.Clear();
+    restarted = restarted || counter.value(load) < counter.value(seen);
+  if (restarted) seen.Clear();
   for (size_t i = 0; i < std::size(kEngineCounters); ++i) {
     const uint64_t more = kEngineCounters[i].value(load) - kEngineCounters[i].value(seen);
     if (more == 0) continue;

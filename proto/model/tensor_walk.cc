@@ -1,5 +1,7 @@
 #include "proto/model/tensor_walk.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "proto/layers/layers.h"
@@ -566,30 +568,14 @@ TensorNames NamesIn(const v1::Model& model, const TensorNames& names,
 }
 
 bool IsMatrix(TensorRole role) {
-  switch (role) {
-    case TensorRole::kProjectIn:
-    case TensorRole::kPerLayerContext:
-    case TensorRole::kPerLayerGate:
-    case TensorRole::kPerLayerOutput:
-    case TensorRole::kQkv:
-    case TensorRole::kLatentIn:
-    case TensorRole::kQuery:
-    case TensorRole::kLatentHeads:
-    case TensorRole::kAttentionOutput:
-    case TensorRole::kDeltaIn:
-    case TensorRole::kDeltaGates:
-    case TensorRole::kDeltaOutput:
-    case TensorRole::kFfnUp:
-    case TensorRole::kFfnDown:
-    case TensorRole::kRouter:
-    case TensorRole::kSharedGate:
-    case TensorRole::kExpertUp:
-    case TensorRole::kExpertDown:
-    case TensorRole::kProjectOut:
-    case TensorRole::kDraftFuse:
-    case TensorRole::kHead: return true;
-    default: return false;
-  }
+  using enum TensorRole;
+  constexpr TensorRole kMatrices[] = {
+      kProjectIn,  kPerLayerContext, kPerLayerGate, kPerLayerOutput,  kQkv,
+      kLatentIn,   kQuery,           kLatentHeads,  kAttentionOutput, kDeltaIn,
+      kDeltaGates, kDeltaOutput,     kFfnUp,        kFfnDown,         kRouter,
+      kSharedGate, kExpertUp,        kExpertDown,   kProjectOut,      kDraftFuse,
+      kHead};
+  return std::find(std::begin(kMatrices), std::end(kMatrices), role) != std::end(kMatrices);
 }
 
 absl::Status WalkTensors(const v1::Model& model, const TensorNames& names, std::string_view root,

@@ -178,7 +178,7 @@ TEST_CASE("drafts of all engines are counted together, also of one that starts a
   CHECK(counts.generated_tokens == 207);
 }
 
-TEST_CASE("a worker that begins anew with as many steps as before counts from zero") {
+TEST_CASE("a worker that is started again counts from zero, with as many steps as before too") {
   Metrics metrics;
   metrics->OnEngineLoad("r0", Load(1, 100, 1));
   metrics->OnEngineLoad("r0", Load(1, 40, 1));

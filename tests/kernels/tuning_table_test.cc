@@ -55,7 +55,7 @@ TEST_CASE_METHOD(Fixture, "the fastest choice is kept for the next start of the 
 }
 
 TEST_CASE_METHOD(Fixture,
-                 "another build, driver or device measures anew; a spoilt file counts as none") {
+                 "another build, driver or device measures again; a spoilt file counts as none") {
   TuningTable table = Open();
   table.Choose("a", 2, Taking({0.3, 0.1}));
   REQUIRE(table.Save().ok());

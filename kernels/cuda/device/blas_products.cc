@@ -14,7 +14,7 @@ namespace {
 // What NVIDIA advises for Hopper; others take less.
 constexpr int64_t kMaxWorkspaceBytes = int64_t{32} << 20;
 
-// Of which the fastest is taken.
+// The fastest of so many is taken.
 constexpr int kMeasuredSuggestions = 8;
 
 int TypeOf(DType type) {

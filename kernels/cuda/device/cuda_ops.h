@@ -47,7 +47,7 @@ class CudaOps final : public Ops {
     if (blas_ != nullptr) blas_->set_tuner(tuner_.get());
   }
 
-  // Of what was measured; empty: nothing is.
+  // What was measured, in words; empty: nothing.
   std::string DescribeTuning() const { return tuner_ == nullptr ? "" : tuner_->Describe(); }
 
   std::string name() const override { return std::string(kPlatformName); }

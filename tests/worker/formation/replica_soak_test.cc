@@ -181,15 +181,15 @@ void LoseMember(PlannedReplica& replica, const std::vector<v1::Submit>& wave,
   for (const v1::Submit& request : single) replica.Submit(request);
   std::this_thread::sleep_for(std::chrono::milliseconds(numbers->From(0, 20)));
   replica.Kill(replica.members() - 1);
-  const Answers told = replica.WaitAll();  // until all have ended, or the session has
+  const Answers heard = replica.WaitAll();  // until all have ended, or the session has
   replica.Reform();
   std::map<uint64_t, std::vector<int32_t>> before;
   for (v1::Submit request : single) {
     const uint64_t id = request.submission_id();
-    const auto found = told.find({id, 0});
-    if (found != told.end()) before[id] = found->second.tokens;
-    if (found != told.end() && (found->second.finish == v1::FINISH_REASON_LENGTH ||
-                                found->second.finish == v1::FINISH_REASON_STOP))
+    const auto found = heard.find({id, 0});
+    if (found != heard.end()) before[id] = found->second.tokens;
+    if (found != heard.end() && (found->second.finish == v1::FINISH_REASON_LENGTH ||
+                                 found->second.finish == v1::FINISH_REASON_STOP))
       continue;
     request.set_attempt(2);
     request.set_prompt_logprobs(-1);
