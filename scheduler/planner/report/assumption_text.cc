@@ -98,9 +98,10 @@ std::string DraftsText(const v1::DraftTerms& drafts) {
       "before them are (%s); none where they gain less than 5 %% (option); searches bound steps "
       "without them",
       drafts.source(), drafts.draft_tokens(), 100 * drafts.acceptance(),
-      drafts.acceptance_origin() == v1::FIGURE_ORIGIN_OPTION     ? "--draft-acceptance"
-      : drafts.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED ? "measured, of what workers tried"
-                                                                 : "ESTIMATED, of published runs");
+      drafts.acceptance_origin() == v1::FIGURE_ORIGIN_OPTION ? "--draft-acceptance"
+      : drafts.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED
+          ? "measured where workers tried some"
+          : "ESTIMATED, of published runs");
 }
 
 void AddPlanning(const v1::Assumptions& a, Lines* lines) {

@@ -51,7 +51,7 @@ class ColumnProgram {
   struct Answer {
     double objective = 0;
     std::vector<double> copies;  // in the order of Add
-    // Of one more, 0 or above; of the relaxation.
+    // The price of one more, 0 or above, in the relaxation.
     std::vector<double> device_prices;  // by kind
     double budget_price = 0;
     std::vector<double> prefill_prices, decode_prices;  // of a request per second, by place
