@@ -232,7 +232,7 @@ class Products {
   Products(Device& device, Stream& stream, const ProbeOptions& options, Timer& timer)
       : device_(device), stream_(stream), options_(options), timer_(timer) {}
 
-  // Of the types that are begun within `max_seconds`; 0: of all.
+  // The rates of the types that are begun within `max_seconds`; 0: of all.
   absl::StatusOr<std::vector<ProductRate>> Measure(double max_seconds = 0) {
     const double begin = Now();
     for (const ProductKind& kind : kProductKinds) {

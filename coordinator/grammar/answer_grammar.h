@@ -34,7 +34,7 @@ class AnswerGrammar {
   // What of a schema is not held (SchemaMode::kLoose).
   const std::vector<std::string>& left_out() const { return left_out_; }
 
-  // Of a client's own, which says all by itself.
+  // Whether it is a grammar of the client, which says all by itself.
   bool is_own() const { return !own_.empty(); }
   // The text for the workers.
   std::string Text(const AnswerStart& start = {}) const;

@@ -31,7 +31,7 @@ std::string LastError() {
 
 constexpr size_t kGatheredBytes = 128 << 10;  // of records, before they are sent
 constexpr size_t kAheadBytes = 256 << 10;     // that are read at once
-// Of a record of TLS 1.3 beside its payload: header, type, tag.
+// What a record of TLS 1.3 has beside its payload: header, type, tag.
 constexpr int64_t kRecordOverheadBytes = 5 + 1 + 16;
 
 BioHandle Text(const std::string& text) {

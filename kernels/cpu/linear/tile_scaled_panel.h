@@ -203,7 +203,7 @@ class WideTiles {
     if (segment_ < args_.geometry->segments) Widen(ring_ + at_);
     return ready;
   }
-  // Of a segment whose tiles were the last, or the last but one.
+  // The terms of a segment whose tiles were the last, or the last but one.
   const SegmentTerms& terms(int64_t segment) const { return terms_[segment % kTiles]; }
 
  private:

@@ -67,7 +67,7 @@ struct Injection {
   double (*launch_seconds)(std::string_view name, const LaunchShape& shape) = nullptr;
 };
 void Inject(const Injection& injection);
-// Of the clock of Injection::launch_seconds: for what a fake of a library computes.
+// Moves the clock of Injection::launch_seconds on, for what a fake of a library computes.
 void AdvanceClock(double seconds);
 
 // Which GPU is emulated, one of kEmulatedCapabilities: it refuses blocks with more shared memory
