@@ -32,8 +32,6 @@ std::vector<kernels::TuningTable::Rate> ProductRates(kernels::Device& device,
   std::vector<kernels::TuningTable::Rate> rates;
   for (const kernels::ProductRate& rate : *measured)
     rates.push_back({std::string(rate.weights), rate.rows, rate.read_bytes_per_second});
-  // What a busy device cut short is for this start alone.
-  if (passed.count() > kPartOfBudget * before) return rates;
   table.set_rates(rates);
   if (absl::Status saved = table.Save(); !saved.ok())
     Logger("worker").warn("{}", std::string(saved.message()));
