@@ -106,6 +106,18 @@ def test_a_sampling_parameter_is_in_the_files_that_its_recipe_names():
     assert not files - recipe("A sampling parameter"), files - recipe("A sampling parameter")
 
 
+def test_a_type_of_the_kv_cache_is_in_the_files_that_its_recipe_names():
+    files = stems(files_with("DATA_TYPE_FP8") | files_with("HasKvScales"))
+    assert len(files) > 12
+    assert not files - recipe("A type of the KV cache"), files - recipe("A type of the KV cache")
+
+
+def test_a_codec_is_in_the_files_that_its_recipe_names():
+    files = stems(files_with("KV_CODEC_INT4") | {name for name, text in SOURCES.items() if "KvCodec::kInt4" in text})
+    assert len(files) > 8
+    assert not files - recipe("A codec of keys and values on their way"), files
+
+
 def test_codes_that_a_device_keeps_are_known_where_the_recipe_of_a_format_says():
     files = stems({name for word in ("kMxfp4", "WEIGHT_FORMAT_MXFP4") for name in files_with(word)} |
                   {name for name, text in SOURCES.items() if '"mxfp4"' in text})
