@@ -359,7 +359,7 @@ class Coordinator {
   }
 
   absl::Status StartHttp() {
-    OpenAiApiOptions api;
+    HttpApiOptions api;
     api.keys = keys_of_clients_;
     api.readiness = [this] { return Readiness(); };
     api.stalled = [this] { return replicas_->Stalled(); };

@@ -4,11 +4,11 @@
 
 namespace tessera::kernels {
 
-absl::Status Ops::EncodeKv(const KvCodeArgs&, Stream&) {
+absl::Status Ops::EncodeKv(const KvWireArgs&, Stream&) {
   return absl::UnimplementedError("EncodeKv: the host reads this device's memory itself");
 }
 
-absl::Status Ops::DecodeKv(const KvCodeArgs&, Stream&) {
+absl::Status Ops::DecodeKv(const KvWireArgs&, Stream&) {
   return absl::UnimplementedError("DecodeKv: the host writes this device's memory itself");
 }
 

@@ -14,7 +14,9 @@
 //     sequence of zero query rows computes nothing.
 //   - Returns InvalidArgument naming op, tensor and shape when shapes or types do not fit; nothing
 //     is enqueued.
-//   - Activations are f32 or bf16; in and out of one op have the same type unless said otherwise.
+//   - Activations are f32, f16 or bf16 (16 bits where ComputesIn says so: CPUs have no f16, GPUs
+//     below compute capability 8.0 no bf16); in and out of one op have the same type unless said
+//     otherwise.
 //     "f32 invariance": with f32 activations and weights a row's result has the same bits whatever
 //     other rows are in the call (sums run in an order fixed by the row's own extent alone).
 //   - Outputs may not alias inputs unless the op says "in place".
@@ -36,8 +38,7 @@
 
 namespace tessera::kernels {
 
-// ---- Weights of linears
-// ------------------------------------------------------------------------------
+// ---- Weights of linears -------------------------------------------------------------------------
 
 struct LinearSpec {
   int64_t in_features = 0;
@@ -75,11 +76,10 @@ struct PackedWeights {
   const UnpackedRows* unpacked = nullptr;
 };
 
-// ---- Rows in, rows out
-// -------------------------------------------------------------------------------
+// ---- Rows in, rows out --------------------------------------------------------------------------
 
 struct EmbeddingArgs {
-  TensorView out;         // [tokens, hidden] f32|bf16
+  TensorView out;         // [tokens, hidden] f32|f16|bf16
   TensorView table = {};  // [vocabulary_rows, hidden] f32|f16|bf16
   // Instead of a table: the rows of a linear's weights, exactly, into an f32 `out` and without
   // `accumulate`. A head that shares its matrix with the embedding need not be kept twice.
@@ -180,12 +180,11 @@ struct ClampedGateArgs {
   float alpha = 1.702f;
 };
 
-// ---- Linear
-// ------------------------------------------------------------------------------------------
+// ---- Linear -------------------------------------------------------------------------------------
 
 struct LinearArgs {
-  TensorView out;  // [rows, out_features] f32|bf16; [rows, out_features / 2] with silu_gate
-  TensorView in;   // [rows, in_features] f32|bf16
+  TensorView out;  // [rows, out_features] f32|f16|bf16; [rows, out_features / 2] with silu_gate
+  TensorView in;   // [rows, in_features] f32|f16|bf16
   const PackedWeights* weights = nullptr;
   TensorView bias = {};  // optional [out_features] f32
   TensorView workspace = {};
@@ -228,8 +227,7 @@ struct ExpertBiasArgs {
   TensorView expert_offsets;  // as in GroupedLinearArgs
 };
 
-// ---- Attention
-// ---------------------------------------------------------------------------------------
+// ---- Attention ----------------------------------------------------------------------------------
 
 struct RopeTableArgs {
   TensorView cos_sin;              // out [tokens, rotary_dim] f32: cosines, then sines
@@ -272,14 +270,14 @@ struct KvWriteArgs {
 
 // Keys and values that go to another replica, or come from one, as the bytes of `wire`
 // (kernels/kv_wire.h). Codes and scales are those of kvcache's codecs, bit for bit.
-struct KvCodeArgs {
+struct KvWireArgs {
   // [planes, kv_heads, slots, head_dim] f32|f16|bf16|i8|f8: keys of a layer, its values, keys of
   // the next one; may be strided. Rows of i8 and f8 as KvCacheView has them.
   TensorView cache;
   bool values_first = false;  // the first plane is a layer's values
   TensorView slots;           // [tokens] i32, each below the cache's; no two the same
   TensorView wire;            // [KvPlanesBytes] i8
-  KvCoding coding = KvCoding::kRaw;
+  KvWireCoding coding = KvWireCoding::kRaw;
   DType wire_dtype = DType::kF32;  // DecodeKv, raw: the type of the elements that come
 };  // A cache of i8 or f8 goes raw, and comes raw and in its own type.
 
@@ -334,8 +332,7 @@ struct AttentionShape {
   DType activation_dtype = DType::kF32;
 };
 
-// ---- Gated delta net
-// ------------------------------------------------------------------------------
+// ---- Gated delta net ----------------------------------------------------------------------------
 
 // What a mixer keeps of each sequence stands in its seat: memory of fixed size. A sequence whose
 // first row is at position 0 starts from zeros, whatever its seat holds.
@@ -376,8 +373,7 @@ struct GatedDeltaArgs {
   SeatArgs at;
 };  // f32 invariance, and the same bits however a sequence is cut into calls
 
-// ---- Mixture of experts
-// ------------------------------------------------------------------------------
+// ---- Mixture of experts -------------------------------------------------------------------------
 
 enum class RouterScores { kSoftmax, kSigmoid, kSparseMixer };
 
@@ -432,8 +428,7 @@ struct MoeCombineArgs {
   TensorView shared_gate = {};
 };
 
-// ---- The end of a step
-// -------------------------------------------------------------------------------
+// ---- The end of a step --------------------------------------------------------------------------
 
 struct LogSoftmaxArgs {
   TensorView out;  // [rows, n] f32; may equal `in`
@@ -483,10 +478,11 @@ struct SampleArgs {
 class Ops {
  public:
   virtual ~Ops() = default;
-  virtual std::string name()
-      const = 0;  // kernel path: "reference", "avx2", ... (kernels/cpu/isa.h)
+  // The kernels' path: "reference", "avx2", ... (kernels/cpu/isa.h).
+  virtual std::string name() const = 0;
   // Whether models are to be computed in this type (f32, f16 or bf16): the ops take it, and as fast
-  // as any of its size. CUDA's take all three; on CPUs only the reference's take f16, for tests.
+  // as any of its size. CUDA's take all three, bf16 from compute capability 8.0 on; on CPUs only
+  // the reference's take f16, for tests.
   virtual bool ComputesIn(DType dtype) const { return dtype != DType::kF16; }
 
   // The type of `in` with which a Linear of so many rows, of such products and with an f32 `out`,
@@ -547,8 +543,8 @@ class Ops {
   virtual absl::Status KvWrite(const KvWriteArgs& args, Stream& stream) = 0;
   // Cache to wire, and wire to cache. Unimplemented where the host reads the device's memory: there
   // the codecs of kvcache/ are faster than a copy.
-  virtual absl::Status EncodeKv(const KvCodeArgs& args, Stream& stream);
-  virtual absl::Status DecodeKv(const KvCodeArgs& args, Stream& stream);
+  virtual absl::Status EncodeKv(const KvWireArgs& args, Stream& stream);
+  virtual absl::Status DecodeKv(const KvWireArgs& args, Stream& stream);
   // By the ops above, unless a device has better.
   virtual absl::Status PrepareAttention(const PrepareAttentionArgs& args, Stream& stream);
   virtual int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const = 0;

@@ -351,7 +351,7 @@ absl::Status CheckKvWrite(const KvWriteArgs& args) {
       .status();
 }
 
-absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes) {
+absl::Status CheckKvCode(const char* op, const KvWireArgs& args, bool decodes) {
   const TensorView& cache = args.cache;
   const DType type = decodes ? args.wire_dtype : cache.dtype;
   const int64_t bytes =
@@ -362,7 +362,7 @@ absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes) {
       .Tensor("slots", args.slots, {kI32}, {kAnySize})
       .That(IsActivation(type) || type == cache.dtype, "wire_dtype",
             "be float32, float16 or bfloat16, or the cache's type")
-      .That(!HasKvScales(cache.dtype) || (args.coding == KvCoding::kRaw && type == cache.dtype),
+      .That(!HasKvScales(cache.dtype) || (args.coding == KvWireCoding::kRaw && type == cache.dtype),
             "cache", "be sent and come raw where it is int8 or float8")
       .Tensor("wire", args.wire, {kI8}, {bytes})
       .status();

@@ -36,7 +36,7 @@ absl::Status CheckRopeTable(const RopeTableArgs& args);
 absl::Status CheckRope(const RopeArgs& args);
 absl::Status CheckKvWrite(const KvWriteArgs& args);
 // `decodes`: the elements that come may have another type than the cache's.
-absl::Status CheckKvCode(const char* op, const KvCodeArgs& args, bool decodes);
+absl::Status CheckKvCode(const char* op, const KvWireArgs& args, bool decodes);
 absl::Status CheckPrepareAttention(const PrepareAttentionArgs& args);
 absl::Status CheckAttention(const AttentionArgs& args, int64_t workspace_bytes);
 

@@ -14,12 +14,12 @@ namespace {
 
 using kernels::Float16;
 using kernels::FromFloat;
-using kernels::KvCoding;
+using kernels::KvWireCoding;
 using kernels::ToFloat;
 
 int64_t Chunks(int64_t head_dim) { return kernels::ValueChunks(head_dim); }
 
-KvCoding CodingOf(int bits) { return bits == 8 ? KvCoding::kInt8 : KvCoding::kInt4; }
+KvWireCoding CodingOf(int bits) { return bits == 8 ? KvWireCoding::kInt8 : KvWireCoding::kInt4; }
 
 // Scales of one group of a plane.
 int64_t Scales(int plane, int64_t tokens, int64_t head_dim) {

@@ -1,11 +1,10 @@
-#pragma once
-
 // TESSERA_SKIP("reason") ends a TEST_CASE that cannot run here (no GPU, say) and counts it as
 // skipped.
 //
 // Catch2 v2 has no skip of its own. The macro returns from the enclosing function, so it belongs in
 // the body of the TEST_CASE itself, before its first CHECK. The reason appears on the console and
 // in test.xml, and tests/run adds the skips to its last line. Single-threaded, as Catch2 is.
+#pragma once
 
 #include <string_view>
 

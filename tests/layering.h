@@ -1,9 +1,8 @@
-#pragma once
-
 // The shape of the source tree, recomputed from its #include lines, and what breaks it.
 //
 // Pure functions over (path, text) pairs, so that the checks themselves are tested with planted
 // faults; ReadSources is the only one that touches the disk. Thread-safe.
+#pragma once
 
 #include <cstddef>
 #include <filesystem>

@@ -1,6 +1,10 @@
 // The formats in which model families write tool calls: one row each, found from the chat template
 // or by name (--tool-call-parser; names are vLLM's where it has the format).
 //
+// A format is a row of call_formats.cc, a CallBody where none of the *_body files reads its
+// arguments, a CallFrame where grammars are to hold them, and cases in answer_parser_test and
+// template_calls_test.
+//
 // Thread rule: constants and pure functions.
 #pragma once
 

@@ -2,8 +2,8 @@
 // (live_replica.h), which is configured, published and ended as one; what ended is formed again
 // when all its workers are there.
 //
-// Plans come from a source (plan_source.h), and from people (Apply). Each comes in force by a
-// Changeover, the smallest difference from the plans before.
+// Plans come from a source (plan_source.h), and from people and the replanner (Apply). Each comes
+// in force by a Changeover, the smallest difference from the plans before.
 //
 // A live replica keeps its epoch until it ends; so a worker that joins disturbs no other replica.
 // Its epoch is above every epoch that one of its workers reports, also of a coordinator before this

@@ -1,5 +1,5 @@
-// The plans that people ask for while the coordinator runs, one at a time: each is put in force or
-// refused, and whoever asked is answered.
+// The plans that people and the replanner ask for while the coordinator runs, one at a time: each
+// is put in force or refused, and whoever asked is answered.
 //
 // Thread rule: thread-safe, but for Next, Refuse and Ended (plan_source.h).
 #pragma once

@@ -1,5 +1,6 @@
-// Where plans come from: a file, the planner, or one replica for every worker. What a person asks
-// for while the coordinator runs is plan_requests.h.
+// Where plans come from: a file, the planner, one replica for every worker, or the leader before
+// this one (HighAvailability::KeptFirst). What people and the replanner ask for while the
+// coordinator runs is plan_requests.h.
 //
 // A source says what should be in force; deployment.h puts it in force, by a Changeover.
 //

@@ -22,10 +22,12 @@
 // queues everywhere is refused RESOURCE_EXHAUSTED; one that a replica had taken waits for room.
 //
 // Choices of a request that go together are a Part:
-//   WAITING -> ASKING, RUNNING   (a replica is there; where another one is to decode, that has
-//   room?) ASKING  -> RUNNING, WAITING  (it has; it has none, or is lost) RUNNING -> RUNNING,
-//   WAITING  (its KV is where it goes on; refused, failed, lost) any     -> forgotten         (its
-//   choices have ended, failed, or are cancelled)
+// clang-format off
+//   WAITING -> ASKING, RUNNING   (a replica is there; where another is to decode: has that room?)
+//   ASKING  -> RUNNING, WAITING  (it has; it has none, or is lost)
+//   RUNNING -> RUNNING, WAITING  (its KV is where it goes on; refused, failed, lost)
+//   any     -> forgotten         (its choices have ended, failed, or are cancelled)
+// clang-format on
 //
 // Thread rule: thread-safe. Every wait is bounded by Tick, which the owner calls about ten times a
 // second.
@@ -315,7 +317,7 @@ class RequestFlow : public GenerationService,
   uint64_t next_submission_id_;
   int64_t in_flight_ = 0;
   bool draining_ = false;
-  bool has_served_ = false;  // some replica was ready, once
+  bool has_served_ = false;                                          // some replica was ready, once
   double ready_seconds_ = -std::numeric_limits<double>::infinity();  // when the newest became so
 };
 

@@ -73,7 +73,7 @@ class SchemaWriter {
   Body ItemsBody(const Schema& prefix, const Schema& rest, int64_t min, int64_t max,
                  const std::string& place);
 
-  // The rules that a text of `rule_in_hand_` needs, as one more way to have one.
+  // The rules that a text of the last of open_ needs, as one more way to have one.
   void Need(std::vector<std::string> rules);
 
   const Schema& root_;

@@ -75,7 +75,7 @@ std::string UserOf(const nlohmann::json& body) {
 
 class Api final : public HttpApi {
  public:
-  Api(OpenAiApiOptions options, ServedModels models)
+  Api(HttpApiOptions options, ServedModels models)
       : options_(std::move(options)), models_(std::move(models)) {}
 
   std::optional<HttpResponse> Admit(const HttpRequest& header) const override {
@@ -557,7 +557,7 @@ class Api final : public HttpApi {
     exchange->Respond(std::move(response));
   }
 
-  const OpenAiApiOptions options_;
+  const HttpApiOptions options_;
   const ServedModels models_;
   std::mutex mutex_;
   std::list<std::weak_ptr<RunningCall>> running_;    // streams
@@ -569,7 +569,7 @@ class Api final : public HttpApi {
 
 bool HttpApi::Generates(std::string_view path) { return Api::Generates(path); }
 
-std::unique_ptr<HttpApi> HttpApi::Make(OpenAiApiOptions options, ServedModels models) {
+std::unique_ptr<HttpApi> HttpApi::Make(HttpApiOptions options, ServedModels models) {
   return std::make_unique<Api>(std::move(options), std::move(models));
 }
 

@@ -1,12 +1,7 @@
 // The HTTP front door: OpenAI-compatible endpoints over http_server and a GenerationService.
 //
-//   POST /v1/completions  /v1/chat/completions  /v1/fim/completions  /v1/responses
-//        /v1/responses/input_tokens  /v1/messages  /v1/messages/count_tokens  /v1/embeddings
-//        /v1/rerank  /v1/score  /tokenize  /detokenize  /apply-template
-//   GET  /v1/models  /v1/models/{id}  /tokenizer_info  /health /healthz /livez /ping
-//        /ready /readyz  /load  /version  /metrics  /openapi.json
-//
-// and the rows of others (other_routes).
+// Its routes are kRoutes in http_api.cc, with the fields of each, and /openapi.json lists them;
+// those of others come as other_routes, which serving.cc puts together.
 //
 // Large bodies are parsed, rendered and tokenised on a thread of its own, so that no stream waits
 // for them. Thread rule: Handle may be called from any thread; it never blocks. All that it borrows
@@ -36,7 +31,7 @@ struct OtherRoute : ApiPath {
   std::function<void(std::shared_ptr<HttpExchange>)> handle;
 };
 
-struct OpenAiApiOptions {
+struct HttpApiOptions {
   KeyRing keys;
   int ping_interval_ticks = 10;             // Ticks a stream may be silent before it gets a comment
   LargeBodiesOptions large_bodies;          // read off the I/O threads; one too many is 503
@@ -56,7 +51,7 @@ struct OpenAiApiOptions {
 
 class HttpApi {
  public:
-  static std::unique_ptr<HttpApi> Make(OpenAiApiOptions options, ServedModels models);
+  static std::unique_ptr<HttpApi> Make(HttpApiOptions options, ServedModels models);
   virtual ~HttpApi() = default;
   // Whether the path is an endpoint that generates, whose refusals are counted.
   static bool Generates(std::string_view path);

@@ -1,10 +1,9 @@
-#pragma once
-
 // A parsed template: statements and expressions as trees.
 //
 // Built by the parser (parser.h), read by the interpreter; immutable in between, so any
 // number of threads may render from one. Nesting is bounded by the parser, so recursion over the
 // trees is safe.
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -14,8 +13,8 @@
 #include <vector>
 
 #include "coordinator/jinja/filters.h"
-#include "coordinator/jinja/values/operators.h"
 #include "coordinator/jinja/predicates.h"
+#include "coordinator/jinja/values/operators.h"
 #include "coordinator/jinja/values/value.h"
 
 namespace tessera::coordinator::jinja {

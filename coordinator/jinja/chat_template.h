@@ -1,5 +1,3 @@
-#pragma once
-
 // A model's chat template: messages in, prompt text out, as Hugging Face renders it.
 //
 // Templates are Jinja as transformers runs it: ImmutableSandboxedEnvironment with trim_blocks,
@@ -44,6 +42,7 @@
 // limit. Its text ends with the template's line.
 //
 // Immutable; every method may be called from any thread. Owns the parsed template.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

@@ -1,11 +1,10 @@
-#pragma once
-
 // The expression half of the parser, and the token stream both halves read.
 //
 // Used by one thread, by the statement parser only. Precedence, from weak to strong: inline if, or,
 // and, not, comparisons and in, + -, ~, * / // %, **, unary + -, then attributes, items, calls,
 // filters and tests. Two-operand operators group to the left, ** too. Operators are in
 // expression_parser.cc, their operands in operand_parser.cc.
+#pragma once
 
 #include <algorithm>
 #include <initializer_list>

@@ -1,10 +1,9 @@
-#pragma once
-
 // Jinja's filters: value | name(arguments).
 //
 // Fixed tables, one per file; FindFilter serves the parser, and map() while rendering. Filters
 // charge what they make to the runtime and fail as Python's do. Those of jinja2 that no published
 // chat template uses are missing: a template with one of them is refused by the filter's name.
+#pragma once
 
 #include <span>
 #include <string_view>

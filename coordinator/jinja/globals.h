@@ -1,8 +1,7 @@
-#pragma once
-
 // The functions a template finds without being given them, and the objects they make.
 //
 // Objects belong to the runtime; used by one thread.
+#pragma once
 
 #include <optional>
 #include <string>

@@ -1,11 +1,10 @@
-#pragma once
-
 // Runs a parsed template: statements write to the output, expressions become values.
 //
 // One Interpreter serves one rendering on one thread. It borrows the template and the runtime.
 // Variables live in frames (loop bodies, macros, with and filter blocks have their own); a macro
 // keeps the frames around its definition alive until the rendering ends. Statements are in
 // interpreter.cc, expressions in evaluator.cc.
+#pragma once
 
 #include <memory>
 #include <optional>

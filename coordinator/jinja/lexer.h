@@ -1,11 +1,10 @@
-#pragma once
-
 // Template source to tokens: text, tags and what is inside them, white space control applied.
 //
 // Follows Jinja with trim_blocks and lstrip_blocks: a block's or comment's line break after it and
 // the indentation before it go, `-` strips all white space on that side, `+` keeps it. Line breaks
 // become \n; one at the very end is dropped. Pure function; errors are InvalidArgument with the
 // line.
+#pragma once
 
 #include <cstdint>
 #include <string>

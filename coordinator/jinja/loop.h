@@ -1,9 +1,8 @@
-#pragma once
-
 // What a for loop iterates over, and the `loop` variable that tells about it.
 //
 // Items are taken one at a time, and the loop's filter is asked as late as Python asks it, because
 // the body may change what the filter sees. Used by one thread; owned by the runtime.
+#pragma once
 
 #include <functional>
 #include <optional>

@@ -1,5 +1,3 @@
-#pragma once
-
 // In which forms a chat template takes the parts of a message that clients write in several ways:
 // content as a string or as a list of parts, content that is null, and the arguments of tool calls
 // as an object or as the JSON string that the wire carries.
@@ -9,6 +7,7 @@
 // that differ in one value, and takes the form if the value shows in the text.
 //
 // Pure functions, thread-safe. Probing takes some eighty short renderings.
+#pragma once
 
 #include <array>
 #include <cstdint>

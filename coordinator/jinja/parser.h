@@ -1,9 +1,8 @@
-#pragma once
-
 // Tokens to a Template. What the language of chat_template.h does not have is refused here.
 //
 // Pure function. Errors are InvalidArgument and start with the template's line. Nesting is bounded:
 // kMaxStatementDepth blocks, kMaxExpressionHeight operators (Python itself allows 100 and 200).
+#pragma once
 
 #include <memory>
 #include <string_view>

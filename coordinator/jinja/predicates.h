@@ -1,9 +1,8 @@
-#pragma once
-
 // Jinja's tests: value is name(arguments). (Not called tests, which in this project are something
 // else.)
 //
 // A fixed table; FindPredicate serves the parser, and select() while rendering.
+#pragma once
 
 #include <string_view>
 

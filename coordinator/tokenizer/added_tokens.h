@@ -1,5 +1,3 @@
-#pragma once
-
 // Added tokens: strings that are cut out of a text before anything else looks at it, each one id.
 //
 // Splitting equals Hugging Face's AddedVocabulary: leftmost match, longest first, then the token's
@@ -9,6 +7,7 @@
 // can hide a special token of the template.
 //
 // Immutable after construction, thread-safe. Time is linear in the text times the longest token.
+#pragma once
 
 #include <array>
 #include <cstdint>

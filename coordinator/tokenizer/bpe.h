@@ -1,5 +1,3 @@
-#pragma once
-
 // Byte-pair encoding: a word becomes single symbols, then the neighbouring pair of lowest rank is
 // joined, leftmost first, until no pair of the list is left (Sennrich et al., 2016).
 //
@@ -8,6 +6,7 @@
 // side), short pieces are merged by scanning, long ones with a heap over a linked list: O(n log n).
 //
 // Immutable after Build, thread-safe; callers bring a BpeScratch, which one thread uses at a time.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,5 @@
-#pragma once
-
 // The "model" of a tokenizer.json: a BPE vocabulary with its merges. Pure function, thread-safe.
+#pragma once
 
 #include <nlohmann/json_fwd.hpp>
 

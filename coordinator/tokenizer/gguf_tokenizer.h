@@ -1,9 +1,8 @@
-#pragma once
-
 // The tokenizer that a GGUF file holds (tokenizer.ggml.*), handed to the loaders of Hugging Face's
 // own files: byte-level BPE (model "gpt2") as a tokenizer.json, SentencePiece ("llama") as a
 // tokenizer.model. How a text is split into words before BPE is known by name alone
 // (tokenizer.ggml.pre); names that are not known are refused. Thread-safe.
+#pragma once
 
 #include <filesystem>
 

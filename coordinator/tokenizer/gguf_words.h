@@ -1,8 +1,7 @@
-#pragma once
-
 // How a GGUF file's BPE splits a text into words, by the name in tokenizer.ggml.pre. Source of
 // names and patterns: llm_tokenizer_bpe in src/llama-vocab.cpp of llama.cpp, which copies them from
 // the models' tokenizer.json. Pure, thread-safe.
+#pragma once
 
 #include <nlohmann/json.hpp>
 #include <string_view>

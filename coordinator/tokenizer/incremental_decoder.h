@@ -1,10 +1,9 @@
-#pragma once
-
 // Turns token ids into text as they come. The texts of all Append calls and of the Flush that ends
 // them, joined, are Tokenizer::Decode of all ids, and each of them is well-formed UTF-8: bytes that
 // may still become a character are held back (at most three), bytes that cannot become U+FFFD.
 //
 // One per stream, not thread-safe; borrows the tokenizer, which must live longer.
+#pragma once
 
 #include <cstdint>
 #include <string>

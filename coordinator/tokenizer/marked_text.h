@@ -1,7 +1,6 @@
-#pragma once
-
 // Text on its way to token ids, with the knowledge of where special tokens may be recognised in it.
 // Plain values: MarkedView borrows, MarkedText owns.
+#pragma once
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,6 @@
-#pragma once
-
 // Which pairs of tokens join, in what order, into what: an open-addressing hash table with 16 bytes
 // a slot, one cache line for most look-ups. Immutable once filled, thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <limits>

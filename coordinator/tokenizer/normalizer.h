@@ -1,10 +1,9 @@
-#pragma once
-
 // The "normalizer" of a tokenizer.json: what happens to a text before it is cut into words.
 //
 // Understood: Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace (a
 // string or a regular expression), Precompiled. Any other is refused by name. Immutable after
 // FromJson, thread-safe. Every step is linear in the text, or n log n for the normal forms.
+#pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>

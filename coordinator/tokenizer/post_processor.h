@@ -1,9 +1,8 @@
-#pragma once
-
 // The "post_processor" of a tokenizer.json, as far as ids go: what is put around a text.
 //
 // Understood: TemplateProcessing with one $A, RobertaProcessing, BertProcessing, ByteLevel (which
 // changes offsets only) and a Sequence of them. Any other is refused by name. Pure, thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

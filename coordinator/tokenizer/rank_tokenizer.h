@@ -1,10 +1,9 @@
-#pragma once
-
 // Tokenizers that are a list of byte strings by rank, of which byte-pair encoding makes the lowest
 // rank first: Mistral's tekken.json, which says how it splits text and what its special tokens are,
 // and tiktoken files, which say neither: Kimi's, whose pattern is known and whose special tokens
 // are in tokenizer_config.json. They are handed to the loader of tokenizer.json, with the merges
 // that the ranks amount to. Pure but for reading the file; thread-safe.
+#pragma once
 
 #include <filesystem>
 

@@ -1,8 +1,7 @@
-#pragma once
-
 // libsentencepiece behind a plain interface: its header and Abseil's cannot stand in one file.
 //
 // Immutable after Load; the other methods may be called from any thread.
+#pragma once
 
 #include <memory>
 #include <string>

@@ -1,8 +1,7 @@
-#pragma once
-
 // The little that is done to the bytes of a SentencePiece model before the library reads them: the
 // library ends the process on some malformed models, and has no setter for one of its options.
 // Pure functions, thread-safe. Format: sentencepiece_model.proto (ModelProto).
+#pragma once
 
 #include <cstdint>
 #include <string_view>

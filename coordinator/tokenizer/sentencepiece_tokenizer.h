@@ -1,8 +1,7 @@
-#pragma once
-
 // tokenizer.model: a SentencePiece model (unigram or BPE), encoded by libsentencepiece itself, with
 // added tokens around it as transformers' slow LlamaTokenizer handles them, in its `legacy` form
 // (the default) and the later one. Thread-safe.
+#pragma once
 
 #include <filesystem>
 #include <string>

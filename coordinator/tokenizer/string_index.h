@@ -1,7 +1,6 @@
-#pragma once
-
 // String -> id, for look-ups on every word of a text: open addressing, the strings in one block.
 // Immutable once filled, thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <cstring>

@@ -1,7 +1,6 @@
-#pragma once
-
 // The part of a tokenizer that turns text into ids: one implementation for each kind of model file.
 // Immutable, thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <vector>

@@ -1,10 +1,9 @@
-#pragma once
-
 // What each token id is in output text: the vocabulary with the "decoder" of a tokenizer.json
 // carried out token by token. IncrementalDecoder joins the parts.
 //
 // Understood decoders: ByteLevel, and sequences of Replace (string), Metaspace, ByteFallback, Fuse
 // and Strip (at the start of fused text). Any other is refused by name. Immutable, thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

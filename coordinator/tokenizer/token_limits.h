@@ -1,7 +1,6 @@
-#pragma once
-
 // Bounds on what a tokenizer file may ask for; far above any published one, low enough that a
 // hostile file cannot take the memory or the time of the process. Constants.
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,10 +1,9 @@
-#pragma once
-
 // A model's tokenizer: text to token ids and back, as Hugging Face's tokenizers and transformers do
 // it for the same folder.
 //
 // Immutable after Load; every method may be called from any thread. Owns all it needs: the folder
 // may go away. Encoding takes time linear in the text (n log n at worst) and does not block.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

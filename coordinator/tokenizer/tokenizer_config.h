@@ -1,8 +1,7 @@
-#pragma once
-
 // What the small files beside a vocabulary say: tokenizer_config.json, special_tokens_map.json and
 // added_tokens.json of a Hugging Face folder. Each may be missing; the first wins where two speak
 // of the same thing. Plain values; Load reads files and is thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

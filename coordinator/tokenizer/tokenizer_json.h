@@ -1,8 +1,7 @@
-#pragma once
-
 // Loaders of Hugging Face's own tokenizer files: tokenizer.json, and the older pair vocab.json and
 // merges.txt. Only BPE models; what is not supported is refused by name. Pure but for reading the
 // file; thread-safe.
+#pragma once
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>

@@ -1,5 +1,3 @@
-#pragma once
-
 // A unigram language model (Kudo, 2018): of all ways to cut a word into pieces the one whose scores
 // have the greatest sum, found by Viterbi's algorithm from left to right.
 //
@@ -9,6 +7,7 @@
 //
 // Immutable after Build, thread-safe; callers bring a UnigramScratch, which one thread uses at a
 // time.
+#pragma once
 
 #include <cstdint>
 #include <string>

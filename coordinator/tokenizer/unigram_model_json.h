@@ -1,6 +1,5 @@
-#pragma once
-
 // The "model" of a tokenizer.json where it is a unigram model. Pure functions, thread-safe.
+#pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <vector>

@@ -1,7 +1,6 @@
-#pragma once
-
 // The tokens of a model while its files are read: the model's own and the added ones, with every
 // rule about their ids. Not thread-safe; made and used by one loader.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,8 +1,7 @@
-#pragma once
-
 // The pipeline of a tokenizer.json: added tokens, normaliser, added tokens of normalised text,
 // pre-tokeniser, and the words' own model. Equal to Hugging Face's TokenizerImpl::encode without
 // its post-processor. Immutable, thread-safe.
+#pragma once
 
 #include <memory>
 #include <variant>

@@ -2,7 +2,7 @@
 // model's shape, the sampling defaults it recommends, and a fingerprint by which two machines see
 // that they have the same one.
 //
-// Reads small files only; tensors are read by worker/model/weights. Errors name file and key or
+// Reads small files only; tensors are read by worker/weights. Errors name file and key or
 // tensor. Thread-safe; reads the environment variables that Hugging Face's own tools do
 // (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME).
 #pragma once

@@ -61,7 +61,8 @@ const v1::DeviceKind* FindKind(const v1::DeviceCatalogue& catalogue, std::string
 }
 
 bool HasWorker(const v1::DeviceKind& kind) {
-  const bool old = kind.compute_capability() > 0 && kind.compute_capability() < kMinCapability;
+  const bool old =
+      kind.compute_capability() > 0 && kind.compute_capability() < kMinNvidiaCapability;
   return !old && !kind.planned_only();
 }
 

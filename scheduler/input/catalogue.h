@@ -25,7 +25,7 @@ const v1::DeviceKind* FindKind(const v1::DeviceCatalogue& catalogue, std::string
 std::string PlainKindName(std::string_view name);
 
 // NVIDIA's number of the oldest architecture that workers have kernels for.
-inline constexpr double kMinCapability = 7.5;
+inline constexpr double kMinNvidiaCapability = 7.5;
 
 // Whether workers run on such devices. A kind that says nothing of it counts as one of these.
 bool HasWorker(const v1::DeviceKind& kind);

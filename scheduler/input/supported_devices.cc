@@ -35,7 +35,7 @@ absl::StatusOr<SupportedPart> SupportedDevices(ClusterGraph graph, const v1::Clu
   if (!part.graph.pools().empty()) return part;
   return absl::InvalidArgumentError(
       StrCat(file, ": no worker runs on any of its devices (", CountedKinds(part.left_out),
-             "): NVIDIA GPUs need compute capability ", kMinCapability, " or later; ", flag,
+             "): NVIDIA GPUs need compute capability ", kMinNvidiaCapability, " or later; ", flag,
              " plans for them all the same"));
 }
 

@@ -1,8 +1,7 @@
-#pragma once
-
 // A model as it would be with KV of another type.
 //
 // Pure function, thread-safe.
+#pragma once
 
 #include <cstdint>
 

@@ -57,7 +57,7 @@ void AddDevices(const NotedPlan& plan, std::vector<v1::Note>* notes) {
   if (!without_worker.empty() || left_out) {
     v1::WithoutWorker& without = *notes->emplace_back().mutable_without_worker();
     *without.mutable_kinds() = Named(without_worker).kinds();
-    without.set_least_capability(kMinCapability);
+    without.set_least_capability(kMinNvidiaCapability);
     if (left_out) {
       for (const auto& [kind, devices] : *plan.left_out) {
         v1::KindCount& count = *without.add_left_out();

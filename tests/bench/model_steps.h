@@ -44,7 +44,7 @@ class ModelSteps {
   // With weights, and of attention: a key's and a value's for every query head.
   int64_t Products(int64_t batch, int64_t context) const;
 
-  // A dense layer's, as worker/model/weights fuses them.
+  // A dense layer's, as worker/weights fuses them.
   std::vector<kernels::LinearSpec> LayerSpecs() const;
 
   const v1::Model& shape() const { return options_.model; }

@@ -69,7 +69,7 @@ std::shared_ptr<const ServedModel> ModelWithTokens(const std::string& name,
   return model;
 }
 
-Door::Door(OpenAiApiOptions options, HttpServerOptions server_options,
+Door::Door(HttpApiOptions options, HttpServerOptions server_options,
            std::shared_ptr<const ServedModel> model, std::vector<ServedEntry> others) {
   service.SetScript(Say({{"one", 40}, {" two", 41}}));
   if (!options.readiness) options.readiness = [this] { return readiness; };

@@ -33,7 +33,7 @@ std::shared_ptr<const ServedModel> ModelWithTokens(const std::string& name,
 
 class Door {
  public:
-  explicit Door(OpenAiApiOptions options = {}, HttpServerOptions server_options = {},
+  explicit Door(HttpApiOptions options = {}, HttpServerOptions server_options = {},
                 std::shared_ptr<const ServedModel> model = DoorModel(),
                 std::vector<ServedEntry> others = {});
   ~Door();

@@ -1,6 +1,5 @@
-#pragma once
-
 // The gRPC door of an in-process server, over a scripted service.
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 

@@ -280,7 +280,7 @@ TEST_CASE("an effort that the template does not take is left out and named") {
 }
 
 TEST_CASE("errors have Anthropic's form, and a key may be an x-api-key") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"secret", ""}});
   Door door(options, {}, ToolModel());
   const auto error = [&](const Json& body, std::string_view headers) {

@@ -67,7 +67,7 @@ TEST_CASE("the error for a base URL with one /v1 too few or too many says what i
 TEST_CASE("of several models the one that a request names answers it") {
   FakeGenerationService other;
   other.SetScript(Say({{"other", 40}}));
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{.key = "all", .name = "all"},
                                              {.key = "one", .name = "one", .models = {"second"}}});
   auto second = std::make_shared<ServedModel>(*DoorModel());
@@ -105,7 +105,7 @@ TEST_CASE("of several models the one that a request names answers it") {
 }
 
 TEST_CASE("error.code is what OpenAI's clients branch on, or null") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
   Door keyed(std::move(options));
   const auto code = [](const HttpReply& reply) { return Json::parse(reply.body)["error"]["code"]; };
@@ -137,7 +137,7 @@ TEST_CASE("a deadline comes in headers, and a wrong one is refused by name") {
 }
 
 TEST_CASE("answers say what is left of their client's limits, refusals too") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"secret", "me"}});
   Door door(std::move(options));
   door.limits = [](const std::string& client) {
@@ -197,7 +197,7 @@ TEST_CASE("an unknown field is ignored and named in a header, whatever its name 
 
 TEST_CASE("requests to generate that the door refuses are counted by their reason") {
   std::vector<absl::StatusCode> refused;
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
   options.refused = [&](absl::StatusCode code) { refused.push_back(code); };
   Door door(std::move(options));
@@ -215,7 +215,7 @@ TEST_CASE("requests to generate that the door refuses are counted by their reaso
 }
 
 TEST_CASE("a request names its client, by its key, and the client's user") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"first", "agents"}, {"second", ""}});
   Door door(std::move(options));
   const auto names = [&](const std::string& path, const std::string& body, const char* key) {
@@ -307,7 +307,7 @@ TEST_CASE("an error after the stream began is its last event") {
 }
 
 TEST_CASE("with API keys, nothing but health is open") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"first", ""}, {"second", ""}});
   Door door(std::move(options));
   const HttpReply none = door.Post(kCompletions, kBody);
@@ -479,7 +479,7 @@ TEST_CASE("a JSON bomb is refused before it grows") {
 TEST_CASE("a body over the limit is 413, and large ones in number are 503") {
   HttpServerOptions server;
   server.max_body_bytes = 1000;
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.large_bodies = {.from_bytes = 100, .max_waiting = 0};
   Door door(std::move(options), server);
   CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, Fill("{\"prompt\": \"", "a", 2000, "\"}"))),
@@ -490,7 +490,7 @@ TEST_CASE("a body over the limit is 413, and large ones in number are 503") {
 }
 
 TEST_CASE("a silent stream is told that it waits") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.ping_interval_ticks = 2;
   Door door(std::move(options));
   std::atomic<bool> go_on = false;
@@ -517,7 +517,7 @@ TEST_CASE("a silent stream is told that it waits") {
 }
 
 TEST_CASE("rows of others have their own admission, and both methods of a path are named") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   const auto admit = [](const HttpRequest& header) -> std::optional<HttpResponse> {
     if (header.authorization == "Bearer admin") return std::nullopt;
     HttpResponse response;

@@ -113,7 +113,7 @@ TEST_CASE("every route is documented, with its key") {
     CHECK(paths[path].contains("get"));
   }
   CHECK_FALSE(paths["/v1/models"]["get"].contains("security"));
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"key", ""}});
   Door keyed(std::move(options));
   const Json with_keys = Document(keyed)["paths"];

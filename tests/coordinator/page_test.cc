@@ -29,8 +29,8 @@ PlanningDesk& Desk() {
 }
 
 // A door that has the page, and all that the page calls.
-OpenAiApiOptions Options() {
-  OpenAiApiOptions options;
+HttpApiOptions Options() {
+  HttpApiOptions options;
   options.other_routes = PlanRoutes(
       Desk(), [] { return v1::GetClusterReply(); }, /*needs_key=*/false);
   for (OtherRoute& route : PageRoutes("1.2.3")) options.other_routes.push_back(std::move(route));

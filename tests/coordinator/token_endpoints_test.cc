@@ -47,7 +47,7 @@ TEST_CASE("/apply-template says what a chat of the same fields is generated from
 }
 
 TEST_CASE("/tokenizer_info names special tokens and the template") {
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.keys = KeyRing(std::vector<ApiKey>{{"secret", ""}});
   Door door(options, {}, ToolModel());
   CHECK(door.Get("/tokenizer_info").status == 401);

@@ -61,7 +61,7 @@ int Serve(const std::string& folder) {
     }
     Say(std::move(pieces))(request, sink, cancelled);
   });
-  OpenAiApiOptions options;
+  HttpApiOptions options;
   options.readiness = [] { return absl::OkStatus(); };
   options.load = [] { return int64_t{0}; };
   options.metrics = [] { return std::string(); };

@@ -1,9 +1,8 @@
-#pragma once
-
 // tessera::StrCat: absl::StrCat that also takes std::string_view.
 //
 // Debian builds Abseil for C++14, where absl::string_view is a type of its own that a
 // std::string_view does not convert to. Pure functions, thread-safe.
+#pragma once
 
 #include <string>
 #include <string_view>

@@ -1,5 +1,3 @@
-#pragma once
-
 // Logging of a process: one logger per folder ("worker", "kvcache", ...), one sink on stderr.
 //
 //   tessera::Logger("worker").info("{} tokens in step {}", tokens, step);
@@ -7,6 +5,7 @@
 // main calls SetUpLogging once, from --log-level and --log-format; before that, text at level info.
 // spdlog writes the lines; it stays in log.cc, since its headers cost seconds in every file that
 // includes them. Thread-safe.
+#pragma once
 
 #include <concepts>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // A type of device that a worker can compute on: how --device names it, how its devices are listed,
-// and how one is opened. worker/device_types.cc has the table; all else of a type is in a folder of
-// its own.
+// and how one is opened. worker/device_types.cc has the table; all else of a type that workers need
+// is in a folder of its own. What plans need of it: docs/adding.md, "A maker of GPUs".
 //
 // Thread rule: from the main thread, before others start: opening may set the environment of this
 // process. Units: bytes.
@@ -28,8 +28,8 @@ struct DeviceFlags {
   std::string cpus = {};         // "0-3,8"; empty: all that affinity and control group allow
   std::string cpu_isa = "auto";  // kernel path
   int64_t memory_bytes = 0;      // 0: what limits and the machine allow; a card's: the share below
-  double gpu_memory_utilization = 0.9;    // of a card's memory, what others use included
-  bool mapped_sums = true;                 // ranks of one machine meet in pinned memory
+  double gpu_memory_utilization = 0.9;  // of a card's memory, what others use included
+  bool mapped_sums = true;              // ranks of one machine meet in pinned memory
   // Where what is measured of a card is kept; empty: the user's cache folder, of an emulated one
   // nowhere; kNoTuning: nothing is measured to be kept.
   std::string tuning_folder = {};

@@ -117,9 +117,10 @@ class ForwardPass {
   StepBlocks BlocksOf(int64_t index, const StepInputs& step) const;
   Residual RowsOf(const kernels::TensorView& hidden, int64_t rows) const;
   Projections ProjectionsOf(int64_t index, int64_t tokens) const;
-  // Projects, rotates, and puts keys and values into the cache.
+  // What layer `index` of this share is, and the part of it that this rank holds.
   const v1::LayerKind& Kind(int64_t index) const;
   const v1::LayerShare& Held(int64_t index) const;
+  // Projects, rotates, and puts keys and values into the cache.
   absl::Status WriteKv(int64_t index, const StepInputs& step, const Residual& rows,
                        kernels::Stream& stream);
   // What lies between the projections and the attention.

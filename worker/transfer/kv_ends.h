@@ -1,7 +1,8 @@
 // What a transport of KV gives each end of a connection that carries pieces of KV
 // (worker/transfer/kv_part_writer.h): the sender a channel, the receiver a part of its channel
 // (worker/transfer/kv_channel.h). One file a transport: socket_transport, shared_memory_transport,
-// device_transport.
+// device_transport. Its name is in kv_transport, its frames are in kv_frame.h; KvReceiveChannel
+// lists its receiver, KvOutbox chooses it.
 //
 // Thread rule: one thread each. Ownership: borrow the link. Errors: as kernels::Link, and what the
 // transport adds.

@@ -12,21 +12,21 @@ namespace tessera::worker {
 namespace {
 
 using kernels::DType;
-using kernels::KvCoding;
+using kernels::KvWireCoding;
 using kernels::TensorView;
 
 constexpr int64_t kSlotBytes = StagedKvCoder::kMaxPassTokens * int64_t{sizeof(int32_t)};
 
-KvCoding CodingOf(v1::KvCodec codec) {
-  if (codec == v1::KV_CODEC_INT8) return KvCoding::kInt8;
-  return codec == v1::KV_CODEC_INT4 ? KvCoding::kInt4 : KvCoding::kRaw;
+KvWireCoding CodingOf(v1::KvCodec codec) {
+  if (codec == v1::KV_CODEC_INT8) return KvWireCoding::kInt8;
+  return codec == v1::KV_CODEC_INT4 ? KvWireCoding::kInt4 : KvWireCoding::kRaw;
 }
 
 // Whether kernels turn the pool's rows into these bytes, and the reverse. Of codes with scales they
 // move whole rows; the host turns these into anything else.
 bool OnDevice(const kvcache::KvPool& pool, v1::KvCodec codec, kernels::DType type) {
   const bool codes = kernels::HasKvScales(pool.type) || kernels::HasKvScales(type);
-  return !codes || (CodingOf(codec) == KvCoding::kRaw && type == pool.type);
+  return !codes || (CodingOf(codec) == KvWireCoding::kRaw && type == pool.type);
 }
 
 // Elements of the pool's type in a row that kernels take.
@@ -230,7 +230,7 @@ absl::Status StagedKvCoder::Move(const Work& work, const Pass& pass, int64_t at,
               work.part.kv_heads.begin + static_cast<int32_t>(pass.first_head), 0);
   TensorView cache(first, pool.type, {pass.planes, pass.heads, slots, RowElements(pool)});
   cache.row_stride = pool.share.kv_heads.size() * slots * RowElements(pool);
-  const kernels::KvCodeArgs args = {
+  const kernels::KvWireArgs args = {
       .cache = cache,
       .values_first = pass.first_plane % pool.planes == 1,
       .slots = TensorView(lane.device.data(), DType::kI32, {pass.tokens}),

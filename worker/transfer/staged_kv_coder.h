@@ -61,7 +61,7 @@ class StagedKvCoder final : public KvCoder {
   struct Work {
     const kvcache::KvPool& pool;
     const kvcache::KvShare& part;
-    kernels::KvCoding coding;
+    kernels::KvWireCoding coding;
     kernels::DType wire_type;
     std::vector<int32_t> slots;  // by token
     bool encodes = false;

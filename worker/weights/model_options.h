@@ -21,9 +21,9 @@ struct StepLimits {
 
 struct ModelOptions {
   std::filesystem::path folder;                         // Hugging Face folder
-  v1::Model model;                                      // its shape, from proto/model_folder
+  v1::Model model;                                      // its shape, from proto/model/model_folder
   v1::WorkerShare share;                                // the part of it that is ours
-  kernels::DType weight_dtype = kernels::DType::kBF16;  // kF32, kBF16; kI8 = int8 weight-only
+  kernels::DType weight_dtype = kernels::DType::kBF16;  // kF32, kF16, kBF16; kI8 = int8
   kernels::DType kv_dtype = kernels::DType::kBF16;
   // kBF16, kF16: activations may be rounded to it where they meet weights of that type or int8
   // (kernels/ops.h, LinearArgs::products).

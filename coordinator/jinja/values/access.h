@@ -1,8 +1,7 @@
-#pragma once
-
 // Reading parts of values: attributes, items, slices, length, iteration; as Jinja's sandbox does.
 //
 // Functions of their arguments; lists they make are charged to the runtime.
+#pragma once
 
 #include <string_view>
 #include <vector>

@@ -1,6 +1,5 @@
-#pragma once
-
 // How much one rendering of a chat template may do. Plain value.
+#pragma once
 
 #include <cstdint>
 

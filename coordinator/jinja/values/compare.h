@@ -1,8 +1,7 @@
-#pragma once
-
 // Python's comparisons: ==, <, `in`.
 //
 // Functions of their arguments; work is charged to the runtime. Errors are Python's TypeErrors.
+#pragma once
 
 #include <string_view>
 

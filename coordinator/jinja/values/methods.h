@@ -1,8 +1,7 @@
-#pragma once
-
 // The methods of strings, dicts, lists and tuples that the sandbox lets templates call.
 //
 // Tables are fixed; functions may be used from any thread, each with its own runtime.
+#pragma once
 
 #include <string_view>
 

@@ -1,9 +1,8 @@
-#pragma once
-
 // Arithmetic as Python does it: + - * / // % ** and the unary + and -.
 //
 // Functions of their arguments; strings and lists they make are charged to the runtime. Errors are
 // Python's TypeErrors and ZeroDivisionErrors, and integers beyond 127 bits.
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "coordinator/jinja/values/runtime.h"

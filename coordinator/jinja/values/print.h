@@ -1,9 +1,8 @@
-#pragma once
-
 // How values become text: Python's str() and repr() and json.dumps().
 //
 // A string keeps its marks. A container's text is the client's as a whole if any string in it is,
 // else the template's. Errors: a limit, or what JSON cannot say.
+#pragma once
 
 #include <string>
 #include <string_view>

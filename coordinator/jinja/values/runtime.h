@@ -1,10 +1,9 @@
-#pragma once
-
 // One rendering's state below the language: its budget, the objects it has made, the clock it was
 // given; and how functions, filters and methods receive arguments.
 //
 // Used by one thread. Everything that can grow (strings, containers, work) is charged here, so that
 // no template can use more than its limits; the errors name the limit.
+#pragma once
 
 #include <array>
 #include <cstdint>

@@ -1,7 +1,6 @@
-#pragma once
-
 // Early return of absl errors in the jinja interpreter, where nearly every step can fail.
 // JINJA_RETURN_IF_ERROR(status); JINJA_ASSIGN_OR_RETURN(auto value, status_or);
+#pragma once
 
 #include <string>
 #include <utility>

@@ -1,9 +1,8 @@
-#pragma once
-
 // Python's str operations on marked text, shared by string methods and filters.
 //
 // Results keep each character's mark. Pure except for charges to the runtime; errors are limits and
 // Python's ValueErrors.
+#pragma once
 
 #include <optional>
 #include <string_view>

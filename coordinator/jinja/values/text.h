@@ -1,10 +1,9 @@
-#pragma once
-
 // A string that knows, for every byte, whether the template or the client wrote it.
 //
 // The marks are kept as runs; a string with one origin needs none and costs no allocation for them.
 // Plain value, not thread-safe. Offsets and sizes are in bytes; callers cut at character
 // boundaries.
+#pragma once
 
 #include <cstddef>
 #include <string>

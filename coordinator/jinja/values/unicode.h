@@ -1,9 +1,8 @@
-#pragma once
-
 // Python's idea of characters: code points, white space, case, classes.
 //
 // Pure functions, thread-safe. Strings are well-formed UTF-8; positions are byte offsets. Classes
 // and simple case maps are utf8proc's (Unicode 15).
+#pragma once
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,3 @@
-#pragma once
-
 // A value of the template language: Python's None, bool, int, float, str, list, tuple, dict, range
 // and dict views as Jinja templates see them, Jinja's undefined, and objects with state
 // (namespaces, loops, macros, generators).
@@ -9,6 +7,7 @@
 // cycles through a namespace cannot leak, and a Value must not outlive its Runtime. Containers are
 // made by the Runtime, which charges and bounds them. Constants of a parsed template hold no
 // Objects and may be read from any thread.
+#pragma once
 
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,6 @@
-#pragma once
-
 // GPT-2's spelling of bytes: each of the 256 bytes is one printable character, so that a vocabulary
 // of byte strings can be written as text. Pure functions, thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,11 +1,10 @@
-#pragma once
-
 // SentencePiece's compiled rules of normalisation: a trie of texts (darts-clone's double array) and
 // what each of them becomes.
 //
 // Equal to Hugging Face's Precompiled normalizer, which applies the rule of the shortest text that
 // a grapheme of at most 5 bytes begins with, and else rules to its characters. Immutable,
 // thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <optional>

@@ -1,8 +1,7 @@
-#pragma once
-
 // Typed reading of members of JSON objects in model files. Every error is InvalidArgument and names
 // the place (`where`, such as "tokenizer.json: pre_tokenizer"), the key and what was expected.
 // Pure functions, thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <filesystem>

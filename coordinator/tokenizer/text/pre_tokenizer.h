@@ -1,5 +1,3 @@
-#pragma once
-
 // The "pre_tokenizer" of a tokenizer.json: cuts a normalised text into the words that byte-pair
 // encoding works on, one by one.
 //
@@ -8,6 +6,7 @@
 // name. ByteLevel's alphabet is not spelled out here: words stay UTF-8, and the model reads their
 // bytes where byte_level() says so; so ByteLevel must come last. Immutable after FromJson,
 // thread-safe.
+#pragma once
 
 #include <deque>
 #include <nlohmann/json_fwd.hpp>

@@ -1,5 +1,3 @@
-#pragma once
-
 // Regular expressions of tokenizer files: written for Oniguruma (Ruby syntax, Unicode), carried out
 // by PCRE2 with its JIT.
 //
@@ -8,6 +6,7 @@
 // steps, so that a bad pattern ends in an error and not in a hang.
 //
 // Immutable after Compile; FindAll may be called from any thread. Copies share the compiled code.
+#pragma once
 
 #include <memory>
 #include <string_view>

@@ -1,7 +1,6 @@
-#pragma once
-
 // How a word is cut at the matches of a pattern, as Hugging Face's SplitDelimiterBehavior does it.
 // Pure function, thread-safe.
+#pragma once
 
 #include <string_view>
 #include <vector>

@@ -1,7 +1,6 @@
-#pragma once
-
 // Classes of Unicode code points, as bits, from utf8proc's tables (Unicode 15). The table is built
 // once, on first use, and then only read: thread-safe.
+#pragma once
 
 #include <cstdint>
 

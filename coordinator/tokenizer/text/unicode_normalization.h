@@ -1,10 +1,9 @@
-#pragma once
-
 // Unicode normalization forms (UAX #15) of well-formed UTF-8, from utf8proc's tables (Unicode 15).
 //
 // Characters that the form leaves alone are copied; only the stretches around others are
 // decomposed, ordered and composed. O(n log n) whatever the text: long runs of combining marks are
 // sorted, not bubbled. Tables of boundaries are built once per form, on first use; thread-safe.
+#pragma once
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,6 @@
-#pragma once
-
 // UTF-8 as RFC 3629 defines it: no surrogates, no overlong forms, nothing above U+10FFFF.
 // Pure functions, thread-safe. Offsets and lengths are bytes.
+#pragma once
 
 #include <cstddef>
 #include <string>

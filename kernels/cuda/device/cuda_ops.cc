@@ -324,12 +324,12 @@ absl::Status CudaOps::KvWrite(const KvWriteArgs& args, Stream& stream) {
   return Enqueue("KvWrite", &LaunchKvWrite, params, stream);
 }
 
-absl::Status CudaOps::EncodeKv(const KvCodeArgs& args, Stream& stream) {
+absl::Status CudaOps::EncodeKv(const KvWireArgs& args, Stream& stream) {
   if (absl::Status check = CheckKvCode("EncodeKv", args, false); !check.ok()) return check;
   return Enqueue("EncodeKv", &LaunchEncodeKv, ParamsOf(args), stream);
 }
 
-absl::Status CudaOps::DecodeKv(const KvCodeArgs& args, Stream& stream) {
+absl::Status CudaOps::DecodeKv(const KvWireArgs& args, Stream& stream) {
   if (absl::Status check = CheckKvCode("DecodeKv", args, true); !check.ok()) return check;
   return Enqueue("DecodeKv", &LaunchDecodeKv, ParamsOf(args), stream);
 }

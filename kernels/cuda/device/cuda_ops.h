@@ -92,8 +92,8 @@ class CudaOps final : public Ops {
   absl::Status RopeTable(const RopeTableArgs& args, Stream& stream) override;
   absl::Status Rope(const RopeArgs& args, Stream& stream) override;
   absl::Status KvWrite(const KvWriteArgs& args, Stream& stream) override;
-  absl::Status EncodeKv(const KvCodeArgs& args, Stream& stream) override;
-  absl::Status DecodeKv(const KvCodeArgs& args, Stream& stream) override;
+  absl::Status EncodeKv(const KvWireArgs& args, Stream& stream) override;
+  absl::Status DecodeKv(const KvWireArgs& args, Stream& stream) override;
   absl::Status PrepareAttention(const PrepareAttentionArgs& args, Stream& stream) override;
   int64_t AttentionWorkspaceBytes(const AttentionShape& shape) const override;
   absl::Status Attention(const AttentionArgs& args, Stream& stream) override;

@@ -1,6 +1,5 @@
-#pragma once
-
 // An op's arguments as its plain kernels take them. Pure functions; pointers stay the caller's.
+#pragma once
 
 #include <cstdint>
 
@@ -34,7 +33,7 @@ inline ActivationKind KindOf(Activation kind) {
   return ActivationKind::kRelu;
 }
 
-inline KvCodeParams ParamsOf(const KvCodeArgs& args) {
+inline KvWireParams ParamsOf(const KvWireArgs& args) {
   return {.cache = args.cache.data,
           .slots = args.slots.As<int32_t>(),
           .wire = args.wire.As<unsigned char>(),

@@ -69,7 +69,7 @@ std::string NothingVisible(const DriverTables& tables, const char* visible) {
 }
 
 std::string Problem(const Gpu& gpu, int compute_mode) {
-  if (gpu.capability < kMinCapability) {
+  if (gpu.capability < kMinNvidiaCapability) {
     return StrCat("its compute capability ", DottedVersion(gpu.capability, 1, 10),
                   " is below 7.5 (Turing), the oldest that Tessera's kernels run on");
   }

@@ -19,7 +19,7 @@ namespace tessera::kernels::cuda {
 // CUDA 13.0, which is that of driver 580.
 inline constexpr int kMinCudaVersion = 13000;
 // Turing.
-inline constexpr int kMinCapability = 75;
+inline constexpr int kMinNvidiaCapability = 75;
 
 struct Gpu {
   int index = -1;      // the driver's; -1: a MIG slice that it shows only to a process that asks

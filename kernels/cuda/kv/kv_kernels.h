@@ -13,7 +13,7 @@
 
 namespace tessera::kernels::cuda {
 
-struct KvCodeParams {
+struct KvWireParams {
   // [planes, kv_heads, slots, head_dim] of dtype; of i8 and f8, which go and come raw, head_dim is
   // KvRowElements (kernels/kv_rows.h).
   void* cache = nullptr;
@@ -22,15 +22,15 @@ struct KvCodeParams {
   int64_t planes = 0, kv_heads = 0, tokens = 0, head_dim = 0;
   int64_t plane_stride = 0, head_stride = 0;  // elements
   bool values_first = false;
-  KvCoding coding = KvCoding::kRaw;
+  KvWireCoding coding = KvWireCoding::kRaw;
   DType dtype = DType::kF32;
   DType wire_dtype = DType::kF32;  // raw, decoded
 };
 
 namespace TESSERA_CUDA_PLATFORM {
 
-cudaError_t LaunchEncodeKv(const KvCodeParams& params, cudaStream_t stream);
-cudaError_t LaunchDecodeKv(const KvCodeParams& params, cudaStream_t stream);
+cudaError_t LaunchEncodeKv(const KvWireParams& params, cudaStream_t stream);
+cudaError_t LaunchDecodeKv(const KvWireParams& params, cudaStream_t stream);
 
 }  // namespace TESSERA_CUDA_PLATFORM
 }  // namespace tessera::kernels::cuda

@@ -12,7 +12,7 @@ namespace {
 
 // Bytes of what the wire holds, [0] of keys and [1] of values.
 struct GroupParams {
-  KvCodeParams code;
+  KvWireParams code;
   int64_t groups = 0, chunks = 0, max_scales = 0;
   int64_t line_bytes[2] = {}, group_bytes[2] = {};
 };
@@ -27,7 +27,7 @@ struct Group {
 };
 
 __device__ __forceinline__ Group GroupOf(const GroupParams& p, int64_t block) {
-  const KvCodeParams& code = p.code;
+  const KvWireParams& code = p.code;
   const int64_t line = block / p.groups, index = block % p.groups;
   const int64_t plane = line / code.kv_heads, head = line % code.kv_heads;
   Group group;
@@ -156,7 +156,7 @@ __global__ void DecodeKernel(GroupParams p) {
   }
 }
 
-GroupParams InGroups(const KvCodeParams& p) {
+GroupParams InGroups(const KvWireParams& p) {
   GroupParams groups = {.code = p};
   groups.groups = (p.tokens + kKvGroup - 1) / kKvGroup;
   groups.chunks = ValueChunks(p.head_dim);
@@ -170,29 +170,29 @@ GroupParams InGroups(const KvCodeParams& p) {
 
 }  // namespace
 
-cudaError_t LaunchEncodeKv(const KvCodeParams& params, cudaStream_t stream) {
+cudaError_t LaunchEncodeKv(const KvWireParams& params, cudaStream_t stream) {
   if (params.planes * params.kv_heads * params.tokens * params.head_dim == 0) return cudaSuccess;
-  if (params.coding == KvCoding::kRaw) return LaunchEncodeRawKv(params, stream);
+  if (params.coding == KvWireCoding::kRaw) return LaunchEncodeRawKv(params, stream);
   const GroupParams groups = InGroups(params);
   const LaunchShape shape =
       KvGroupShape(params.planes * params.kv_heads * groups.groups, params.head_dim);
   return WithFloatType(params.dtype, [&](auto type) {
     using T = decltype(type);
-    return params.coding == KvCoding::kInt8 ? Launch(EncodeKernel<T, 8>, shape, stream, groups)
-                                            : Launch(EncodeKernel<T, 4>, shape, stream, groups);
+    return params.coding == KvWireCoding::kInt8 ? Launch(EncodeKernel<T, 8>, shape, stream, groups)
+                                                : Launch(EncodeKernel<T, 4>, shape, stream, groups);
   });
 }
 
-cudaError_t LaunchDecodeKv(const KvCodeParams& params, cudaStream_t stream) {
+cudaError_t LaunchDecodeKv(const KvWireParams& params, cudaStream_t stream) {
   if (params.planes * params.kv_heads * params.tokens * params.head_dim == 0) return cudaSuccess;
-  if (params.coding == KvCoding::kRaw) return LaunchDecodeRawKv(params, stream);
+  if (params.coding == KvWireCoding::kRaw) return LaunchDecodeRawKv(params, stream);
   const GroupParams groups = InGroups(params);
   const LaunchShape shape =
       KvGroupShape(params.planes * params.kv_heads * groups.groups, params.head_dim);
   return WithFloatType(params.dtype, [&](auto type) {
     using T = decltype(type);
-    return params.coding == KvCoding::kInt8 ? Launch(DecodeKernel<T, 8>, shape, stream, groups)
-                                            : Launch(DecodeKernel<T, 4>, shape, stream, groups);
+    return params.coding == KvWireCoding::kInt8 ? Launch(DecodeKernel<T, 8>, shape, stream, groups)
+                                                : Launch(DecodeKernel<T, 4>, shape, stream, groups);
   });
 }
 

@@ -10,7 +10,7 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
 struct UnitParams {
-  KvCodeParams code;
+  KvWireParams code;
   int64_t units = 0;  // all
   int64_t units_per_row = 0;
   int64_t plane_stride = 0, head_stride = 0;  // in units
@@ -45,7 +45,7 @@ __global__ void ConvertKernel(UnitParams p) {
       ExactRound<To>(ExactFloat(reinterpret_cast<const From*>(p.code.wire)[at]));
 }
 
-UnitParams InUnits(const KvCodeParams& p, int64_t elements_per_unit) {
+UnitParams InUnits(const KvWireParams& p, int64_t elements_per_unit) {
   UnitParams units = {.code = p};
   units.units_per_row = p.head_dim / elements_per_unit;
   units.units = p.planes * p.kv_heads * p.tokens * units.units_per_row;
@@ -57,7 +57,7 @@ UnitParams InUnits(const KvCodeParams& p, int64_t elements_per_unit) {
 bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % sizeof(uint4) == 0; }
 
 template <bool encodes>
-cudaError_t LaunchCopy(const KvCodeParams& p, cudaStream_t stream) {
+cudaError_t LaunchCopy(const KvWireParams& p, cudaStream_t stream) {
   const int64_t wide = int64_t{sizeof(uint4)} / SizeInBytes(p.dtype);  // elements
   const bool fits = p.head_dim % wide == 0 && p.plane_stride % wide == 0 &&
                     p.head_stride % wide == 0 && IsAligned(p.cache) && IsAligned(p.wire);
@@ -75,11 +75,11 @@ cudaError_t LaunchCopy(const KvCodeParams& p, cudaStream_t stream) {
 
 }  // namespace
 
-cudaError_t LaunchEncodeRawKv(const KvCodeParams& params, cudaStream_t stream) {
+cudaError_t LaunchEncodeRawKv(const KvWireParams& params, cudaStream_t stream) {
   return LaunchCopy<true>(params, stream);
 }
 
-cudaError_t LaunchDecodeRawKv(const KvCodeParams& params, cudaStream_t stream) {
+cudaError_t LaunchDecodeRawKv(const KvWireParams& params, cudaStream_t stream) {
   if (params.wire_dtype == params.dtype) return LaunchCopy<false>(params, stream);
   const UnitParams units = InUnits(params, 1);
   return WithFloatType(params.wire_dtype, [&](auto from) {

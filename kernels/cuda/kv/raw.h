@@ -5,7 +5,7 @@
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 
-cudaError_t LaunchEncodeRawKv(const KvCodeParams& params, cudaStream_t stream);
-cudaError_t LaunchDecodeRawKv(const KvCodeParams& params, cudaStream_t stream);
+cudaError_t LaunchEncodeRawKv(const KvWireParams& params, cudaStream_t stream);
+cudaError_t LaunchDecodeRawKv(const KvWireParams& params, cudaStream_t stream);
 
 }  // namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM

@@ -1,4 +1,6 @@
-// What a format of weights defines; formats.cc lists them.
+// What a format of weights defines on the side of the checkpoint; formats.cc lists them. How its
+// rows are read: worker/weights/row_source.h. Codes that workers keep as codes touch more:
+// docs/adding.md.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The search called "best": replicas as columns of an integer program.
+// The part of `best` for throughput and money: replicas as columns of an integer program.
 //
 // Problem: which replicas, of which devices, in which roles. Up to eight devices every device set
 // is a column, and the placement is proved best (few_devices_search); else columns are made by

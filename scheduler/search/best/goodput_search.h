@@ -1,4 +1,4 @@
-// The search `best` for goodput: most requests per second of which enough meet their objectives.
+// The part of `best` for goodput: most requests per second of which enough meet their objectives.
 //
 // Problem: the layouts that serve most are not those that serve most in time; attainment has no
 // part in the programs of configuration_search. Idea: device sets with a role are columns of a

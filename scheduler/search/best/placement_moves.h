@@ -1,18 +1,19 @@
 // Moves that make a placement of a few replicas better: what rounding a program leaves to be done.
+// class_search uses them; for goodput see goodput_moves.h.
 //
 // Problem: the configuration program is about classes and fractions; whole replicas on machines
 // leave devices free, and the replicas that use them best need not be columns. Idea: one replica's
 // devices laid out again, free devices given to a replica, exchanged for its own or made a replica
 // with some of its own, a pool's devices moved or exchanged between two replicas, two replicas made
-// one, one cut in two; each is judged by
-// the cost model, and taken where the rate of all replicas rises (and money suffices); stages are
-// put in another order where that could decide. Where no move helps, the move that loses least is
-// made all the same and what it leaves is improved without going back: kept where all rises in the
-// end, undone otherwise. In the end moves are looked at again with more care for layouts, and on
-// few devices stages change places two at a time, from what is there and from what the layout
-// program makes of it coarsely. What was looked at is not looked at again while its replicas stay.
-// Replicas of the roles prefill and decode stay as they are. Deterministic: the budget counts
-// judgements. Thread rule: one thread per object; borrows problem and shapes.
+// one, one cut in two; each is judged by the cost model, and taken where the rate of all replicas
+// rises (and money suffices); stages are put in another order where that could decide. Where no
+// move helps, the move that loses least is made all the same and what it leaves is improved without
+// going back: kept where all rises in the end, undone otherwise. In the end moves are looked at
+// again with more care for layouts, and on few devices stages change places two at a time, from
+// what is there and from what the layout program makes of it coarsely. What was looked at is not
+// looked at again while its replicas stay. Replicas of the roles prefill and decode stay as they
+// are. Deterministic: the budget counts judgements. Thread rule: one thread per object; borrows
+// problem and shapes.
 #pragma once
 
 #include <cstdint>

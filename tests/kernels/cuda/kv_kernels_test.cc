@@ -87,8 +87,8 @@ class Case {
     return at_zero.At(layers.begin, static_cast<int>(skipped), heads.begin, 0) - &nothing;
   }
 
-  KvCodeParams Params(uint8_t* cache, const int32_t* slots_on_device, uint8_t* wire,
-                      KvCoding coding, int64_t skipped) const {
+  KvWireParams Params(uint8_t* cache, const int32_t* slots_on_device, uint8_t* wire,
+                      KvWireCoding coding, int64_t skipped) const {
     const int64_t head_stride = pool.blocks * pool.block_tokens * pool.head_dim;
     return {.cache = cache + Start(skipped),
             .slots = slots_on_device,
@@ -131,10 +131,10 @@ KvPool Over(const KvPool& pool, Bytes& memory) {
   return view;
 }
 
-Bytes EncodeOnCpu(const Case& one, Bytes memory, KvCoding coding) {
+Bytes EncodeOnCpu(const Case& one, Bytes memory, KvWireCoding coding) {
   const KvPool pool = Over(one.pool, memory);
   const int64_t tokens = one.end - one.first;
-  const int bits = coding == KvCoding::kRaw ? 0 : CodeBits(coding);
+  const int bits = coding == KvWireCoding::kRaw ? 0 : CodeBits(coding);
   Bytes wire(static_cast<size_t>(
       bits == 0 ? kvcache::RawBytes(one.layers, one.heads, tokens, pool.head_dim, pool.type)
                 : kvcache::QuantisedBytes(one.layers, one.heads, tokens, pool.head_dim, bits)));
@@ -144,16 +144,16 @@ Bytes EncodeOnCpu(const Case& one, Bytes memory, KvCoding coding) {
   return wire;
 }
 
-Bytes DecodeOnCpu(const Case& one, const Bytes& wire, Bytes memory, KvCoding coding) {
+Bytes DecodeOnCpu(const Case& one, const Bytes& wire, Bytes memory, KvWireCoding coding) {
   const KvPool pool = Over(one.pool, memory);
   const std::span<const std::byte> in(reinterpret_cast<const std::byte*>(wire.data()), wire.size());
-  coding == KvCoding::kRaw
+  coding == KvWireCoding::kRaw
       ? kvcache::DecodeRaw(in, one.wire_type, one.layers, one.heads, one.runs, pool)
       : kvcache::DecodeQuantised(in, CodeBits(coding), one.layers, one.heads, one.runs, pool);
   return memory;
 }
 
-int64_t PlaneBytes(const Case& one, KvCoding coding, int64_t element_bytes) {
+int64_t PlaneBytes(const Case& one, KvWireCoding coding, int64_t element_bytes) {
   return KvPlanesBytes(false, 1, one.heads.size(), one.end - one.first, one.pool.head_dim, coding,
                        element_bytes);
 }
@@ -163,7 +163,8 @@ constexpr uint32_t kCases = 60;
 
 TEST_CASE("EncodeKv writes the bytes of the CPU's codecs, and nothing else") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  const KvCoding coding = GENERATE(KvCoding::kRaw, KvCoding::kInt8, KvCoding::kInt4);
+  const KvWireCoding coding =
+      GENERATE(KvWireCoding::kRaw, KvWireCoding::kInt8, KvWireCoding::kInt4);
   for (uint32_t seed = 0; seed < kCases; ++seed) {
     CAPTURE(static_cast<int>(coding), seed);
     Case one(seed);
@@ -186,12 +187,13 @@ TEST_CASE("EncodeKv writes the bytes of the CPU's codecs, and nothing else") {
 
 TEST_CASE("DecodeKv puts each element at its slot, as the CPU's codecs do, and writes no other") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  const KvCoding coding = GENERATE(KvCoding::kRaw, KvCoding::kInt8, KvCoding::kInt4);
+  const KvWireCoding coding =
+      GENERATE(KvWireCoding::kRaw, KvWireCoding::kInt8, KvWireCoding::kInt4);
   for (uint32_t seed = 1000; seed < 1000 + kCases; ++seed) {
     CAPTURE(static_cast<int>(coding), seed);
     Case one(seed);
     Case sender = one;  // the same tokens in a pool of the type that comes
-    if (coding == KvCoding::kRaw) sender.pool.type = one.wire_type;
+    if (coding == KvWireCoding::kRaw) sender.pool.type = one.wire_type;
     const Bytes wire = EncodeOnCpu(sender, sender.RandomPool(), coding);
     const Bytes before(static_cast<size_t>(one.pool.bytes()), 0xee);
     const Bytes expected = DecodeOnCpu(one, wire, before, coding);
@@ -208,8 +210,8 @@ TEST_CASE("DecodeKv puts each element at its slot, as the CPU's codecs do, and w
 TEST_CASE("KV of no tokens launches nothing") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   TestDevice device;
-  for (const KvCoding coding : {KvCoding::kRaw, KvCoding::kInt8}) {
-    const KvCodeParams nothing = {.planes = 2, .kv_heads = 1, .head_dim = 8, .coding = coding};
+  for (const KvWireCoding coding : {KvWireCoding::kRaw, KvWireCoding::kInt8}) {
+    const KvWireParams nothing = {.planes = 2, .kv_heads = 1, .head_dim = 8, .coding = coding};
     device.Check(LaunchEncodeKv(nothing, device.stream()));
     device.Check(LaunchDecodeKv(nothing, device.stream()));
   }

@@ -1,6 +1,5 @@
-#pragma once
-
 // What the CUDA macro's test compiles: the smallest kernel, behind a plain C++ function.
+#pragma once
 
 namespace tessera::tests {
 
