@@ -75,6 +75,23 @@ void LiveGeneration::Resume(const std::vector<int32_t>& stop_ids, double now_sec
   choice.last_token_seconds = -1;
 }
 
+namespace {
+
+// Why a choice whose next token is due at position `expected` ends with this event; else OK.
+absl::Status FaultOf(const v1::TokenEvent& event, const std::string& replica, int64_t expected) {
+  if (event.finish() == v1::FINISH_REASON_ERROR) {
+    const absl::Status told(static_cast<absl::StatusCode>(event.error_code()), event.error());
+    return told.ok() ? absl::InternalError(event.error()) : told;
+  }
+  if (event.has_token() && event.position() > expected) {
+    return absl::DataLossError(absl::StrCat("replica ", replica, " sent the token at position ",
+                                            event.position(), " where ", expected, " was due"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::string& replica,
                                    double now_seconds) {
   EventOutcome outcome;
@@ -83,22 +100,12 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
     if (ended_ || event.choice() < 0 || event.choice() >= request_.choice_count) return outcome;
     Choice& choice = choices_[event.choice()];
     if (choice.finished) return outcome;
-    if (event.finish() == v1::FINISH_REASON_ERROR) {
-      outcome.broken =
-          absl::Status(static_cast<absl::StatusCode>(event.error_code()), event.error());
-      if (outcome.broken.ok()) outcome.broken = absl::InternalError(event.error());
-      return outcome;
-    }
     const int64_t expected =
         usage_.prompt_tokens + static_cast<int64_t>(choice.output_token_ids.size());
+    outcome.broken = FaultOf(event, replica, expected);
+    if (!outcome.broken.ok()) return outcome;
     if (event.has_token() && event.position() < expected)
       return outcome;  // sent before, by an earlier attempt
-    if (event.has_token() && event.position() > expected) {
-      outcome.broken =
-          absl::DataLossError(absl::StrCat("replica ", replica, " sent the token at position ",
-                                           event.position(), " where ", expected, " was due"));
-      return outcome;
-    }
     replica_ = replica;
     // Told with the prompt's end, whether a token comes of it or not.
     if (usage_.timings.prefill_replica.empty()) {

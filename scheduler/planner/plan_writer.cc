@@ -265,16 +265,8 @@ class PlanWriter {
     });
   }
 
-  // Figures of replica i at the rate that the routing sends it.
-  void Predict(const Placement& placement) {
-    const double asked =
-        workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
-    // A goodput that bounds no wait is what devices can do: its queues are long.
-    const bool unbounded = options_.goal == Goal::kGoodput && !LimitsWaits(workload_.classes);
-    const double highest = options_.goal == Goal::kGoodput && !unbounded ? 1 : kUsualLoad;
-    const double load =
-        asked < placement.requests_per_second ? asked / placement.requests_per_second : highest;
-    const LengthMoments lengths = MomentsOf(workload_.samples);
+  // Figures of each replica at the rate that the routing sends it.
+  void PredictReplicas(const Placement& placement, const LengthMoments& lengths) {
     std::vector<double> prefills(placement.replicas.size(), 0),
         decodes(placement.replicas.size(), 0);
     for (const Share& share : placement.shares) {
@@ -297,6 +289,19 @@ class PlanWriter {
                                                       (rate * lengths.output_tokens) * 1e6);
       }
     }
+  }
+
+  // The same of the whole plan, and what there is to say of the load that they hold at.
+  void Predict(const Placement& placement) {
+    const double asked =
+        workload_.requests_per_second > 0 ? workload_.requests_per_second : kUnlimited;
+    // A goodput that bounds no wait is what devices can do: its queues are long.
+    const bool unbounded = options_.goal == Goal::kGoodput && !LimitsWaits(workload_.classes);
+    const double highest = options_.goal == Goal::kGoodput && !unbounded ? 1 : kUsualLoad;
+    const double load =
+        asked < placement.requests_per_second ? asked / placement.requests_per_second : highest;
+    const LengthMoments lengths = MomentsOf(workload_.samples);
+    PredictReplicas(placement, lengths);
     v1::Prediction* all = plan_.mutable_prediction();
     all->set_requests_per_second(placement.requests_per_second);
     all->set_output_tokens_per_second(placement.requests_per_second * lengths.output_tokens);

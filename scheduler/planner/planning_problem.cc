@@ -30,6 +30,41 @@ double LeastSequenceTokens(const ModelShape& shape, std::span<const RequestLengt
   return TypicalTokens(shape) * std::min(1.0, MomentsOf(samples).mean_decode_context() / window);
 }
 
+// The problem of what was read: shape, graph, workload and context are there.
+void Pose(const PlannerOptions& options, PlanningProblem* out) {
+  PlacementProblem& problem = out->problem;
+  problem.model = &out->shape;
+  problem.graph = &out->graph;
+  problem.samples = out->workload.samples;
+  problem.classes = out->workload.classes;
+  problem.arrival_variation = out->workload.arrival_variation;
+  problem.goal = options.goal;
+  problem.allow_split = options.allow_split && HasOneKvShape(out->shape);
+  problem.prove = options.prove;
+  problem.watch = options.watch;
+  problem.options.memory.utilisation = options.utilisation;
+  problem.options.memory.runtime_reserve_bytes = options.runtime_reserve_bytes;
+  problem.options.memory.max_step_tokens = options.max_step_tokens;
+  if (options.runtime_reserve_bytes == 0)
+    problem.options.memory.max_logit_rows =
+        static_cast<int64_t>(std::ceil(kMoreSequences * options.max_sequences));
+  problem.options.memory.context_tokens = out->context_tokens;
+  problem.options.memory.block_tokens = options.block_tokens;
+  problem.options.least_sequence_tokens = LeastSequenceTokens(out->shape, out->workload.samples);
+  problem.options.kv_headroom = options.kv_headroom;
+  problem.options.max_sequences = options.max_sequences;
+  problem.options.longest_request_tokens = LongestRequestTokens(options);
+  problem.codec_rates = {options.kv_codec_bytes_per_second, options.kv_codec_bytes_per_second,
+                         options.strongest_kv_codec};
+  problem.codec_rates.Limit(out->graph.kv_codec_bytes_per_second());
+  problem.seed = options.seed;
+  problem.options.max_tpot_seconds = options.goal == Goal::kGoodput
+                                         ? LargestUsefulTpot(out->workload.classes)
+                                         : LeastTpotLimit(out->workload.classes);
+  problem.required_requests_per_second = out->workload.requests_per_second;
+  problem.budget_usd_per_hour = out->graph.budget_usd_per_hour();
+}
+
 absl::Status Read(PlanningProblem* out) {
   const PlannerInput& input = *out->input;
   const PlannerOptions& options = *out->options;
@@ -69,40 +104,11 @@ absl::Status Read(PlanningProblem* out) {
   if (!samples.ok()) return samples.status();
   out->workload = Bucketed(*std::move(samples));
 
-  problem.model = &out->shape;
-  problem.graph = &out->graph;
-  problem.samples = out->workload.samples;
-  problem.classes = out->workload.classes;
-  problem.arrival_variation = out->workload.arrival_variation;
-  problem.goal = options.goal;
-  problem.allow_split = options.allow_split && HasOneKvShape(out->shape);
-  problem.prove = options.prove;
-  problem.watch = options.watch;
-  problem.options.memory.utilisation = options.utilisation;
-  problem.options.memory.runtime_reserve_bytes = options.runtime_reserve_bytes;
-  problem.options.memory.max_step_tokens = options.max_step_tokens;
-  if (options.runtime_reserve_bytes == 0)
-    problem.options.memory.max_logit_rows =
-        static_cast<int64_t>(std::ceil(kMoreSequences * options.max_sequences));
-  problem.options.memory.context_tokens = out->context_tokens;
-  problem.options.memory.block_tokens = options.block_tokens;
-  problem.options.least_sequence_tokens = LeastSequenceTokens(out->shape, out->workload.samples);
-  problem.options.kv_headroom = options.kv_headroom;
-  problem.options.max_sequences = options.max_sequences;
-  problem.options.longest_request_tokens = LongestRequestTokens(options);
-  problem.codec_rates = {options.kv_codec_bytes_per_second, options.kv_codec_bytes_per_second,
-                         options.strongest_kv_codec};
-  problem.codec_rates.Limit(out->graph.kv_codec_bytes_per_second());
-  problem.seed = options.seed;
+  Pose(options, out);
   auto search_options =
       ParseSearchOptions(options.search.empty() ? "best" : options.search, options.search_options);
   if (!search_options.ok()) return search_options.status();
   problem.search_options = *std::move(search_options);
-  problem.options.max_tpot_seconds = options.goal == Goal::kGoodput
-                                         ? LargestUsefulTpot(out->workload.classes)
-                                         : LeastTpotLimit(out->workload.classes);
-  problem.required_requests_per_second = out->workload.requests_per_second;
-  problem.budget_usd_per_hour = out->graph.budget_usd_per_hour();
   return CheckGoal(problem, input);
 }
 

@@ -47,6 +47,17 @@ __device__ __forceinline__ int64_t SequenceOf(const AttentionParams& p, int64_t 
   return low;
 }
 
+// The sums of a row and head over their total.
+template <typename T>
+__device__ void StoreMeans(const AttentionParams& p, int64_t row, int64_t head, const float* sums,
+                           float total) {
+  const int64_t out = row * p.out_stride + head * p.head_dim;
+  for (int64_t d = threadIdx.x; d < p.head_dim; d += blockDim.x) {
+    const float mean[1] = {sums[d] / total};
+    StoreOutputs<T>(p.out, p.out_dtype, out + d, mean);
+  }
+}
+
 // A block attends one row with one head. Its keys come in tiles, from the first one that the row
 // sees: a thread per key for the scores, then a thread per element of the head for the sums, which
 // run over the keys in order. So the sums depend on what the row sees alone.
@@ -117,12 +128,8 @@ __global__ void AttentionKernel(AttentionParams p) {
     }
     __syncthreads();  // before the next tile's scores
   }
-  const int64_t out = row * p.out_stride + head * p.head_dim;
   const float of_sink = p.sinks == nullptr ? 0.0f : expf(p.sinks[head] - largest);
-  for (int64_t d = threadIdx.x; d < p.head_dim; d += blockDim.x) {
-    const float mean[1] = {sums[d] / (total_of_all[0] + of_sink)};
-    StoreOutputs<T>(p.out, p.out_dtype, out + d, mean);
-  }
+  StoreMeans<T>(p, row, head, sums, total_of_all[0] + of_sink);
 }
 
 }  // namespace

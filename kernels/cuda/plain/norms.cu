@@ -55,6 +55,29 @@ __global__ void NormKernel(NormParams p) {
   }
 }
 
+__device__ inline int64_t FourOfThread(int f) { return kFour * (f * blockDim.x + threadIdx.x); }
+
+// Adds `x` to the residual; `x` becomes what that is then, rounded as it is stored.
+template <typename T, int kFours>
+__device__ inline void AddToResidual(T* residual, int64_t width, float (&x)[kFours][kFour]) {
+  float added[kFours][kFour];
+#pragma unroll
+  for (int f = 0; f < kFours; ++f) {
+    if (FourOfThread(f) < width) LoadFour(residual + FourOfThread(f), added[f]);
+  }
+#pragma unroll
+  for (int f = 0; f < kFours; ++f) {
+    if (FourOfThread(f) >= width) continue;
+    T rounded[kFour];
+#pragma unroll
+    for (int i = 0; i < kFour; ++i) {
+      rounded[i] = RoundTo<T>(added[f][i] + x[f][i]);
+      x[f][i] = AsFloat(rounded[i]);
+    }
+    StoreFour(residual + FourOfThread(f), rounded);
+  }
+}
+
 // A block per vector, fours of elements in registers: what is wide, and begins at multiples of
 // four.
 template <typename T, int kFours>
@@ -64,38 +87,22 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
   const int64_t row = p.vectors == 1 ? vector : vector / p.vectors;
   const int64_t begin = (vector - row * p.vectors) * p.width;
   const T* in = static_cast<const T*>(p.in) + row * p.in_stride + begin;
-  const auto of_thread = [](int f) { return kFour * (f * blockDim.x + threadIdx.x); };
   const float* weight = p.weight + (vector - row * p.vectors) * p.weight_stride;
   float weights[kFours][kFour];
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
-    if (of_thread(f) < p.width) LoadFour(weight + of_thread(f), weights[f]);
+    if (FourOfThread(f) < p.width) LoadFour(weight + FourOfThread(f), weights[f]);
   }
   WaitForEarlierLaunches();
   LetNextLaunchBegin();
   float x[kFours][kFour] = {};
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
-    if (of_thread(f) < p.width) LoadFour(in + of_thread(f), x[f]);
+    if (FourOfThread(f) < p.width) LoadFour(in + FourOfThread(f), x[f]);
   }
   if (p.residual != nullptr) {
-    T* residual = static_cast<T*>(p.residual) + row * p.residual_stride + begin;
-    float added[kFours][kFour];
-#pragma unroll
-    for (int f = 0; f < kFours; ++f) {
-      if (of_thread(f) < p.width) LoadFour(residual + of_thread(f), added[f]);
-    }
-#pragma unroll
-    for (int f = 0; f < kFours; ++f) {
-      if (of_thread(f) >= p.width) continue;
-      T rounded[kFour];
-#pragma unroll
-      for (int i = 0; i < kFour; ++i) {
-        rounded[i] = RoundTo<T>(added[f][i] + x[f][i]);
-        x[f][i] = AsFloat(rounded[i]);
-      }
-      StoreFour(residual + of_thread(f), rounded);
-    }
+    AddToResidual<T, kFours>(static_cast<T*>(p.residual) + row * p.residual_stride + begin, p.width,
+                             x);
   }
   float mean = 0;
   if (p.subtract_mean) {
@@ -107,7 +114,7 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
   float squares = 0;
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
-    if (of_thread(f) >= p.width) continue;
+    if (FourOfThread(f) >= p.width) continue;
 #pragma unroll
     for (int i = 0; i < kFour; ++i) {
       x[f][i] -= mean;
@@ -119,13 +126,13 @@ __global__ void __launch_bounds__(kWarpThreads* kMaxWideNormWarps) WideNormKerne
   const int64_t out = row * p.out_stride + begin;
 #pragma unroll
   for (int f = 0; f < kFours; ++f) {
-    if (of_thread(f) >= p.width) continue;
+    if (FourOfThread(f) >= p.width) continue;
     float biases[kFour] = {};
-    if (p.bias != nullptr) LoadFour(p.bias + of_thread(f), biases);
+    if (p.bias != nullptr) LoadFour(p.bias + FourOfThread(f), biases);
     float normed[kFour];
 #pragma unroll
     for (int i = 0; i < kFour; ++i) normed[i] = x[f][i] * scale * weights[f][i] + biases[i];
-    StoreOutputs<T>(p.out, p.out_dtype, out + of_thread(f), normed);
+    StoreOutputs<T>(p.out, p.out_dtype, out + FourOfThread(f), normed);
   }
 }
 
