@@ -26,7 +26,7 @@ check "is named" grep -q "there is no xgrammar-0.2.8.tar.gz" "$TEST_TMPDIR/err"
 
 made=$TEST_TMPDIR/xgrammar-0.2.8
 mkdir -p "$made"/{cpp/support,include/xgrammar,3rdparty/{picojson,dlpack/include/dlpack,googletest},python}
-for file in LICENSE cpp/grammar.cc cpp/support/logging.h include/xgrammar/grammar.h 3rdparty/picojson/picojson.h \
+for file in LICENSE cpp/grammar.cc cpp/support/logging.h include/xgrammar/matcher.h 3rdparty/picojson/picojson.h \
   3rdparty/dlpack/include/dlpack/dlpack.h 3rdparty/googletest/a.cc python/a.py; do
   echo "$file" > "$made/$file"
 done
@@ -37,6 +37,23 @@ cat > "$made/cpp/grammar_functor.cc" << 'END'
           return {false, 0};
         }
           hash_and_target.insert({static_cast<int32_t>(repeat_hash), edge.target});
+END
+cat > "$made/include/xgrammar/grammar.h" << 'END'
+namespace xgrammar {
+
+struct StructuralTagItem {
+END
+cat > "$made/cpp/earley_parser.h" << 'END'
+  void Enqueue(const ParserState& state) {
+  void EnqueueWithoutProcessing(const ParserState& state) {
+END
+cat > "$made/cpp/earley_parser.cc" << 'END'
+  for (const auto& [ref_id, parent_state] : parent_states_map) {
+    Scan(state, ch);
+END
+cat > "$made/cpp/grammar_matcher.cc" << 'END'
+    auto adaptive_token_mask_it = adaptive_token_mask_cache.find(state);
+      const auto cur_token_idx = *token_it++;
 END
 tar -czf "$archive" -C "$TEST_TMPDIR" xgrammar-0.2.8
 install
@@ -51,6 +68,7 @@ check "the published one: 0" [ $? -eq 0 ]
 check "what is compiled is there" [ "$(cat "$target/cpp/support/logging.h")" = cpp/support/logging.h ]
 check "with the licence" [ -f "$target/LICENSE" ]
 check "mended" grep -q "hash_and_target.clear();" "$target/cpp/grammar_functor.cc"
+check "with states counted" grep -q "CountState();" "$target/cpp/earley_parser.cc"
 check "and nothing else" [ ! -e "$target/python" ]
 check "nor of its parts" [ ! -e "$target/3rdparty/googletest" ]
 check "and nothing half made" [ "$(ls "$checkout/.cache")" = xgrammar ]

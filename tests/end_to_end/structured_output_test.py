@@ -4,6 +4,7 @@ where its worker was killed, on stages, and where another replica computed the p
 import itertools
 import json
 import re
+import threading
 import time
 
 from cluster import KILL, running, shared, stream_all
@@ -148,6 +149,32 @@ def test_a_form_that_cannot_be_held_is_refused_at_once():
             status, reply = ask(c, {**fields, "max_tokens": 5})
             assert status == 400 and named in reply["error"]["message"], reply
             assert time.monotonic() - began < 5, fields
+
+
+def test_a_grammar_of_too_many_readings_ends_alone():
+    many = 'root ::= x ("a"){300}\nx ::= x x x | x x | "a" | "a" x | x "a"'
+    with shared() as c:
+        gaps, over = [], threading.Event()
+
+        def other():
+            while not over.is_set():
+                last = time.monotonic()
+                for event in c.stream({"prompt": "x", "max_tokens": 200, "ignore_eos": True}):
+                    assert "error" not in event, event
+                    gaps.append(time.monotonic() - last)
+                    last = time.monotonic()
+
+        beside = [threading.Thread(target=other) for _ in range(4)]  # on each worker
+        for thread in beside:
+            thread.start()
+        status, reply = ask(c, {**HOT, "guided_grammar": many})
+        over.set()
+        for thread in beside:
+            thread.join()
+        assert status == 400 and "can read the same text in too many ways" in reply["error"]["message"], reply
+        assert gaps and max(gaps) < 10, max(gaps)
+        for text, finish in choices(c, {**HOT, "guided_choice": ["yes", "no way"]}):
+            assert finish == "stop", text
 
 
 def collect(c, index, said, started):

@@ -3,6 +3,8 @@
 TESSERA_XGRAMMAR=0 ignores them, unset takes them where deploy/install_xgrammar puts them.
 """
 
+_INSTALLED = "0.2.8, keys of rules mended, states of parsers counted"  # deploy/install_xgrammar
+
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
@@ -23,6 +25,8 @@ def _xgrammar_impl(ctx):
     checkout = str(ctx.path(Label("//:WORKSPACE")).dirname)
     root = checkout + "/.cache/xgrammar"
     found = ctx.path(root + "/version").exists and ctx.os.environ.get("TESSERA_XGRAMMAR") != "0"
+    if found and ctx.read(root + "/version").strip() != _INSTALLED:
+        fail("%s is of another deploy/install_xgrammar: run it again" % root)
     if found:
         for folder, source in [
             ("cpp", "cpp"),

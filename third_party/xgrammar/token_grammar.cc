@@ -1,10 +1,12 @@
 #include "third_party/xgrammar/token_grammar.h"
 
 #include <dlpack/dlpack.h>
+#include <time.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -30,17 +32,92 @@ void LogMessageImpl(const std::string&, int, int, const std::string& message) {
 namespace tessera {
 namespace {
 
-// The edge: xgrammar throws.
+constexpr int32_t kStatesPerLook = 1024;  // at the clock
+
+struct TookTooLong final : std::exception {};
+
+struct Effort {
+  double core_seconds = std::numeric_limits<double>::infinity();
+  int64_t states = std::numeric_limits<int64_t>::max();  // that parsers look at
+};
+
+double CoreSecondsOfThread() {
+  timespec time = {};
+  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) != 0) return 0;
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// What parsers of one thread take of it, behind the first kStatesPerLook states, and may take.
+class Meter {
+ public:
+  void Begin(const Effort& most) {
+    most_ = most;
+    looks_ = 0;
+    xgrammar::states_left = kStatesPerLook;
+  }
+
+  // Throws where it is more.
+  void Look() {
+    const double now = CoreSecondsOfThread();
+    if (looks_++ == 0) first_look_seconds_ = now;
+    xgrammar::states_left = kStatesPerLook;
+    if (now - first_look_seconds_ > most_.core_seconds || States() > most_.states)
+      throw TookTooLong();
+  }
+
+  Effort End() {
+    const Effort taken = {looks_ == 0 ? 0 : CoreSecondsOfThread() - first_look_seconds_, States()};
+    Begin({});
+    return taken;
+  }
+
+ private:
+  int64_t States() const { return (looks_ + 1) * kStatesPerLook - xgrammar::states_left; }
+
+  Effort most_;
+  int64_t looks_ = 0;
+  double first_look_seconds_ = 0;
+};
+
+thread_local Meter meter;
+
+// The edge: xgrammar throws. `taken`: what it took, ended early or not.
 template <typename Call>
-auto Guarded(const Call& call) -> absl::StatusOr<decltype(call())> {
+auto Guarded(const Call& call, const Effort& most = {}, Effort* taken = nullptr)
+    -> absl::StatusOr<decltype(call())> {
+  struct Metered {
+    ~Metered() {
+      const Effort effort = meter.End();
+      if (taken != nullptr) *taken = effort;
+    }
+    Effort* taken;
+  };
+  meter.Begin(most);
+  const Metered metered = {taken};
   try {
     return call();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("the grammar takes more memory than there is");
+  } catch (const TookTooLong&) {
+    return absl::InvalidArgumentError(
+        "the schema or grammar can read the same text in too many ways, so that what may follow in "
+        "it takes too long to find: make alternatives fewer, or let them begin differently");
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(error.what());
   }
 }
+
+}  // namespace
+}  // namespace tessera
+
+namespace xgrammar {
+
+void StatesSpent() { tessera::meter.Look(); }
+
+}  // namespace xgrammar
+
+namespace tessera {
+namespace {
 
 class Vocabulary final : public TokenVocabulary {
  public:
@@ -60,7 +137,7 @@ class Vocabulary final : public TokenVocabulary {
 
 class Matcher final : public TokenMatcher {
  public:
-  Matcher(xgrammar::GrammarMatcher matcher, xgrammar::TokenizerInfo info,
+  Matcher(absl::StatusOr<xgrammar::GrammarMatcher> matcher, xgrammar::TokenizerInfo info,
           std::span<const int32_t> stop_ids)
       : matcher_(std::move(matcher)),
         info_(std::move(info)),
@@ -68,17 +145,30 @@ class Matcher final : public TokenMatcher {
         size_(info_.GetVocabSize()) {}
 
   bool Accept(int32_t id) override {
-    if (matcher_.IsTerminated() || IsWordless(id)) return false;
-    return Guarded([&] { return matcher_.AcceptToken(id); }).value_or(false);
+    if (!matcher_.ok() || matcher_->IsTerminated() || IsWordless(id)) return false;
+    Effort taken;
+    const absl::StatusOr<bool> accepted =
+        Guarded([&] { return matcher_->AcceptToken(id); },
+                {kMaxMatcherSeconds, kMaxMatcherStates - states_}, &taken);
+    if (!accepted.ok()) matcher_ = accepted.status();
+    if (!accepted.value_or(false)) return false;
+    states_by_id_.push_back(static_cast<int32_t>(taken.states));
+    states_ += taken.states;
+    return true;
   }
 
   void Undo(int32_t ids) override {
-    if (ids > 0) matcher_.Rollback(ids);
+    if (!matcher_.ok() || ids <= 0) return;
+    matcher_->Rollback(ids);
+    for (int32_t i = 0; i < ids; ++i) {
+      states_ -= states_by_id_.back();
+      states_by_id_.pop_back();
+    }
   }
 
   void FillMask(std::span<int32_t> mask) override {
     std::fill(mask.begin(), mask.end(), 0);
-    if (matcher_.IsTerminated()) return;
+    if (!matcher_.ok() || matcher_->IsTerminated()) return;
     int64_t words = static_cast<int64_t>(mask.size());
     DLTensor tensor = {};
     tensor.data = mask.data();
@@ -86,11 +176,21 @@ class Matcher final : public TokenMatcher {
     tensor.ndim = 1;
     tensor.dtype = xgrammar::GetBitmaskDLType();
     tensor.shape = &words;
-    const auto filled = Guarded([&] { return matcher_.FillNextTokenBitmask(&tensor); });
-    if (!filled.ok()) std::fill(mask.begin(), mask.end(), 0);
+    Effort taken;
+    const auto filled = Guarded([&] { return matcher_->FillNextTokenBitmask(&tensor); },
+                                {.core_seconds = mask_seconds_}, &taken);
+    mask_seconds_ =
+        std::min(kMaxMatcherSeconds, mask_seconds_ + kMeanMaskSeconds - taken.core_seconds);
+    if (!filled.ok()) {
+      std::fill(mask.begin(), mask.end(), 0);
+      matcher_ = filled.status();
+      return;
+    }
     // It sets bits behind the last id.
     if (size_ % 32 != 0) mask[size_ / 32] &= static_cast<int32_t>((1u << (size_ % 32)) - 1);
   }
+
+  absl::Status status() const override { return matcher_.status(); }
 
  private:
   // xgrammar refuses such an id as well, and warns each time.
@@ -100,10 +200,13 @@ class Matcher final : public TokenMatcher {
            std::find(stop_ids_.begin(), stop_ids_.end(), id) == stop_ids_.end();
   }
 
-  xgrammar::GrammarMatcher matcher_;
+  absl::StatusOr<xgrammar::GrammarMatcher> matcher_;
   const xgrammar::TokenizerInfo info_;
   const std::vector<int32_t> stop_ids_;
-  const int64_t size_;  // ids
+  const int64_t size_;                        // ids
+  double mask_seconds_ = kMaxMatcherSeconds;  // that the next mask may take
+  std::vector<int32_t> states_by_id_;         // looked at, of what was accepted
+  int64_t states_ = 0;                        // their sum
 };
 
 class Grammar final : public TokenGrammar {
@@ -111,7 +214,9 @@ class Grammar final : public TokenGrammar {
   explicit Grammar(xgrammar::CompiledGrammar compiled) : compiled_(std::move(compiled)) {}
 
   std::unique_ptr<TokenMatcher> NewMatcher(std::span<const int32_t> stop_ids) const override {
-    xgrammar::GrammarMatcher matcher(compiled_, std::vector<int>(stop_ids.begin(), stop_ids.end()));
+    const std::vector<int> stops(stop_ids.begin(), stop_ids.end());
+    auto matcher = Guarded([&] { return xgrammar::GrammarMatcher(compiled_, stops); },
+                           {kMaxMatcherSeconds, kMaxMatcherStates});
     return std::make_unique<Matcher>(std::move(matcher), compiled_.GetTokenizerInfo(), stop_ids);
   }
   int64_t size_bytes() const override { return static_cast<int64_t>(compiled_.MemorySizeBytes()); }
@@ -138,7 +243,8 @@ absl::StatusOr<std::shared_ptr<const TokenVocabulary>> TokenVocabulary::Create(
 absl::StatusOr<std::shared_ptr<const TokenGrammar>> TokenGrammar::Compile(
     std::shared_ptr<const TokenVocabulary> vocabulary, const std::string& grammar) {
   absl::StatusOr<xgrammar::CompiledGrammar> compiled =
-      Guarded([&] { return static_cast<const Vocabulary&>(*vocabulary).Compile(grammar); });
+      Guarded([&] { return static_cast<const Vocabulary&>(*vocabulary).Compile(grammar); },
+              {.core_seconds = kMaxCompileSeconds});
   if (!compiled.ok()) return compiled.status();
   return std::make_shared<const Grammar>(*std::move(compiled));
 }

@@ -3,9 +3,12 @@
 // other call is refused (Unimplemented).
 //
 // A grammar is text in xgrammar's EBNF; its first rule is `root`. Compiling one takes from
-// milliseconds to minutes and cannot be stopped: whoever takes grammars from others bounds their
-// size, and compiles on a thread that may be given up. A vocabulary keeps the masks of rules that it
-// compiled (256 MB at most, with grammars), so what grammars have in common is compiled once.
+// milliseconds to minutes and cannot be stopped from outside: whoever takes grammars from others
+// bounds their size, and compiles on a thread that may be given up.
+//
+// Grammars that can read one text in very many ways make any token slow. What a matcher and a
+// compile take of a core is bounded (kMaxMatcherSeconds and the constants beside it); past that
+// they end with InvalidArgument.
 //
 // Thread rule: vocabularies and compiled grammars are immutable, for any thread; a matcher is one
 // thread's. No call throws.
@@ -21,6 +24,14 @@
 #include "absl/status/statusor.h"
 
 namespace tessera {
+
+// A matcher's call takes at most kMaxMatcherSeconds of a core, its masks kMeanMaskSeconds each over
+// a long answer, and its parser keeps at most kMaxMatcherStates states, of some 50 bytes each. The
+// part of a compile that tries tokens takes kMaxCompileSeconds.
+inline constexpr double kMaxMatcherSeconds = 0.25;
+inline constexpr double kMeanMaskSeconds = 0.025;
+inline constexpr int64_t kMaxMatcherStates = 8'000'000;
+inline constexpr double kMaxCompileSeconds = 60;
 
 bool HasTokenGrammars();
 // Unimplemented, and what to do: the error of every refusal.
@@ -40,13 +51,16 @@ class TokenVocabulary {
 class TokenMatcher {
  public:
   virtual ~TokenMatcher() = default;
-  // The next id of the answer. False: the grammar has no such answer; then nothing changed.
+  // The next id of the answer. False: the grammar has no such answer, and nothing changed; or
+  // status() says why.
   virtual bool Accept(int32_t id) = 0;
   // Undoes the last `ids` calls that were accepted.
   virtual void Undo(int32_t ids) = 0;
   // Which ids may be next: bit id % 32 of mask[id / 32]. [ceil(size / 32)]. None where a stop id
-  // was accepted.
+  // was accepted, and none where status() is not OK.
   virtual void FillMask(std::span<int32_t> mask) = 0;
+  // Why a call ended early, for good: from then on nothing is accepted.
+  virtual absl::Status status() const = 0;
 };
 
 class TokenGrammar {

@@ -100,6 +100,8 @@ void EngineCore::OnGrammar(const KvKey& key,
     sequence->matcher = (*grammar)->NewMatcher(submission->stop_ids);
     for (const int32_t id : submission->request.output_token_ids()) {
       if (sequence->matcher->Accept(id)) continue;
+      status = sequence->matcher->status();
+      if (!status.ok()) break;
       status = absl::InvalidArgumentError(
           StrCat("output_token_ids have token ", id, " where the grammar has none"));
       break;

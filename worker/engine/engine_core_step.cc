@@ -22,7 +22,10 @@ absl::Status NotFinite(int64_t position) {
       "float32)"));
 }
 
-absl::Status NothingToPick(const Submission& submission, int64_t position, int64_t vocabulary) {
+absl::Status NothingToPick(const Sequence& sequence, int64_t position, int64_t vocabulary) {
+  const Submission& submission = *sequence.submission;
+  if (sequence.matcher != nullptr && !sequence.matcher->status().ok())
+    return sequence.matcher->status();
   if (!submission.request.grammar().empty()) {
     return absl::InvalidArgumentError(StrCat(
         "no token is left to pick at position ", position,
@@ -252,7 +255,7 @@ void EngineCore::EndWithoutToken(EngineStep& step, Events* events) {
     const int64_t position = sequence.known_tokens() + step.draws[i].drafts_before;
     broken.try_emplace(sequence.submission->arrival,
                        outcome_.samples[i].token_id == kernels::kNothingToPick
-                           ? NothingToPick(*sequence.submission, position, options_.vocabulary)
+                           ? NothingToPick(sequence, position, options_.vocabulary)
                            : NotFinite(position));
   }
   for (size_t i = 0; i < step.score_rows.size(); ++i) {
@@ -343,10 +346,12 @@ bool EngineCore::TakeToken(const Draw& draw, SampleResult& result, double now_se
     memory_.Index(sequence);
   }
   if (sequence->matcher != nullptr && !sequence->matcher->Accept(result.token_id)) {
-    table_.End(
-        sequence,
-        absl::InternalError(StrCat("token ", result.token_id, " was drawn against the grammar")),
-        events);
+    absl::Status reason = sequence->matcher->status();
+    if (reason.ok()) {
+      reason =
+          absl::InternalError(StrCat("token ", result.token_id, " was drawn against the grammar"));
+    }
+    table_.End(sequence, reason, events);
     return false;
   }
   v1::TokenEvent* event = AddEvent(sequence, now_seconds, events);

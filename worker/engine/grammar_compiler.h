@@ -3,8 +3,9 @@
 //
 // A compile cannot be stopped. One that takes more than max_core_seconds of a core, or does not get
 // them within max_seconds, is given up: whoever waits for it is refused (ResourceExhausted), its
-// thread goes on, and the grammar that comes of it is kept for those who ask later. While
-// max_given_up of those go on, what is not kept is refused (ResourceExhausted). No refusal is kept.
+// thread goes on, as long as TokenGrammar::Compile takes (kMaxCompileSeconds), and the grammar that
+// comes of it is kept for those who ask later. While max_given_up of those go on, what is not kept
+// is refused (ResourceExhausted). No refusal is kept.
 //
 // Thread rule: thread-safe. `done` runs on a thread of this object or within Start, and never after
 // the destructor has returned; it must not call back into this object.

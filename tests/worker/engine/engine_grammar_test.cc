@@ -135,6 +135,27 @@ TEST_CASE("a grammar that cannot be compiled, or without a compiler, is refused"
     each->RunAll();
 }
 
+TEST_CASE("a grammar of too many readings ends its own answer, and no other") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  EngineOptions options = Options();
+  options.limits.total_blocks = 200;
+  GrammarHarness h(options);
+  h.Submit(WithGrammar(1, "root ::= x \"!\"\nx ::= x x x | x x | \"a\" | \"a\" x | x \"a\"", 150));
+  h.Submit(WithGrammar(2, "root ::= [a-z]{150}", 150));
+  v1::Submit plain = MakeSubmit(3, Prompt(5, 1), 150);
+  plain.set_ignore_eos(true);
+  h.Submit(plain);
+  h.CompileAll();
+  h.RunAll();
+  CHECK(h.Of(1).error_code == static_cast<int>(absl::StatusCode::kInvalidArgument));
+  CHECK(h.Of(1).error.find("can read the same text in too many ways") != std::string::npos);
+  CHECK(h.TextOf(1).size() > 5);  // what came before stands
+  CHECK(h.TextOf(1).find_first_not_of('a') == std::string::npos);
+  CHECK(h.TextOf(2).size() >= 100);
+  CHECK(h.Of(2).error.empty());
+  CHECK(h.Of(3).tokens.size() == 150);
+}
+
 TEST_CASE("an answer goes on from where an earlier attempt of it stopped") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   const std::string list =

@@ -1,6 +1,9 @@
 // Compiles off the caller's thread: what is kept, what is given up, and what an end leaves.
 #include "worker/engine/grammar_compiler.h"
 
+#include <time.h>
+
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -49,6 +52,12 @@ class Answers {
   std::condition_variable changed_;
   std::map<std::string, std::vector<absl::Status>> answers_;
 };
+
+double CoreSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
 
 // A compile that waits for its leave.
 struct Gate {
@@ -232,6 +241,49 @@ TEST_CASE("a vocabulary compiles grammars of its own bytes") {
   CHECK(mask == std::vector<int32_t>{0, 0});
   CHECK(compile("root ::= nothing").status().code() == absl::StatusCode::kInvalidArgument);
   CHECK(compile("root ::= (").status().code() == absl::StatusCode::kInvalidArgument);
+}
+
+TEST_CASE("a text of very many readings ends its matcher, which says why") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const GrammarCompiler::Compile compile = CompileFor({"a", "b", "ab", "", "c"}, 40);
+  const auto grammar = compile("root ::= x \"c\"\nx ::= x x x | x x | \"a\" | \"a\" x | x \"a\"");
+  REQUIRE(grammar.ok());
+  const std::vector<int32_t> stops = {3};
+  const auto matcher = (*grammar)->NewMatcher(stops);
+  std::vector<int32_t> mask(2);
+  double longest = 0;
+  int accepted = 0;
+  while (matcher->status().ok() && accepted < 1000) {
+    const double began = CoreSeconds();
+    if (matcher->Accept(0)) ++accepted;
+    matcher->FillMask(mask);
+    longest = std::max(longest, CoreSeconds() - began);
+  }
+  CHECK(accepted > 5);
+  CHECK(accepted < 1000);
+  CHECK(longest < 4 * kMaxMatcherSeconds);
+  CHECK(matcher->status().code() == absl::StatusCode::kInvalidArgument);
+  CHECK(matcher->status().message().find("too many ways") != std::string::npos);
+  CHECK(mask == std::vector<int32_t>{0, 0});
+  CHECK_FALSE(matcher->Accept(0));
+  matcher->Undo(1);
+  matcher->FillMask(mask);
+  CHECK(mask == std::vector<int32_t>{0, 0});
+}
+
+TEST_CASE("what is undone does not count against an answer") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const GrammarCompiler::Compile compile = CompileFor({std::string(200, 'a'), ""}, 2);
+  const auto grammar = compile("root ::= [a-z]*");
+  REQUIRE(grammar.ok());
+  const std::vector<int32_t> stops = {1};
+  const auto matcher = (*grammar)->NewMatcher(stops);
+  // At least one state for each character: together more than a matcher keeps.
+  for (int64_t i = 0; i < kMaxMatcherStates / 200 + 1; ++i) {
+    REQUIRE(matcher->Accept(0));
+    matcher->Undo(1);
+  }
+  CHECK(matcher->status().ok());
 }
 
 }  // namespace
