@@ -61,9 +61,16 @@ uint64_t AcceptedTokens(const v1::EngineLoad& load) {
   return std::accumulate(load.accepted_draft_tokens().begin(), load.accepted_draft_tokens().end(),
                          uint64_t{0});
 }
-DraftCounts CountsOf(const v1::EngineLoad& load) {
-  return {static_cast<double>(load.drafts()), static_cast<double>(load.draft_tokens()),
-          static_cast<double>(AcceptedTokens(load)), static_cast<double>(load.generation_tokens())};
+// What an engine tried since `before`.
+DraftCounts DraftsSince(const v1::EngineLoad& before, const v1::EngineLoad& load) {
+  DraftCounts counts;
+  counts.lists = static_cast<double>(load.drafts() - before.drafts());
+  counts.tokens = static_cast<double>(load.draft_tokens() - before.draft_tokens());
+  counts.accepted_tokens = static_cast<double>(AcceptedTokens(load) - AcceptedTokens(before));
+  const auto generated = static_cast<double>(load.generation_tokens() - before.generation_tokens());
+  counts.asked_steps = std::max(counts.lists, generated - counts.accepted_tokens);
+  counts.asked_accepted_tokens = counts.accepted_tokens;
+  return counts;
 }
 constexpr EngineCounter kEngineCounters[] = {
     {"vllm:prompt_tokens_total", "tessera_prompt_tokens_total", "Prompt tokens computed.",
@@ -127,6 +134,7 @@ struct RequestMetrics::Families {
     }
 
     v1::EngineLoad seen;
+    DraftingSteps drafting;
     int64_t running = 0, waiting = 0;  // as shown
     prometheus::Gauge& up;
     prometheus::Gauge& requests_running;
@@ -309,7 +317,10 @@ void RequestMetrics::OnEngineLoad(const std::string& name, const v1::EngineLoad&
   bool restarted = load.steps() < seen.steps();
   for (const EngineCounter& counter : kEngineCounters)
     restarted = restarted || counter.value(load) < counter.value(seen);
-  if (restarted) seen.Clear();
+  if (restarted) {
+    seen.Clear();
+    engine.drafting = {};
+  }
   for (size_t i = 0; i < std::size(kEngineCounters); ++i) {
     const uint64_t more = kEngineCounters[i].value(load) - kEngineCounters[i].value(seen);
     if (more == 0) continue;
@@ -323,12 +334,9 @@ void RequestMetrics::OnEngineLoad(const std::string& name, const v1::EngineLoad&
         i < seen.accepted_draft_tokens_size() ? seen.accepted_draft_tokens(i) : 0;
     engine.accepted_at[i]->Increment(static_cast<double>(load.accepted_draft_tokens(i) - before));
   }
-  if (load.drafts() >= seen.drafts()) {
-    const DraftCounts now = CountsOf(load), before = CountsOf(seen);
-    families_->drafts.Add({now.lists - before.lists, now.tokens - before.tokens,
-                           now.accepted_tokens - before.accepted_tokens,
-                           now.generated_tokens - before.generated_tokens});
-  }
+  // A reply comes behind its step, when some of the sequences have ended.
+  const int64_t sequences = std::max(seen.running(), load.running());
+  families_->drafts.Add(engine.drafting.Count(sequences, DraftsSince(seen, load)));
   const uint64_t steps = load.steps() - seen.steps();
   const uint64_t prefill_steps = load.prefill_steps() - seen.prefill_steps();
   Families::ObserveSteps(engine.prefill_step, prefill_steps,

@@ -180,11 +180,11 @@ TEST_CASE("a coordinator's own plan counts on the drafts that its workers are to
 
 // As many as a model gives of which each stands, behind those that stand, with `acceptance`.
 static DraftCounts Tried(double lists, double tokens_each, double acceptance) {
-  DraftCounts counts = {lists, lists * tokens_each, 0, 0};
+  DraftCounts counts = {.lists = lists, .tokens = lists * tokens_each, .asked_steps = lists};
   double stands = lists;
   for (int i = 0; i < static_cast<int>(tokens_each); ++i)
     counts.accepted_tokens += stands *= acceptance;
-  counts.generated_tokens = lists + counts.accepted_tokens;
+  counts.asked_accepted_tokens = counts.accepted_tokens;
   return counts;
 }
 
@@ -204,13 +204,18 @@ TEST_CASE("terms count on the drafts that stood, where enough were tried") {
   CHECK(terms.acceptance() == 0);
   CountOnMeasured(Tried(900, 3, 1), &terms);
   CHECK(terms.acceptance() == 1);
-  // Of n-grams the steps that found nothing count, too.
+  // Of n-grams the steps that found nothing count, too, and those that left lists untried do not.
   terms.set_source("ngram");
   DraftCounts text = Tried(1000, 3, 1);
-  text.generated_tokens += 3000;
+  text.asked_steps += 3000;
+  text.Add({.lists = 500, .tokens = 500, .accepted_tokens = 100});
   CountOnMeasured(text, &terms);
   const double a = terms.acceptance();
   CHECK(a + a * a + a * a * a == Approx(3.0 / 4).epsilon(0.01));
+  DraftCounts busy = Tried(900, 1, 0.1);
+  busy.asked_steps = kEnoughLists - 1;
+  CountOnMeasured(busy, &terms);
+  CHECK(terms.acceptance() == a);
   terms.set_acceptance(0.9);
   terms.set_acceptance_origin(v1::FIGURE_ORIGIN_OPTION);
   CountOnMeasured(text, &terms);

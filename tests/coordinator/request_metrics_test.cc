@@ -175,7 +175,40 @@ TEST_CASE("drafts of all engines are counted together, also of one that starts a
   CHECK(counts.lists == 17);
   CHECK(counts.tokens == 51);
   CHECK(counts.accepted_tokens == 22);
-  CHECK(counts.generated_tokens == 207);
+  CHECK(counts.asked_steps == 207 - 22);
+  CHECK(counts.asked_accepted_tokens == 22);
+}
+
+TEST_CASE("steps of more sequences than drafts pay for say nothing of how often a text repeats") {
+  Metrics metrics;
+  v1::EngineLoad load = Load(0, 5, 0);
+  load.add_accepted_draft_tokens(0);
+  const auto step = [&](int running, uint64_t lists, uint64_t tokens, uint64_t stood) {
+    load.set_steps(load.steps() + 1);
+    load.set_running(running);
+    load.set_generation_tokens(load.generation_tokens() + running + stood);
+    load.set_drafts(load.drafts() + lists);
+    load.set_draft_tokens(load.draft_tokens() + tokens);
+    load.set_accepted_draft_tokens(0, load.accepted_draft_tokens(0) + stood);
+    metrics->OnEngineLoad("r0", load);
+  };
+  const auto asked = [&] { return metrics->draft_counts().asked_steps; };
+  // Nothing was found so far, or nothing was asked: who knows.
+  for (int i = 0; i < 10; ++i) step(4, 0, 0, 0);
+  CHECK(asked() == 0);
+  // A list of several drafts: at this load they are tried, and steps without any found none.
+  step(4, 1, 3, 2);
+  CHECK(asked() == 11 * 4);
+  for (int i = 0; i < 10; ++i) step(3, 0, 0, 0);
+  // Under load a draft is tried now and then.
+  for (int i = 0; i < 64; ++i) step(32, i % 16 == 0 ? 32 : 0, i % 16 == 0 ? 32 : 0, 0);
+  CHECK(metrics->draft_counts().lists == 1 + 4 * 32);
+  CHECK(asked() == 11 * 4);
+  for (int i = 0; i < 10; ++i) step(4, 0, 0, 0);
+  step(4, 2, 12, 6);
+  // The first step of three began with four, and the first of four with 32.
+  CHECK(asked() == 11 * 4 + 10 * 3 + 9 * 4 + 4);
+  CHECK(metrics->draft_counts().asked_accepted_tokens == 8);
 }
 
 TEST_CASE("a worker that is started again counts from zero, with as many steps as before too") {
