@@ -7,6 +7,10 @@
 namespace tessera::scheduler {
 namespace {
 
+// A sequence whose layers keep states computes the drafts that stood in the step before once more,
+// six at most, with the token behind them. So few rows go before chunks of prompts, as one does.
+constexpr int64_t kDecodeRows = 7;
+
 // Whether what runs, grown to the length that is expected of it, finds blocks at every moment to
 // come. Every sequence takes a token per step, so the most is needed just before one of them ends.
 class Growth {
@@ -92,12 +96,9 @@ class StepFiller {
 
   void Fill() {
     for (size_t i = 0; i < snapshot_.running.size(); ++i) GiveUpIfTooLong(i);
-    for (size_t i = 0; i < snapshot_.running.size(); ++i) {
-      if (Remaining(i) == 1) RunRows(i);
-    }
-    for (size_t i = 0; i < snapshot_.running.size(); ++i) {
-      if (Remaining(i) > 1) RunRows(i);
-    }
+    RunThose(1, 1);
+    RunThose(2, kDecodeRows);
+    RunThose(kDecodeRows + 1, kAnyRows);
     if (!preempted_) {
       Admit();
       AddDrafts();
@@ -156,6 +157,13 @@ class StepFiller {
       free_blocks_ += sequence.exclusive_blocks;
       plan_.running_rows[victim] = kPreempted;
       preempted_ = true;
+    }
+  }
+
+  // Sequences with so many tokens to compute, best rank first.
+  void RunThose(int64_t least, int64_t most) {
+    for (size_t i = 0; i < snapshot_.running.size(); ++i) {
+      if (Remaining(i) >= least && Remaining(i) <= most) RunRows(i);
     }
   }
 
@@ -269,7 +277,7 @@ class StepFiller {
   int64_t logits_left_;
   int64_t free_blocks_;
   int block_shift_ = -1;  // of tokens to blocks, where these have a power of two
-  int64_t victims_end_;  // sequences from here on have been preempted or given up
+  int64_t victims_end_;   // sequences from here on have been preempted or given up
   bool preempted_ = false;
 };
 

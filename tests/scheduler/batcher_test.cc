@@ -212,6 +212,20 @@ TEST_CASE("drafts take rows, logit rows and blocks that nobody else takes") {
   CHECK(plan(limits, full, {}, 0).draft_rows == Rows{3, 2});
 }
 
+TEST_CASE("drafts that stood and are computed once more do not wait behind a prompt") {
+  const BatchLimits limits = {.max_batched_tokens = 32,
+                              .max_sequences = 8,
+                              .max_logit_rows = 16,
+                              .block_tokens = 4,
+                              .total_blocks = 300};
+  // A prompt of the best rank, in chunks; answers behind it, of which the third had six drafts.
+  const std::vector<RunningSequence> running = {
+      {1000, 16, 4, 4}, Decodes(10, 0), {20, 13, 5, 5}, {20, 18, 5, 5}};
+  StepPlan plan;
+  PlanStep(limits, {running, {}, 50}, &plan);
+  CHECK(plan.running_rows == std::vector<int32_t>{32 - 1 - 7 - 2, 1, 7, 2});
+}
+
 TEST_CASE("random loads stay within every budget, progress in each step and all end") {
   int64_t preemptions = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
