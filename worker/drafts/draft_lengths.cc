@@ -12,7 +12,10 @@ constexpr double kKeptSeconds = 0.9;  // the same
 constexpr double kPriorTries = 2;     // that a prior counts for
 constexpr double kFirstGuess = 0.5;   // of acceptance, before anything was tried
 constexpr double kMinGuess = 0.15;    // of a sequence for which none was tried
-constexpr double kWorthIt = 1.05;
+constexpr double kWorthIt = 0.05;     // of a step's tokens, gained in its time
+// As many tokens of a step count for that: else one of many sequences, which adds two tokens to a
+// hundred, would never be worth it, and all of them together would have none.
+constexpr double kWorthOf = 16;
 constexpr int64_t kLengths[] = {0, 1, 2, 3, 4, 6};
 
 }  // namespace
@@ -69,18 +72,20 @@ int64_t DraftLengths::Choose(const Acceptance& own, int64_t most, int64_t before
     stands *= own.At(drafts - 1, prior);
     gained[drafts] = gained[drafts - 1] + stands;
   }
-  const auto rate = [&](int64_t drafts) {
+  const auto rate = [&](int64_t drafts, double worth_it = 0) {
     const double again = step->repeats ? gained[drafts] : 0;
     const double seconds = times_.At(step->rows + drafts + std::lround(again));
-    return seconds > 0 ? (step->tokens + gained[drafts]) / seconds : gained[drafts];
+    const double tokens = step->tokens + gained[drafts];
+    return seconds > 0 ? (tokens + worth_it * std::min(tokens, kWorthOf)) / seconds
+                       : gained[drafts];
   };
   int64_t best = 0;
   for (const int64_t length : kLengths) {
     if (length <= most && rate(length) > rate(best)) best = length;
   }
-  if (rate(best) <= kWorthIt * rate(0)) {
+  if (rate(best) <= rate(0, kWorthIt)) {
     best = 0;
-  } else if (best > before && rate(best) <= kWorthIt * rate(before)) {
+  } else if (best > before && rate(best) <= rate(before, kWorthIt)) {
     best = before;
   }
   step->tokens += gained[best];

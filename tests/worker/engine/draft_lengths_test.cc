@@ -111,6 +111,20 @@ TEST_CASE("many sequences leave less for each: their rows are the next one's, to
   CHECK(step.tokens > 4 + static_cast<double>(all) / 2);
 }
 
+TEST_CASE("where rows hide, each of many sequences has drafts") {
+  for (const int64_t sequences : {16, 64, 128}) {
+    const DraftLengths lengths = Measured(1, 0.0001);
+    DraftedStep step{static_cast<double>(sequences), sequences};
+    for (int64_t i = 0; i < sequences; ++i) CHECK(lengths.Choose(Of(3, 2), 3, 0, &step) >= 2);
+    // Where they do not, hardly any difference of what was measured makes one worth it.
+    DraftLengths dear = Measured(0, 1);
+    for (int i = 0; i < 50; ++i) dear.NoteList(3, 0);
+    dear.NoteStep(sequences + 1, 0.99 * static_cast<double>(sequences));
+    step = {static_cast<double>(sequences), sequences};
+    CHECK(dear.Choose({}, 3, 0, &step) == 0);
+  }
+}
+
 class Endless final : public DraftSource {
  public:
   void Propose(std::span<const int32_t>, int64_t most, std::vector<int32_t>* drafts) override {
