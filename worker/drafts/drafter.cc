@@ -1,11 +1,14 @@
 #include "worker/drafts/drafter.h"
 
+#include <algorithm>
+
 namespace tessera::worker {
 namespace {
 
 // Where no draft pays: proposals are left out until the engine's number of steps is a multiple of
-// kRest, which is one for all sequences, and each kProbe-th choice tries one draft.
-constexpr int64_t kRest = 16, kProbe = 4;
+// kRest, and one draft is tried behind each multiple of kProbe, which are the same steps for all
+// sequences.
+constexpr int64_t kRest = 16, kProbe = 64;
 
 }  // namespace
 
@@ -25,14 +28,33 @@ bool Drafter::MayProposeNext(std::span<const int32_t> tokens) {
   return !IsResting() && source_->MayProposeNext(tokens);
 }
 
+bool Drafter::IsDue(int64_t steps) const { return due_ >= 0 && steps >= due_; }
+
+void Drafter::Rest(const DraftLengths& lengths) {
+  if (due_ < 0) due_ = (lengths.steps() / kProbe + 1) * kProbe;
+  rest_ = kRest - lengths.steps() % kRest;
+}
+
 int64_t Drafter::Choose(const DraftLengths& lengths, int64_t proposed, DraftedStep* step) {
   length_ = lengths.Choose(acceptance_, proposed, length_, step);
+  probes_ = length_ == 0 && IsDue(lengths.steps());
   if (length_ > 0) return length_;
-  if (++unpaid_ % kProbe == 0) {
-    ++step->rows;
-    return 1;
+  if (!probes_) {
+    Rest(lengths);
+    return 0;
   }
-  rest_ = kRest - lengths.steps() % kRest;
+  due_ = (lengths.steps() / kProbe + 1) * kProbe;
+  ++step->rows;
+  return 1;
+}
+
+int64_t Drafter::WantNext(const DraftLengths& lengths, int64_t most, DraftedStep* step) {
+  if (GaveUp() || rest_ > 0) return 0;
+  const int64_t pays = lengths.Choose(acceptance_, most, length_, step);
+  if (pays > 0) return std::min(most, DraftLengths::Longer(pays));
+  // The choice behind one that is tried knows whether it stood.
+  if (probes_ || IsDue(lengths.steps() + 1)) return 1;
+  Rest(lengths);
   return 0;
 }
 

@@ -30,10 +30,10 @@ class Drafter {
   }
   // Whether nothing is proposed any more.
   bool GaveUp() const { return misses_ >= kMaxMisses; }
-  // How many drafts the next choice may choose at most; 0: the next proposal is left out.
-  int64_t WantedNext() const {
-    return !GaveUp() && rest_ == 0 ? DraftLengths::Longer(length_) : 0;
-  }
+  // How many drafts, `most` at most, are to be there for the next choice; 0: none, and none are
+  // proposed until later. For sources to which proposing is dear: they are asked where some pay, by
+  // what is known, and where one is tried now and then. Those that pay are added to `step`.
+  int64_t WantNext(const DraftLengths& lengths, int64_t most, DraftedStep* step);
   // How many of `proposed` drafts, at least one, to try in `step`, to which they are added. Now and
   // then one where none pays, since that may have changed.
   int64_t Choose(const DraftLengths& lengths, int64_t proposed, DraftedStep* step);
@@ -42,12 +42,16 @@ class Drafter {
 
  private:
   bool IsResting();
+  // Whether a choice behind so many steps tries a draft though none pays.
+  bool IsDue(int64_t steps) const;
+  void Rest(const DraftLengths& lengths);
 
   const std::unique_ptr<DraftSource> source_;
   Acceptance acceptance_;
   int64_t misses_ = 0;           // in a row
   int64_t length_ = kMaxDrafts;  // chosen last
-  int64_t unpaid_ = 0;           // choices of none
+  int64_t due_ = -1;             // the engine's step from which IsDue; -1: none was unpaid yet
+  bool probes_ = false;          // the last choice tried one though none paid
   int64_t rest_ = 0;             // proposals to leave out
 };
 

@@ -297,16 +297,28 @@ void StepBuilder::Fill(EngineStep* step) const {
          &sequence.blocks, memory_.has_windows() ? &sequence.window_blocks : nullptr, s.drafts,
          sequence.last_draw, sequence.seat.number(), sequence.seat.owner()});
   }
-  int64_t wanted = -1;  // that are proposed behind the step
-  for (const Scheduled& s : step->scheduled) {
-    const Drafter* drafter = s.sequence->drafter.get();
-    if (drafter == nullptr || !options_.head_drafts || drafter->GaveUp()) continue;
-    wanted = std::max(wanted, options_.all_drafts ? options_.max_drafts : drafter->WantedNext());
-  }
-  step->draft_tokens = static_cast<int32_t>(std::min(wanted, options_.max_drafts));
+  step->draft_tokens = static_cast<int32_t>(WantedDrafts(*step));
   states_.AddCopies(step);
   AddLogitRows(step);
   AddRequests(step);
+}
+
+int64_t StepBuilder::WantedDrafts(const EngineStep& step) const {
+  int64_t wanted = -1;
+  if (!options_.head_drafts) return wanted;
+  const int64_t sequences = std::ssize(step.scheduled);
+  DraftedStep next{static_cast<double>(sequences), sequences, memory_.has_seats()};
+  for (const Scheduled& s : step.scheduled) {
+    Drafter* drafter = s.sequence->drafter.get();
+    if (drafter == nullptr || drafter->GaveUp()) continue;
+    wanted = std::max<int64_t>(wanted, 0);
+    const int64_t end = s.sequence->computed_then() + s.rows - std::ssize(s.drafts);
+    if (end < s.sequence->tokens_then()) continue;  // it draws nothing
+    wanted = std::max(wanted, options_.all_drafts
+                                  ? options_.max_drafts
+                                  : drafter->WantNext(lengths_, options_.max_drafts, &next));
+  }
+  return wanted;
 }
 
 // Order of logit rows: drawn without logprobs, drawn with, scored (see Sampler::Run).

@@ -57,6 +57,8 @@ class StepBuilder {
   bool GrowWindows(int lane, EngineStep* step, TokenEvents* events);
   void GiveBack(int lane, EngineStep* step, TokenEvents* events);
   void DropDrafts(EngineStep::Scheduled* scheduled) const;
+  // How many drafts a head is to propose behind the step; -1: nobody drafts any more.
+  int64_t WantedDrafts(const EngineStep& step) const;
   void Admit(int lane, Sequence* sequence, size_t waiting, double now_seconds);
   static void AddLogitRows(EngineStep* step);
   void AddRequests(EngineStep* step) const;

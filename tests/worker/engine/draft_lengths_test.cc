@@ -1,9 +1,12 @@
 // As many drafts as give the most tokens a second.
 #include "worker/drafts/draft_lengths.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "worker/drafts/drafter.h"
@@ -156,27 +159,87 @@ TEST_CASE("where no draft pays few are tried, and that ends where they pay again
   CHECK(tried(1, 0.001, 0, 2000) < 250);
 }
 
-TEST_CASE("where no draft pays, all sequences want proposals in the same steps") {
-  DraftLengths lengths = Measured(0.001, 1);
-  std::vector<std::unique_ptr<Drafter>> drafters;
-  std::vector<int32_t> drafts;
-  int wanted = 0;  // steps, once all are there
-  for (int step = 0; step < 400; ++step) {
-    lengths.NoteStep(1, 1.001);
-    if (step % 5 == 0 && drafters.size() < 16) {
-      drafters.push_back(std::make_unique<Drafter>(std::make_unique<Endless>()));
-    }
-    bool any = false;
-    for (const auto& drafter : drafters) {
-      any = any || drafter->WantedNext() > 0;
-      drafter->Propose({}, 6, &drafts);
-      DraftedStep rows{16, 16};
-      if (!drafts.empty()) drafter->Choose(lengths, 6, &rows);
-    }
-    wanted += step >= 100 && any ? 1 : 0;
+// What a head has proposed: as many as it was asked for.
+class Asked final : public DraftSource {
+ public:
+  explicit Asked(const int64_t* count) : count_(*count) {}
+  void Propose(std::span<const int32_t>, int64_t most, std::vector<int32_t>* drafts) override {
+    drafts->assign(std::min(most, count_), 1);
   }
-  CHECK(wanted >= 300 / 16);
-  CHECK(wanted <= 2 * (300 / 16 + 1));  // one that tries a draft goes on with the next step
+  bool MayProposeNext(std::span<const int32_t>) override { return true; }
+
+ private:
+  const int64_t& count_;
+};
+
+// Sequences whose drafts a head proposes, of which a new one comes every fifth step.
+class Headed {
+ public:
+  explicit Headed(DraftLengths lengths) : lengths_(std::move(lengths)) {}  // a second a row
+
+  struct Steps {
+    int wanted = 0;  // in which any proposal is wanted
+    int64_t drafts = 0;
+  };
+  // So many steps, of drafts of which each list's first `stand` do.
+  Steps Run(int steps, int64_t stand) {
+    Steps done;
+    std::vector<int32_t> drafts;
+    for (int i = 0; i < steps; ++i) {
+      if (i % 5 == 0 && sequences_.size() < 16) sequences_.push_back(std::make_unique<Sequence>());
+      const auto rows = std::ssize(sequences_);
+      DraftedStep step{static_cast<double>(rows), rows}, next = step;
+      int64_t wanted = 0;
+      for (const auto& sequence : sequences_) {
+        Drafter& drafter = sequence->drafter;
+        drafter.Propose({}, 3, &drafts);
+        const int64_t tried =
+            drafts.empty() ? 0 : drafter.Choose(lengths_, std::ssize(drafts), &step);
+        sequence->proposed = drafter.WantNext(lengths_, 3, &next);
+        wanted = std::max(wanted, sequence->proposed);
+        if (tried == 0) continue;
+        drafter.Note(tried, std::min(tried, stand));
+        lengths_.NoteList(tried, std::min(tried, stand));
+        done.drafts += tried;
+      }
+      // A head proposes for all, or for none.
+      for (const auto& sequence : sequences_) sequence->proposed = wanted;
+      done.wanted += wanted > 0 ? 1 : 0;
+      lengths_.NoteStep(step.rows, step_seconds_ + row_seconds_ * static_cast<double>(step.rows));
+    }
+    return done;
+  }
+  // Steps take this long from now on, of any number of rows, and have done so for a while.
+  void SetSeconds(double seconds) {
+    row_seconds_ = 0;
+    step_seconds_ = seconds;
+    for (int64_t i = 0; i < 100 * 200; ++i) lengths_.NoteStep(1 + i % 200, seconds);
+  }
+
+ private:
+  struct Sequence {
+    int64_t proposed = 0;
+    Drafter drafter{std::make_unique<Asked>(&proposed)};
+  };
+
+  DraftLengths lengths_;
+  double step_seconds_ = 0, row_seconds_ = 1;
+  std::vector<std::unique_ptr<Sequence>> sequences_;
+};
+
+TEST_CASE("where no draft pays, a head proposes in few steps, the same for all sequences") {
+  Headed heads(Measured(0, 1));
+  // A new sequence begins with what pays for the others: here nothing.
+  CHECK(heads.Run(60, 0).wanted <= 2);
+  heads.Run(60, 0);
+  const Headed::Steps later = heads.Run(640, 0);
+  CHECK(later.wanted >= 640 / 64);
+  CHECK(later.wanted <= 2 * (640 / 64 + 1));  // one that tries a draft goes on with the next step
+  CHECK(later.drafts <= 16 * (640 / 64 + 1));
+  // Rows have become cheap, and drafts right: they are tried again soon, by all, in each step.
+  heads.SetSeconds(1);
+  heads.Run(200, 3);
+  CHECK(heads.Run(100, 3).drafts > 100 * 16 * 2);
 }
 
 TEST_CASE("64 lists in a row of which nothing stood are the last") {
