@@ -232,11 +232,11 @@ class Products {
   Products(Device& device, Stream& stream, const ProbeOptions& options, Timer& timer)
       : device_(device), stream_(stream), options_(options), timer_(timer) {}
 
-  // The rates of the types that are begun within `max_seconds`; 0: of all.
-  absl::StatusOr<std::vector<ProductRate>> Measure(double max_seconds = 0) {
+  absl::StatusOr<std::vector<ProductRate>> Measure(const ProductsLook& look) {
     const double begin = Now();
     for (const ProductKind& kind : kProductKinds) {
-      if (max_seconds > 0 && Now() - begin > max_seconds) break;
+      if (Now() - begin >= look.max_seconds) break;
+      if (look.is_known && look.is_known(kind.name)) continue;
       const LinearSpec whole = SpecOf(kind, options_.matrix_size, options_.matrix_size);
       if (!KeepsCodes(whole)) continue;
       std::vector<int64_t> read = {1, kFewRows};
@@ -309,11 +309,11 @@ class Products {
 }  // namespace
 
 absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Device& device, const ProbeOptions& options,
-                                                       double max_seconds) {
+                                                       const ProductsLook& look) {
   auto stream = device.CreateStream();
   if (!stream.ok()) return stream.status();
   Timer timer(options);
-  return Products(device, **stream, options, timer).Measure(max_seconds);
+  return Products(device, **stream, options, timer).Measure(look);
 }
 
 absl::StatusOr<double> ProbeReadRate(Device& device, const ProbeOptions& options) {
@@ -351,7 +351,7 @@ absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& opti
     *kind.rate = *rate;
   }
   if (!options.products) return rates;
-  auto products = Products(device, **stream, fitting, timer).Measure();
+  auto products = Products(device, **stream, fitting, timer).Measure({});
   if (!products.ok()) return products.status();
   rates.products = *std::move(products);
   return rates;

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -65,11 +67,19 @@ struct DeviceRates {
 // even kMinProbeBytes left.
 absl::StatusOr<DeviceRates> ProbeDevice(Device& device, const ProbeOptions& options = {});
 
-// DeviceRates::products alone. No type of weights is begun once `max_seconds` are over: for a look
-// at the first start of a device. Errors as of ProbeDevice, but for a lack of memory, which leaves
-// products out.
+// Which products a look measures.
+struct ProductsLook {
+  // No type of weights is begun once these are over: a type that is begun is measured whole. 0:
+  // none.
+  double max_seconds = std::numeric_limits<double>::infinity();
+  // Whether a type of weights, by ProductRate::weights, is left out; empty: none is.
+  std::function<bool(std::string_view)> is_known = nullptr;
+};
+
+// DeviceRates::products alone: for a look at the start of a device. Errors as of ProbeDevice, but
+// for a lack of memory, which leaves products out.
 absl::StatusOr<std::vector<ProductRate>> ProbeProducts(Device& device, const ProbeOptions& options,
-                                                       double max_seconds);
+                                                       const ProductsLook& look);
 
 // Bytes read per second alone: for a look at every start, in some tenths of a second. Where the
 // device has less room than the buffer takes, from one half as large, and so on; ResourceExhausted

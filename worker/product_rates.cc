@@ -1,7 +1,9 @@
 #include "worker/product_rates.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "third_party/spdlog/log.h"
 
@@ -16,20 +18,27 @@ constexpr double kPartOfBudget = 0.5;
 std::vector<kernels::TuningTable::Rate> ProductRates(kernels::Device& device,
                                                      const kernels::ProbeOptions& probe,
                                                      kernels::TuningTable& table) {
-  if (auto kept = table.rates(); !kept.empty()) return kept;
+  std::vector<kernels::TuningTable::Rate> rates = table.rates();
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   const double before = table.seconds_left();
-  const auto measured = kernels::ProbeProducts(device, probe, kPartOfBudget * before);
+  const auto is_known = [&rates](std::string_view weights) {
+    return std::any_of(rates.begin(), rates.end(),
+                       [&](const auto& rate) { return rate.weights == weights; });
+  };
+  const auto measured = kernels::ProbeProducts(
+      device, probe, {.max_seconds = kPartOfBudget * before, .is_known = is_known});
   // Choices that were measured on the way have taken their part themselves.
   const std::chrono::duration<double> passed = Clock::now() - begin;
-  table.Spend(passed.count() - (before - table.seconds_left()));
+  const double own = passed.count() - (before - table.seconds_left());
   if (!measured.ok()) {
+    table.Spend(own);
     Logger("worker").warn("the rates of products cannot be measured: {}",
                           std::string(measured.status().message()));
-    return {};
+    return rates;
   }
-  std::vector<kernels::TuningTable::Rate> rates;
+  if (measured->empty()) return rates;  // nothing was left, or no time for it
+  table.Spend(own);
   for (const kernels::ProductRate& rate : *measured)
     rates.push_back({std::string(rate.weights), rate.rows, rate.read_bytes_per_second});
   table.set_rates(rates);

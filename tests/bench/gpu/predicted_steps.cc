@@ -17,7 +17,7 @@ absl::StatusOr<v1::MeasuredProfile> MeasureAsWorker(kernels::Device& device,
                                                     const kernels::ProbeOptions& probe) {
   const auto read = kernels::ProbeReadRate(device, probe);
   if (!read.ok()) return read.status();
-  const auto products = kernels::ProbeProducts(device, probe, 0);
+  const auto products = kernels::ProbeProducts(device, probe, {});
   if (!products.ok()) return products.status();
   v1::MeasuredProfile profile;
   profile.set_memory_read_bytes_per_second(*read);
