@@ -9,7 +9,7 @@
 set -euo pipefail
 out=$1
 shift
-max_bytes=$((40 << 20))
+max_bytes=$((48 << 20))
 
 staging=$(mktemp -d)
 trap 'rm -rf "$staging"' EXIT

@@ -7,7 +7,7 @@ TESSERA_CUDA_ARCHS is a comma-separated list of compute capabilities.
 """
 
 # Turing to Blackwell. defs.bzl adds PTX of 9.0, for GPUs that are not in the list.
-_DEFAULT_ARCHS = "75,80,86,89,90,120"
+_DEFAULT_ARCHS = "75,80,86,89,90,100,120"
 
 _LIBRARY_FOLDERS = ["lib64", "lib"]
 
