@@ -14,6 +14,12 @@ namespace {
 // What NVIDIA advises for Hopper; others take less.
 constexpr int64_t kMaxWorkspaceBytes = int64_t{32} << 20;
 
+// What matrices begin at, whatever lies before them in an arena or a row. The library counts on 256
+// where it is not told, and no tensor core wants more than this.
+constexpr uint32_t kAlignment = 16;
+
+bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % kAlignment == 0; }
+
 // The fastest of so many is taken.
 constexpr int kMeasuredSuggestions = 8;
 
@@ -114,6 +120,12 @@ std::vector<BlasSuggestion> BlasProducts::Suggestions(Plan& plan) const {
   if (status != kBlasSuccess) return {};
   const auto most = static_cast<uint64_t>(kMaxWorkspaceBytes);
   status = blas_.PreferenceSet(preference, kBlasPreferenceWorkspaceBytes, &most, sizeof most);
+  for (const int matrix : {kBlasPreferenceAlignmentA, kBlasPreferenceAlignmentB,
+                           kBlasPreferenceAlignmentC, kBlasPreferenceAlignmentD}) {
+    if (status == kBlasSuccess) {
+      status = blas_.PreferenceSet(preference, matrix, &kAlignment, sizeof kAlignment);
+    }
+  }
   std::vector<BlasSuggestion> suggestions(tuner_ == nullptr ? 1 : kMeasuredSuggestions);
   int found = 0;
   if (status == kBlasSuccess) {
@@ -207,6 +219,7 @@ int64_t BlasProducts::WorkspaceBytes(const Plan& plan) { return plan.workspace_b
 
 bool BlasProducts::Launch(const Call& call, cudaStream_t stream) {
   Plan& plan = *call.plan;
+  if (!IsAligned(call.weights) || !IsAligned(call.in) || !IsAligned(call.out)) return false;
   const std::lock_guard<std::mutex> lock(plan.mutex);
   const Plan::Extents extents = {call.rows, call.in_stride, call.out_stride};
   if (plan.refused.contains(extents)) return false;

@@ -48,6 +48,11 @@ inline constexpr int kBlasEpilogueBias = 4;
 inline constexpr int kBlasLayoutColumns = 3;
 inline constexpr int kBlasLayoutLeadingDimension = 4;
 inline constexpr int kBlasPreferenceWorkspaceBytes = 1;
+// The multiple of bytes that a matrix begins at: the weights, the rows, what is added, the output.
+inline constexpr int kBlasPreferenceAlignmentA = 5;
+inline constexpr int kBlasPreferenceAlignmentB = 6;
+inline constexpr int kBlasPreferenceAlignmentC = 7;
+inline constexpr int kBlasPreferenceAlignmentD = 8;
 
 // Field, symbol in the library, type.
 #define TESSERA_BLAS_FUNCTIONS(X)                                                                \

@@ -97,6 +97,40 @@ TEST_CASE("from 5 rows on cuBLASLt computes dense linears of 16-bit weights") {
   CHECK(fake.alive == 0);
 }
 
+TEST_CASE(
+    "matrices may begin where arenas and rows place them; our GEMM takes what no vector can") {
+  FakeBlas fake;
+  const auto path = PathWith(&fake);
+  const Layer layer(*path, DType::kBF16, DType::kBF16),
+      oracle(Reference(), DType::kBF16, DType::kBF16);
+  const std::vector<float> expected = oracle.Run(32, false);
+  const Tensor in = Random(*path, DType::kBF16, {32, 72}, 2);
+  for (const int64_t before : {8, 16, 32, 1}) {
+    CAPTURE(before);
+    const int64_t own_gemm = LaunchesFrom("gemm.cu");
+    fake.products = 0;
+    // Columns [before, before + 40) of wider rows.
+    const Tensor wide = Zeros(*path, DType::kBF16, {32, 96});
+    TensorView out = wide;
+    out.data += before * SizeInBytes(DType::kBF16);
+    out.shape[1] = 40;
+    LinearArgs args = {.out = out, .in = in, .weights = &layer.weights};
+    args.workspace = layer.workspace;
+    args.products = DType::kBF16;
+    REQUIRE(path->ops().Linear(args, path->stream()).message() == "");
+    path->Synchronize();
+    CHECK(fake.products == (before == 1 ? 0 : 1));
+    CHECK(LaunchesFrom("gemm.cu") == own_gemm + (before == 1 ? 1 : 0));
+    const std::vector<float> all = wide.Read();
+    std::vector<float> own;
+    for (int64_t row = 0; row < 32; ++row) {
+      const auto first = all.begin() + row * 96 + before;
+      own.insert(own.end(), first, first + 40);
+    }
+    CHECK(Difference(own, expected, 1e-2) == "");
+  }
+}
+
 TEST_CASE("its plans are made with the workspace, and none in a step") {
   FakeBlas fake;
   const auto path = PathWith(&fake);

@@ -48,6 +48,10 @@ TEST_CASE("structures and numbers are cublasLt.h's") {
   CHECK(int{kBlasLayoutColumns} == CUBLASLT_MATRIX_LAYOUT_COLS);
   CHECK(int{kBlasLayoutLeadingDimension} == CUBLASLT_MATRIX_LAYOUT_LD);
   CHECK(int{kBlasPreferenceWorkspaceBytes} == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+  CHECK(int{kBlasPreferenceAlignmentA} == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES);
+  CHECK(int{kBlasPreferenceAlignmentB} == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES);
+  CHECK(int{kBlasPreferenceAlignmentC} == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES);
+  CHECK(int{kBlasPreferenceAlignmentD} == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 
 #include "kernels/half_floats.h"
@@ -10,7 +11,9 @@ namespace tessera::kernels::cuda {
 
 // What the library keeps behind its handles.
 struct BlasContext {};
-struct BlasPreferenceDescriptor {};
+struct BlasPreferenceDescriptor {
+  uint32_t alignments[4] = {256, 256, 256, 256};  // of A to D, where none is set
+};
 struct BlasProductDescriptor {
   int32_t transpose_a = 0, epilogue = 1;
   const float* bias = nullptr;
@@ -28,7 +31,7 @@ namespace {
 
 using namespace kernels::cuda;  // NOLINT: a fake of all of it
 
-constexpr BlasStatus kInvalidValue = 7;
+constexpr BlasStatus kInvalidValue = 7, kNotSupported = 15;
 constexpr uint64_t kAlgorithm = 42;
 
 FakeBlas* fake = nullptr;
@@ -69,7 +72,7 @@ void Save(void* data, int type, int64_t at, float value) {
 
 BlasStatus Multiply(BlasHandle handle, BlasProduct product, const void* alpha, const void* a,
                     BlasLayout a_layout, const void* b, BlasLayout b_layout, const void* beta,
-                    const void*, BlasLayout, void* d, BlasLayout d_layout,
+                    const void* c, BlasLayout, void* d, BlasLayout d_layout,
                     const BlasAlgorithm* algorithm, void* workspace, size_t workspace_bytes,
                     BlasStream) {
   ++fake->products;
@@ -83,6 +86,14 @@ BlasStatus Multiply(BlasHandle handle, BlasProduct product, const void* alpha, c
                      static_cast<int64_t>(workspace_bytes) >= fake->workspace_bytes &&
                      reinterpret_cast<uintptr_t>(workspace) % 256 == 0;
   if (!right) return kInvalidValue;
+  const auto aligned = [](const void* matrix, uint64_t alignment) {
+    return reinterpret_cast<uintptr_t>(matrix) % alignment == 0;
+  };
+  const uint64_t* const alignments = &algorithm->data[2];
+  if (!aligned(a, alignments[0]) || !aligned(b, alignments[1]) || !aligned(c, alignments[2]) ||
+      !aligned(d, alignments[3])) {
+    return kNotSupported;
+  }
   if (fake->on_product) fake->on_product(static_cast<int>(algorithm->data[1]));
   std::memset(workspace, 0xff, workspace_bytes);  // it is the library's
   for (uint64_t column = 0; column < d_layout->columns; ++column) {
@@ -124,13 +135,15 @@ BlasStatus SetLayout(BlasLayout layout, int attribute, const void* value, size_t
 }
 
 BlasStatus Suggest(BlasHandle, BlasProduct, BlasLayout, BlasLayout, BlasLayout, BlasLayout,
-                   BlasPreference, int wanted, BlasSuggestion* suggestions, int* found) {
+                   BlasPreference preference, int wanted, BlasSuggestion* suggestions, int* found) {
   ++fake->suggestions;
   *found = fake->suggests ? std::min(wanted, fake->most_suggestions) : 0;
   for (int i = 0; i < *found; ++i) {
     suggestions[i] = {};
     suggestions[i].algorithm.data[0] = kAlgorithm;
     suggestions[i].algorithm.data[1] = static_cast<uint64_t>(i);
+    std::copy(std::begin(preference->alignments), std::end(preference->alignments),
+              &suggestions[i].algorithm.data[2]);
     suggestions[i].workspace_bytes = static_cast<size_t>(fake->workspace_bytes);
   }
   return kBlasSuccess;
@@ -160,9 +173,15 @@ BlasTable TableOf(FakeBlas* described) {
   table.LayoutSet = &SetLayout;
   table.PreferenceCreate = [](BlasPreference* preference) { return Make(preference); };
   table.PreferenceDestroy = [](BlasPreference preference) { return Drop(preference); };
-  table.PreferenceSet = [](BlasPreference, int attribute, const void*, size_t size_bytes) {
-    return attribute == kBlasPreferenceWorkspaceBytes && size_bytes == 8 ? kBlasSuccess
-                                                                         : kInvalidValue;
+  table.PreferenceSet = [](BlasPreference preference, int attribute, const void* value,
+                           size_t size_bytes) {
+    if (attribute == kBlasPreferenceWorkspaceBytes) {
+      return size_bytes == 8 ? kBlasSuccess : kInvalidValue;
+    }
+    const int matrix = attribute - kBlasPreferenceAlignmentA;
+    if (matrix < 0 || matrix > 3 || size_bytes != sizeof(uint32_t)) return kInvalidValue;
+    std::memcpy(&preference->alignments[matrix], value, size_bytes);
+    return kBlasSuccess;
   };
   table.Suggest = &Suggest;
   table.Multiply = &Multiply;

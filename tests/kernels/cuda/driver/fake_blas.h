@@ -1,5 +1,6 @@
 // cuBLASLt as a test describes it: a table whose products are loops over memory that the host
-// reads, which the emulated GPU's is.
+// reads, which the emulated GPU's is. Matrices that begin at no multiple of what a product's
+// preference said, or of 256 bytes, are refused.
 //
 // Thread rule: one at a time, for the process; its functions from any thread.
 #pragma once
