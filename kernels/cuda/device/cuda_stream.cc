@@ -75,7 +75,8 @@ CudaStream::~CudaStream() {
     Submit();
     runner_.join();
   }
-  (void)WaitIdle(stream_, *health_, "the end of a stream");
+  // A sum whose rank never comes ends with its group.
+  (void)WaitIdle(stream_, *health_, "the end of a stream", [this](double s) { TellWaiting(s); });
   for (const MarkedPoint& mark : marks_) {
     if (mark.event != nullptr) cudaEventDestroy(mark.event);
   }

@@ -79,14 +79,13 @@ absl::StatusOr<std::unique_ptr<Group>> NcclGroup::Create(std::unique_ptr<Bounded
   std::unique_ptr<NcclGroup> group(new NcclGroup(std::move(comm), library, options));
   const auto scratch = group->comm_->Allocate(kScratchValues * sizeof(float));
   if (!scratch.ok()) return scratch.status();
-  group->scratch_ = reinterpret_cast<float*>(*scratch);
+  group->scratch_.reset(reinterpret_cast<float*>(*scratch));
   return group;
 }
 
 NcclGroup::~NcclGroup() {
   reports_->Leave();
-  const std::lock_guard<std::mutex> lock(call_mutex_);
-  cudaFree(scratch_);
+  const std::lock_guard<std::mutex> lock(call_mutex_);  // until a call has ended
 }
 
 absl::Status NcclGroup::Usable() const {
@@ -173,13 +172,13 @@ absl::Status NcclGroup::AddRanks(const std::array<const float*, kMaxGroupSize>& 
 
 absl::Status NcclGroup::SumInOneGather(absl::Span<float> values, Deadline deadline,
                                        cudaStream_t stream) {
-  absl::Status status =
-      comm_->Enqueued(comm_->table().AllGather(values.data(), scratch_, ReadOnly(values).size(),
-                                               kNcclUint8, comm_->comm(), stream),
-                      "a sum", deadline);
+  absl::Status status = comm_->Enqueued(
+      comm_->table().AllGather(values.data(), scratch_.get(), ReadOnly(values).size(), kNcclUint8,
+                               comm_->comm(), stream),
+      "a sum", deadline);
   if (!status.ok()) return status;
   std::array<const float*, kMaxGroupSize> in = {};
-  for (int r = 0; r < size(); ++r) in[r] = scratch_ + static_cast<size_t>(r) * values.size();
+  for (int r = 0; r < size(); ++r) in[r] = scratch_.get() + static_cast<size_t>(r) * values.size();
   return AddRanks(in, values, stream);
 }
 
@@ -192,7 +191,7 @@ absl::Status NcclGroup::SumBySlices(absl::Span<float> values, Deadline deadline,
   };
   const absl::Span<float> own = slice(rank());
   const auto place = [&](int r) {
-    return absl::Span<float>(scratch_ + static_cast<size_t>(r) * own.size(), own.size());
+    return absl::Span<float>(scratch_.get() + static_cast<size_t>(r) * own.size(), own.size());
   };
   absl::Status status = comm_->Enqueued(Exchange([&](int r) { return ReadOnly(slice(r)); },
                                                  [&](int r) { return Writable(place(r)); }, stream),
@@ -217,7 +216,7 @@ absl::Status NcclGroup::BroadcastNow(absl::Span<std::byte> bytes, int root) {
 
 absl::Status NcclGroup::ExchangeSizes(int64_t own, Deadline deadline) {
   // In the scratch as on the host, which waits for it: a copy may outlast a wait that fails.
-  auto* const on_gpu = reinterpret_cast<std::byte*>(scratch_);
+  auto* const on_gpu = reinterpret_cast<std::byte*>(scratch_.get());
   const size_t all_bytes = static_cast<size_t>(size()) * sizeof(int64_t);
   sizes_[kMaxGroupSize] = own;
   CudaHealth& health = comm_->health();

@@ -69,13 +69,19 @@ class NcclGroup final : public HostGroup {
   NcclResult Exchange(const Outgoing& outgoing, const Incoming& incoming, cudaStream_t stream);
   absl::Status Usable() const;
 
+  struct FreeOnDevice {
+    void operator()(float* memory) const { cudaFree(memory); }
+  };
+
   const std::string library_;
   const GroupOptions options_;
+  // Contributions of ranks, on the GPU. Freed behind the communicator's end, which is bounded: CUDA
+  // frees nothing before all kernels have ended.
+  std::unique_ptr<float, FreeOnDevice> scratch_;
   const std::unique_ptr<BoundedComm> comm_;
   int64_t sums_ = 0;                                   // on streams of steps
   const std::shared_ptr<Reports> reports_;             // streams keep it too
   std::mutex call_mutex_;                              // held by a call, and by an abort of none
-  float* scratch_ = nullptr;                           // contributions of ranks; on the GPU
   std::array<int64_t, kMaxGroupSize + 1> sizes_ = {};  // by rank; then the own one
 };
 

@@ -1,8 +1,10 @@
 // Groups by NCCL whose ranks come late, or never, or die: every wait ends in its time. (What groups
 // compute: tests/kernels/collectives/group_test.)
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -144,6 +146,24 @@ TEST_CASE("a sum that the GPU does not finish ends the group long before the dev
   // The emulator's launch does not end with what it waits for, as a GPU's does.
   CHECK_FALSE(of[stalled].ok());
   CHECK(of[1 - stalled].ok());
+}
+
+TEST_CASE("a stream that ends behind a sum which the GPU does not finish ends the group") {
+  TwoRanks ranks(/*timeout_seconds=*/kPatienceSeconds, /*max_wait_seconds=*/1);
+  emulated::Inject({.stalling_launch = 1});  // the addition of one rank
+  const auto end = [&](int rank) {
+    const TensorView values(ranks.memory[rank].data(), DType::kF32, {64});
+    CHECK(ranks.groups[rank]->AllReduceSum(values, *ranks.streams[rank]).ok());
+    ranks.streams[rank].reset();
+  };
+  std::thread second([&] { end(1); });
+  end(0);
+  second.join();
+  emulated::Inject({});
+  const auto was_late = [](const auto& group) {
+    return group->status().code() == absl::StatusCode::kDeadlineExceeded;
+  };
+  CHECK(std::count_if(std::begin(ranks.groups), std::end(ranks.groups), was_late) == 1);
 }
 
 TEST_CASE("a group that is aborted while a sum is enqueued gives its communicator up") {
