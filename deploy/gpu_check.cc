@@ -103,7 +103,7 @@ std::vector<Check> Checks(bool emulated) {
   }
   // Every op against the CPU's reference, and whole models against Hugging Face transformers.
   for (const char* ops :
-       {"rows", "positions", "linear", "experts", "attention", "float16", "sample"}) {
+       {"rows", "positions", "linear", "experts", "attention", "delta_net", "float16", "sample"}) {
     checks.push_back({StrCat("ops: ", ops), {StrCat("bin/", ops, "_test")}, 120, kAllPassed});
   }
   checks.push_back({"golden models", {"bin/model_golden_test", "*CUDA device*"}, 180, kAllPassed});
