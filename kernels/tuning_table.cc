@@ -108,6 +108,11 @@ double TuningTable::seconds_left() const {
   return std::max(0.0, kBudgetSeconds - spent_seconds_);
 }
 
+double TuningTable::spent_seconds() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return spent_seconds_;
+}
+
 void TuningTable::Spend(double seconds) {
   const std::lock_guard<std::mutex> lock(mutex_);
   spent_seconds_ += seconds;

@@ -46,6 +46,7 @@ class TuningTable {
   void set_rates(std::vector<Rate> rates);
   // Seconds of the budget that are left; Spend takes what measuring rates took.
   double seconds_left() const;
+  double spent_seconds() const;
   void Spend(double seconds);
 
   // Writes what is new. Errors name the file.

@@ -1,48 +1,52 @@
 // How fast a GPU is served, as ratios to what the same GPU gives in the same run: its copy rate,
 // its rate of products.
 //
-//   tests/bench/run gpu_bench [--device cuda:0] [--only NAME ...] [--json FILE]
-//   bin/gpu_bench             from the archive of //deploy:gpu_bundle
+//   tests/bench/run gpu_bench [--device cuda:0] [--other-device cuda:1] [--only NAME ...] [--json
+//   FILE] bin/gpu_bench             from the archive of //deploy:gpu_bundle
 //
-// Measured are: attention of decoding (batch 8, 4k tokens of context) and of a prompt of 4k;
-// without bars few rows behind a long context, also of latents, products with weights of an 8B
-// Llama's shapes in bfloat16, int8 and int4, routing of rows to 8 of 128 experts and these experts
-// as Qwen3-30B-A3B has them, in bfloat16, int4 and MXFP4, sampling, and sums of two ranks that meet
-// in pinned memory, both on this GPU; the decode step of an 8B
-// Llama with random weights and 1k of context at batch 1, 16 and 64, in bfloat16, int8 and int4,
-// each beside what the planner predicts from the rates that a worker measures at its first start;
-// and what the whole daemon serves over HTTP, beside the bfloat16 step. Each has a bar and a goal;
-// under a bar the exit code is 1. --device cuda-emulated runs the same on a tiny model anywhere,
-// without bars: it shows that the measurements work.
+// Measured are: attention of decoding (batch 8, 4k tokens of context), of KV in 8 bits beside 16,
+// of a prompt of 4k, of few rows behind a long context, also of latents; products with weights of
+// an 8B Llama's shapes in bfloat16, int8 and int4; routing of rows to 8 of 128 experts and these
+// experts as Qwen3-30B-A3B has them, in bfloat16, int4 and MXFP4, and the step of its layers;
+// sampling; sums of two ranks that meet in pinned memory, and the step of an 8B Llama that they
+// share, as one graph; the decode step of an 8B Llama with random weights and 1k of context at
+// batch 1, 16 and 64, in bfloat16, int8 and int4, each beside what the planner predicts from the
+// rates that a worker measures at its first start; and what the whole daemon serves over HTTP,
+// beside the bfloat16 step. Both ranks are on this GPU, or the second on --other-device: then two
+// GPUs are held to 0.85 of the sum of both. Lines have a bar and a goal, and on an H100 some of
+// them a bar in time (tests/bench/gpu/bench_lines); under a bar the exit code is 1. --device
+// cuda-emulated runs the same on tiny models anywhere, without bars: it shows that the measurements
+// work.
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/tuning_table.h"
 #include "proto/build_version.h"
+#include "tests/bench/gpu/bench_lines.h"
 #include "tests/bench/gpu/bench_sizes.h"
 #include "tests/bench/gpu/copy_rate.h"
+#include "tests/bench/gpu/gpu_bench_options.h"
 #include "tests/bench/gpu/op_rates.h"
 #include "tests/bench/gpu/predicted_steps.h"
 #include "tests/bench/gpu/random_checkpoint.h"
+#include "tests/bench/gpu/rank_steps.h"
 #include "tests/bench/gpu/rank_sums.h"
 #include "tests/bench/gpu/served_rates.h"
 #include "tests/bench/model_steps.h"
 #include "third_party/absl/str_cat.h"
-#include "third_party/cli11/flags.h"
 #include "worker/devices/cuda/cuda_devices.h"
 
 namespace tessera::bench {
@@ -50,54 +54,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kEmulated = "cuda-emulated";
-constexpr std::array<std::string_view, 11> kParts = {"attention", "linear", "route", "experts",
-                                                     "sample",    "sums",   "int4",  "int8",
-                                                     "predict",   "step",   "served"};
 constexpr int64_t kInt4Group = 128;
+constexpr int64_t kBarredRows = 4;  // behind a long context
 constexpr kernels::ProbeOptions kEmulatedProbe = {.buffer_bytes = int64_t{1} << 20,
                                                   .reads_weights = true,
                                                   .matrix_size = 64,
                                                   .rows = 8,
                                                   .runs = 1};
 
-struct Line {
-  std::string name;
-  double ratio = 0;
-  double bar = 0, goal = 0;
-  std::string detail;
-};
-
-struct Options {
-  std::string device = "cuda:0";
-  std::string shape;     // empty: 8b, tiny on the emulator
-  std::string folder;    // of the model; empty: a new one in memory
-  std::string programs;  // of the daemon; empty: beside this one
-  std::string tokenizer = "deploy/demo_model/tessera-demo";
-  std::vector<std::string> only;
-  int32_t batch = 0;  // of the step; 0: those of the sizes
-  int32_t steps = 0;  // 0: that of the sizes
-  std::string json;
-  std::string tuning_folder;  // as a worker's
-  bool measure_only = false;
-};
-
-// -1: it is not "cuda:" and a number.
-int GpuIndex(const std::string& device) {
-  constexpr std::string_view kPrefix = "cuda:";
-  if (!device.starts_with(kPrefix)) return -1;
-  int index = -1;
-  const char* const end = device.data() + device.size();
-  const auto [stopped, error] = std::from_chars(device.data() + kPrefix.size(), end, index);
-  return error == std::errc() && stopped == end ? index : -1;
-}
-
 class GpuBench {
  public:
-  explicit GpuBench(Options options)
+  explicit GpuBench(GpuBenchOptions options)
       : options_(std::move(options)),
         emulated_(options_.device == kEmulated),
-        sizes_(emulated_ ? kEmulatedSizes : kGpuSizes) {
+        sizes_(emulated_ ? kEmulatedSizes : kGpuSizes),
+        lines_(!emulated_) {
     if (options_.shape.empty()) options_.shape = emulated_ ? "tiny" : "8b";
     if (options_.batch > 0) sizes_.batches = {options_.batch};
     if (options_.steps > 0) sizes_.steps = options_.steps;
@@ -110,16 +81,18 @@ class GpuBench {
     if (status.ok() && Wanted("linear")) status = Linears();
     if (status.ok() && Wanted("route")) status = Route();
     if (status.ok() && Wanted("experts")) status = Experts();
+    if (status.ok() && Wanted("mixture")) status = Mixture();
     if (status.ok() && Wanted("sample")) status = Sample();
     if (status.ok() && Wanted("sums")) status = Sums();
     if (status.ok() && Wanted("predict")) status = MeasureRates();
     if (status.ok() && Wanted("int4")) status = WriteModel(Weights::kInt4);
     if (status.ok() && Wanted("int4")) status = Steps("int4", v1::DATA_TYPE_UNSPECIFIED);
-    if (status.ok() && (Wanted("int8") || Wanted("step") || Wanted("served")))
+    if (status.ok() && (Wanted("int8") || Wanted("step") || Wanted("ranks") || Wanted("served")))
       status = WriteModel(Weights::kBFloat16);
     if (status.ok() && Wanted("int8")) status = Steps("int8", v1::DATA_TYPE_INT8);
     if (status.ok() && (Wanted("step") || Wanted("served")))
       status = Steps("", v1::DATA_TYPE_UNSPECIFIED);
+    if (status.ok() && Wanted("ranks")) status = Ranks();
     if (status.ok() && Wanted("served")) status = Served();
     return status;
   }
@@ -133,32 +106,11 @@ class GpuBench {
 
   // True where no bar is missed.
   bool Report() const {
-    bool met = true;
-    nlohmann::json lines = nlohmann::json::array();
-    std::printf("\n%-40s %7s %6s %6s\n", "", "ratio", "bar", "goal");
-    for (const Line& line : lines_) {
-      const bool missed = !emulated_ && line.ratio < line.bar;
-      met = met && !missed;
-      std::printf("%-40s %7.3f %6.2f %6.2f  %s%s\n", line.name.c_str(), line.ratio, line.bar,
-                  line.goal, line.detail.c_str(), missed ? "  MISSED" : "");
-      lines.push_back({{"name", line.name},
-                       {"ratio", line.ratio},
-                       {"bar", line.bar},
-                       {"goal", line.goal},
-                       {"detail", line.detail}});
-    }
-    if (emulated_)
-      std::printf("On the emulator these ratios say nothing of a GPU: no bar holds.\n");
-    if (!options_.json.empty()) {
-      std::ofstream(options_.json) << nlohmann::json{{"device", options_.device},
-                                                     {"shape", options_.shape},
-                                                     {"copy_bytes_per_second", copy_rate_},
-                                                     {"flops_per_second", multiply_rate_},
-                                                     {"lines", lines}}
-                                          .dump(2)
-                                   << "\n";
-    }
-    return met;
+    return lines_.Report({{"device", options_.device},
+                          {"shape", options_.shape},
+                          {"copy_bytes_per_second", copy_rate_},
+                          {"flops_per_second", multiply_rate_}},
+                         options_.json);
   }
 
  private:
@@ -168,15 +120,21 @@ class GpuBench {
   }
 
   // Each part opens the device and closes it, so that the daemon of the last part has all memory.
-  absl::StatusOr<std::unique_ptr<kernels::Device>> Open() {
+  absl::StatusOr<std::unique_ptr<kernels::Device>> Open(bool other = false) {
     if (emulated_) return kernels::cuda::emulated::CreateCudaDevice({.memory_bytes = 1 << 29});
-    auto opened = worker::kCudaDevices.open({.name = options_.device,
-                                             .tuning_folder = options_.tuning_folder,
-                                             .build_version = std::string(BuildVersion())},
-                                            {});
+    other = other && !options_.other_device.empty();
+    auto opened =
+        worker::kCudaDevices.open({.name = other ? options_.other_device : options_.device,
+                                   .tuning_folder = options_.tuning_folder,
+                                   .build_version = std::string(BuildVersion())},
+                                  {});
     if (!opened.ok()) return opened.status();
-    path_ = opened->info.kernel_path();
-    kind_ = opened->info.kind();
+    if (!other) {
+      path_ = opened->info.kernel_path();
+      kind_ = opened->info.kind();
+      lines_.set_kind(kind_);
+      tuning_ = opened->tuning;
+    }
     return std::move(opened->device);
   }
 
@@ -230,7 +188,8 @@ class GpuBench {
       if (!rate.ok()) return rate.status();
       Add({StrCat("prefill attention ", prompts, " x ", tokens), *rate / multiply_rate_, 0, 0, ""});
     }
-    absl::Status status = LastRows(**device, "attention", sizes_.heads, sizes_.long_context, 0.67);
+    absl::Status status = EightBits(**device);
+    status.Update(LastRows(**device, "attention", sizes_.heads, sizes_.long_context, 0.67));
     status.Update(
         LastRows(**device, "attention to latents", sizes_.latents, sizes_.latent_context, 0));
     if (!status.ok()) return status;
@@ -242,9 +201,26 @@ class GpuBench {
     return absl::OkStatus();
   }
 
-  // Both ranks on this GPU.
+  // Keys and values in 8 bits: tokens beside those of 16 in the same time.
+  absl::Status EightBits(kernels::Device& device) {
+    const auto [batch, tokens] = sizes_.more_decodes.front();
+    const auto seconds = [&](kernels::DType type) {
+      return DecodeAttentionSeconds(device, sizes_.heads, batch, tokens, type);
+    };
+    const auto of_16 = seconds(kernels::DType::kBF16);
+    if (!of_16.ok()) return of_16.status();
+    for (const kernels::DType type : {kernels::DType::kI8, kernels::DType::kF8}) {
+      const auto of_8 = seconds(type);
+      if (!of_8.ok()) return of_8.status();
+      Add({StrCat("decode attention ", batch, " x ", tokens, ", ", kernels::Name(type)),
+           *of_16 / *of_8, 1.6, 1.9,
+           absl::StrFormat("%.1f us; beside %.1f us in 16 bits", *of_8 * 1e6, *of_16 * 1e6)});
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Sums() {
-    auto one = Open(), other = Open();
+    auto one = Open(), other = Open(/*other=*/true);
     for (const auto* device : {&one, &other}) {
       if (!device->ok()) return device->status();
     }
@@ -254,11 +230,14 @@ class GpuBench {
       Add({StrCat("sum of 2 ranks, ", bytes >> 10, " KiB"), goal / *seconds, 0, goal > 0 ? 1.0 : 0,
            absl::StrFormat("%.1f us%s", *seconds * 1e6,
                            goal > 0 ? absl::StrFormat("; beside %.0f us", goal * 1e6) : "")});
+      if (options_.other_device.empty())
+        lines_.AddTime(StrCat("sum of 2 ranks, ", bytes >> 10, " KiB"), *seconds);
     }
     return absl::OkStatus();
   }
 
-  // Drafts that are verified, the rest of a prompt: beside one row.
+  // Drafts that are verified, the rest of a prompt: beside one row. `goal`: of few, and the bar of
+  // kBarredRows.
   absl::Status LastRows(kernels::Device& device, const char* name, const HeadShape& heads,
                         int64_t context, double goal) {
     double of_one = 0;
@@ -266,8 +245,9 @@ class GpuBench {
       const auto seconds = RowsAttentionSeconds(device, heads, rows, context);
       if (!seconds.ok()) return seconds.status();
       if (of_one == 0) of_one = *seconds;
-      Add({StrCat(name, ", last ", rows, " of ", context), of_one / *seconds, 0,
-           rows <= kernels::kFewSequenceRows ? goal : 0,
+      const bool few = rows <= kernels::kFewSequenceRows;
+      Add({StrCat(name, ", last ", rows, " of ", context), of_one / *seconds,
+           rows == kBarredRows ? goal : 0, few ? goal : 0,
            absl::StrFormat("%.1f us; beside one row", *seconds * 1e6)});
     }
     return absl::OkStatus();
@@ -277,6 +257,7 @@ class GpuBench {
   absl::Status Linears() {
     auto device = Open();
     if (!device.ok()) return device.status();
+    std::map<kernels::DType, double> of_prompt;  // seconds with the most rows
     for (const kernels::DType weights :
          {kernels::DType::kBF16, kernels::DType::kI8, kernels::DType::kI4}) {
       for (const LinearShape& shape : sizes_.linears) {
@@ -286,7 +267,14 @@ class GpuBench {
         const auto seconds = LinearSeconds(**device, spec, sizes_.linear_rows);
         if (!seconds.ok()) return seconds.status();
         for (size_t i = 0; i < seconds->size(); ++i) AddLinear(**device, spec, i, (*seconds)[i]);
+        of_prompt[weights] += seconds->back();
       }
+    }
+    for (const kernels::DType codes : {kernels::DType::kI8, kernels::DType::kI4}) {
+      Add({StrCat("linear, ", kernels::Name(codes), " beside bfloat16, rows ",
+                  sizes_.linear_rows.back()),
+           of_prompt[kernels::DType::kBF16] / of_prompt[codes], 0.75, 0.90,
+           StrCat("all shapes; ", path_, " in 16 bits")});
     }
     return absl::OkStatus();
   }
@@ -316,9 +304,11 @@ class GpuBench {
     for (const auto& [rows, goal_seconds] : sizes_.routed) {
       const auto seconds = RouteSeconds(**device, sizes_.router, rows);
       if (!seconds.ok()) return seconds.status();
-      Add({StrCat("route, ", sizes_.router.used, " of ", sizes_.router.experts, ", rows ", rows),
-           goal_seconds / *seconds, 0, 1,
+      const std::string name =
+          StrCat("route, ", sizes_.router.used, " of ", sizes_.router.experts, ", rows ", rows);
+      Add({name, goal_seconds / *seconds, 0, 1,
            absl::StrFormat("%.1f us; beside %.0f us", *seconds * 1e6, goal_seconds * 1e6)});
+      lines_.AddTime(name, *seconds);
     }
     return absl::OkStatus();
   }
@@ -350,6 +340,39 @@ class GpuBench {
     return absl::OkStatus();
   }
 
+  // The step of a model with experts, whose layers are alike: from those of two parts of it.
+  absl::Status Mixture() {
+    auto shape = NamedShape(emulated_ ? "tiny-experts" : "30b-a3b");
+    if (!shape.ok()) return shape.status();
+    const int64_t all = shape->layers;
+    const std::array<int64_t, 2> layers = {all / 12, all / 4};
+    std::array<double, 2> seconds = {};
+    for (size_t i = 0; i < layers.size(); ++i) {
+      shape->layers = layers[i];
+      absl::Status status = WriteModel(*shape, Weights::kBFloat16, StrCat("mixture-", layers[i]));
+      if (!status.ok()) return status;
+      auto device = Open();
+      if (!device.ok()) return device.status();
+      const auto steps = LoadSteps(**device, v1::DATA_TYPE_UNSPECIFIED, 1);
+      if (!steps.ok()) return steps.status();
+      seconds[i] = StepSeconds(**steps, 1);
+    }
+    const double each = (seconds[1] - seconds[0]) / static_cast<double>(layers[1] - layers[0]);
+    const double whole = seconds[0] + static_cast<double>(all - layers[0]) * each;
+    const std::string name = "decode step, mixture, batch 1";
+    const auto weights =
+        static_cast<double>(all * shape->hidden *
+                                (2 * (shape->heads + shape->kv_heads) * shape->head_dim +
+                                 shape->experts + 3 * shape->experts_used * shape->ffn) +
+                            shape->hidden * shape->vocabulary);
+    Add({name, 2 * weights / copy_rate_ / whole, 0, 0.6,
+         StrCat(all, " layers: ", Milliseconds(whole), " (", layers[0], ": ",
+                Milliseconds(seconds[0]), ", ", layers[1], ": ", Milliseconds(seconds[1]),
+                "); of the time of the weights that it reads")});
+    lines_.AddTime(name, whole);
+    return absl::OkStatus();
+  }
+
   // No bar: what a token costs beside the model's step.
   absl::Status Sample() {
     auto device = Open();
@@ -374,8 +397,14 @@ class GpuBench {
     return absl::OkStatus();
   }
 
-  // To folder_. One model is there at a time where it lies in memory.
   absl::Status WriteModel(Weights weights) {
+    const auto shape = NamedShape(options_.shape);
+    if (!shape.ok()) return shape.status();
+    return WriteModel(*shape, weights, weights == Weights::kInt4 ? "int4" : "bfloat16");
+  }
+
+  // To folder_. One model is there at a time where it lies in memory.
+  absl::Status WriteModel(const ModelShape& shape, Weights weights, const std::string& name) {
     CleanUp();
     if (options_.folder.empty()) {
       const fs::path memory = "/dev/shm";
@@ -385,25 +414,33 @@ class GpuBench {
     } else {
       root_ = options_.folder;
     }
-    folder_ = root_ / (weights == Weights::kInt4 ? "int4" : "bfloat16");
+    folder_ = root_ / name;
     if (fs::exists(folder_ / "model.safetensors")) return absl::OkStatus();
-    const auto shape = NamedShape(options_.shape);
-    if (!shape.ok()) return shape.status();
-    return WriteRandomCheckpoint(*shape, weights, options_.tokenizer, folder_);
+    return WriteRandomCheckpoint(shape, weights, options_.tokenizer, folder_);
+  }
+
+  absl::StatusOr<std::unique_ptr<ModelSteps>> LoadSteps(kernels::Device& device,
+                                                        v1::DataType weights, int64_t most) {
+    return ModelSteps::Load({.folder = folder_.string(),
+                             .weights = weights,
+                             .context_tokens = most * (sizes_.context + ModelSteps::kBlockTokens),
+                             .max_batch = most},
+                            device);
   }
 
   // Lines "decode step, NAME, batch N".
   absl::Status Steps(const std::string& name, v1::DataType weights) {
     auto device = Open();
     if (!device.ok()) return device.status();
-    const int64_t most = sizes_.batches.back();
-    const auto steps =
-        ModelSteps::Load({.folder = folder_.string(),
-                          .weights = weights,
-                          .context_tokens = most * (sizes_.context + ModelSteps::kBlockTokens),
-                          .max_batch = most},
-                         **device);
+    const auto steps = LoadSteps(**device, weights, sizes_.batches.back());
     if (!steps.ok()) return steps.status();
+    if (tuning_ != nullptr && tuning_->spent_seconds() > 0) {
+      // A choice that is begun is measured to its end.
+      const double spent = tuning_->spent_seconds();
+      Add({StrCat("tuning", name.empty() ? "" : ", ", name),
+           kernels::TuningTable::kBudgetSeconds / spent, 0.98, 1,
+           absl::StrFormat("%.2f s at this start", spent)});
+    }
     for (const int64_t batch : sizes_.batches) {
       step_seconds_ = StepSeconds(**steps, batch);
       const double least =
@@ -413,7 +450,38 @@ class GpuBench {
            least / step_seconds_, 0.65, 0.80,
            StrCat(options_.shape, ", context ", sizes_.context, ": ", Milliseconds(step_seconds_),
                   "; of the time of its bytes")});
+      if (options_.shape != "1b") {
+        lines_.AddTime(StrCat("decode step, ", name, name.empty() ? "" : ", ", "batch ", batch),
+                       step_seconds_);
+      }
     }
+    return absl::OkStatus();
+  }
+
+  // Steps of two ranks in bfloat16. On two GPUs, beside what both would do alone.
+  absl::Status Ranks() {
+    const bool two = !options_.other_device.empty();
+    double alone = 0;  // steps per second
+    for (const bool on_other : {false, true}) {
+      if (on_other && !two) continue;
+      auto device = Open(on_other);
+      if (!device.ok()) return device.status();
+      const auto steps = LoadSteps(**device, v1::DATA_TYPE_UNSPECIFIED, 1);
+      if (!steps.ok()) return steps.status();
+      alone += 1 / StepSeconds(**steps, 1);
+    }
+    auto one = Open(), other = Open(/*other=*/true);
+    for (const auto* device : {&one, &other}) {
+      if (!device->ok()) return device->status();
+    }
+    const auto ranks =
+        MeasureRankSteps(**one, **other, folder_.string(), sizes_.context, sizes_.steps);
+    if (!ranks.ok()) return ranks.status();
+    Add({"decode step, 2 ranks, batch 1", 1 / ranks->seconds / alone, two ? 0.85 : 0, two ? 0.9 : 0,
+         StrCat(Milliseconds(ranks->seconds), two ? "; of the sum of both GPUs' rates"
+                                                  : "; of one rank's rate, on the same GPU")});
+    Add({"step of 2 ranks, a graph", ranks->graphs > 0 ? 1.0 : 0.01, 1, 1,
+         StrCat(ranks->graphs, " kept")});
     return absl::OkStatus();
   }
 
@@ -479,79 +547,42 @@ class GpuBench {
     return (here.parent_path().parent_path() / "deploy").string();
   }
 
-  void Add(Line line) {
-    const std::string detail = line.detail.empty() ? "" : StrCat(" (", line.detail, ")");
-    std::printf("%s: %.3f%s\n", line.name.c_str(), line.ratio, detail.c_str());
-    std::fflush(stdout);
-    lines_.push_back(std::move(line));
-  }
+  void Add(Line line) { lines_.Add(std::move(line)); }
 
   static std::string Milliseconds(double seconds) {
     return absl::StrFormat("%.2f ms", seconds * 1e3);
   }
 
-  Options options_;
+  GpuBenchOptions options_;
   const bool emulated_;
   Sizes sizes_;
-  std::string path_ = "mma", kind_ = kEmulated;
+  std::string path_ = "mma", kind_{kEmulated};
   v1::MeasuredProfile profile_;  // of the device, as a worker measures it; empty: not measured
   double copy_rate_ = 0, multiply_rate_ = 0;
-  fs::path root_, folder_;   // of all models, of the one that is measured
-  double step_seconds_ = 0;  // of the model measured last, at its last batch
-  std::vector<Line> lines_;
+  fs::path root_, folder_;                        // of all models, of the one that is measured
+  double step_seconds_ = 0;                       // of the model measured last, at its last batch
+  std::shared_ptr<kernels::TuningTable> tuning_;  // of the device that was opened last
+  BenchLines lines_;
 };
 
-absl::StatusOr<bool> Main(int argc, char** argv, Options options) {
-  Program program("Measures a GPU as Tessera uses it, as ratios to what the GPU gives.",
-                  "gpu_bench");
-  program.AddOption("--device", options.device, "cuda:0, another GPU, or cuda-emulated")
-      .ShowDefault();
-  program.AddOption("--shape", options.shape, "Of the model: 8b, 1b or tiny")
-      .OneOf({"8b", "1b", "tiny"});
-  program.AddOption("--folder", options.folder,
-                    "Keeps the models' files there and takes those that are there; default: in "
-                    "/dev/shm, as long as it runs");
-  program.AddOption("--tokenizer", options.tokenizer, "Folder of a Llama whose tokenizer it gets")
-      .ShowDefault();
-  program.AddOption("--bin-dir", options.programs, "Folder of tessera and the daemon's programs");
-  program.AddOption(
-      "--only", options.only,
-      "attention, linear, route, experts, sample, sums, int4, int8, step (in bfloat16), "
-      "predict (beside these steps, as the planner has them), served; all by default");
-  program.AddSwitch("--measure-only", options.measure_only, "Exits with 0 under a bar, too");
-  program.AddOption("--batch", options.batch, "Of the step; default: 1, 16 and 64").Range(1, 1024);
-  program.AddOption("--steps", options.steps, "That are timed for each batch; default: 30")
-      .Range(1, 10000);
-  program.AddOption("--tuning-folder", options.tuning_folder,
-                    "As a worker's: where choices of kernels are kept; none: nothing is tuned");
-  program.AddOption("--json", options.json, "Also writes the figures there");
-  const auto outcome = program.Parse(argc, argv);
-  if (!outcome.ok()) return outcome.status();
-  if (*outcome == ParseOutcome::kPrinted) return true;
-  if (options.device != kEmulated && GpuIndex(options.device) < 0) {
-    return absl::InvalidArgumentError(
-        StrCat("--device ", options.device, ": cuda:0 and so on, or ", kEmulated));
-  }
-  for (const std::string& part : options.only) {
-    if (std::find(kParts.begin(), kParts.end(), part) != kParts.end()) continue;
-    return absl::InvalidArgumentError(StrCat("--only ", part,
-                                             ": there are attention, linear, route, experts, "
-                                             "sample, sums, int4, int8, predict, step and "
-                                             "served"));
-  }
-  GpuBench bench(options);
+absl::StatusOr<bool> Main(int argc, char** argv) {
+  bool printed = false;
+  const auto options = ParseGpuBenchOptions(argc, argv, &printed);
+  if (!options.ok()) return options.status();
+  if (printed) return true;
+  GpuBench bench(*options);
   const absl::Status status = bench.Run();
   const bool met = bench.Report();
   bench.CleanUp();
   if (!status.ok()) return status;
-  return met || options.measure_only;
+  return met || options->measure_only;
 }
 
 }  // namespace
 }  // namespace tessera::bench
 
 int main(int argc, char** argv) {
-  const auto met = tessera::bench::Main(argc, argv, {});
+  const auto met = tessera::bench::Main(argc, argv);
   if (met.ok()) return *met ? 0 : 1;
   std::cerr << "gpu_bench: " << std::string(met.status().message()) << "\n";
   return 2;

@@ -47,7 +47,7 @@ absl::StatusOr<std::unique_ptr<ModelSteps>> ModelSteps::Load(const ModelStepsOpt
   worker::ModelOptions& made = steps->options_;
   made.folder = options.folder;
   made.model = *std::move(model);
-  made.share = WholeModelShare(made.model);
+  made.share = options.share.value_or(WholeModelShare(made.model));
   made.weight_dtype = types->weight_dtype;
   made.kv_dtype = types->kv_dtype;
   made.product_dtype = types->product_dtype;
@@ -89,6 +89,15 @@ absl::Status ModelSteps::MakeKv() {
   }
   if (absl::Status status = stream_->Synchronize(); !status.ok()) return status;
   return model_->AttachKv(kv_.data(), KvBlocks(blocks, 0, seats_), kBlockTokens);
+}
+
+absl::Status ModelSteps::Join(kernels::Group* group, int64_t device_bytes) {
+  if (stream_->repeating() != nullptr) stream_->repeating()->set_group_call_bytes(device_bytes);
+  return model_->JoinRanks(group, *stream_);
+}
+
+int64_t ModelSteps::graphs() const {
+  return stream_->repeating() == nullptr ? 0 : stream_->repeating()->kept().count;
 }
 
 double ModelSteps::Decode(int64_t batch, int64_t context) {

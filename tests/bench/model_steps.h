@@ -7,10 +7,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/collectives/group.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 #include "worker/model/model.h"
@@ -24,6 +26,8 @@ struct ModelStepsOptions {
   int64_t context_tokens = 0;  // KV memory, of all sequences of a step
   int64_t max_batch = 16;
   int64_t max_chunk = 2048;
+  // A rank's part, which needs Join; none: the whole model.
+  std::optional<v1::WorkerShare> share = std::nullopt;
 };
 
 class ModelSteps {
@@ -33,6 +37,12 @@ class ModelSteps {
   // KV memory holds zeros. Errors are those of loading.
   static absl::StatusOr<std::unique_ptr<ModelSteps>> Load(const ModelStepsOptions& options,
                                                           kernels::Device& device);
+
+  // For a rank's part, before its first step; `group` is borrowed. `device_bytes`: of sums that the
+  // ranks' devices make by themselves, so that steps may be graphs.
+  absl::Status Join(kernels::Group* group, int64_t device_bytes);
+  // Graphs of steps that are kept.
+  int64_t graphs() const;
 
   // One step: every sequence gets one more token behind context - 1.
   double Decode(int64_t batch, int64_t context);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "kernels/half_floats.h"
+#include "kernels/kv_rows.h"
 #include "kernels/ops.h"
 #include "tests/kernels/random_bytes.h"
 #include "tests/kernels/random_int4.h"
@@ -106,9 +108,27 @@ class Bench {
   std::unique_ptr<kernels::Stream> stream_;
 };
 
+// Keys, or values, of so many tokens and heads, from random numbers; of large caches rows repeat.
+absl::StatusOr<std::byte*> RandomCache(Bench& bench, DType type, int64_t rows, int64_t head_dim) {
+  if (type == DType::kBF16) return bench.Random<BFloat16>(rows * head_dim);
+  constexpr int64_t kRows = 1 << 10;
+  constexpr float kScale = 0.01f;
+  const int64_t row_bytes = kernels::KvRowBytes(type, head_dim);
+  std::vector<std::byte> codes(std::min(rows, kRows) * row_bytes);
+  std::mt19937 generator(1);
+  // No code of float8 is NaN.
+  for (std::byte& code : codes) code = static_cast<std::byte>(generator() & 0xbfu);
+  for (size_t row = 0; row < codes.size(); row += static_cast<size_t>(row_bytes)) {
+    std::memcpy(&codes[row + static_cast<size_t>(kernels::KvScaleOffset(head_dim))], &kScale,
+                sizeof kScale);
+  }
+  return bench.Upload<std::byte>(codes, (rows + kRows - 1) / kRows);
+}
+
 // `batch` sequences of `context` tokens, of which the last `rows` are asked for.
 absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape& shape,
-                                        int64_t batch, int64_t rows, int64_t context) {
+                                        int64_t batch, int64_t rows, int64_t context,
+                                        DType cache_type = DType::kBF16) {
   auto bench = Bench::Create(device);
   if (!bench.ok()) return bench.status();
   const int64_t blocks_each = (context + kBlockTokens - 1) / kBlockTokens;
@@ -120,10 +140,10 @@ absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape
   std::iota(tables.begin(), tables.end(), 0);
   std::shuffle(tables.begin(), tables.end(), std::mt19937(1));
 
-  const int64_t cache_elements = shape.kv_heads * blocks * kBlockTokens * shape.head_dim;
+  const int64_t cache_rows = shape.kv_heads * blocks * kBlockTokens;
   const int64_t row_elements = shape.heads * shape.head_dim;
-  const auto keys = bench->Random<BFloat16>(cache_elements);
-  const auto values = bench->Random<BFloat16>(cache_elements);
+  const auto keys = RandomCache(*bench, cache_type, cache_rows, shape.head_dim);
+  const auto values = RandomCache(*bench, cache_type, cache_rows, shape.head_dim);
   const auto q = bench->Random<float>(batch * rows * row_elements);
   const auto out = bench->Allocate(batch * rows * row_elements * 4);
   const auto starts_there = bench->Upload<int32_t>(starts);
@@ -142,7 +162,9 @@ absl::StatusOr<double> AttentionSeconds(kernels::Device& device, const HeadShape
     if (!memory->ok()) return memory->status();
   }
   const auto cache = [&](std::byte* data) {
-    return TensorView(data, DType::kBF16, {shape.kv_heads, blocks, kBlockTokens, shape.head_dim});
+    return TensorView(
+        data, cache_type,
+        {shape.kv_heads, blocks, kBlockTokens, kernels::KvRowElements(cache_type, shape.head_dim)});
   };
   const auto all_rows = [&](std::byte* data) {
     return TensorView(data, DType::kF32, {batch * rows, shape.heads, shape.head_dim});
@@ -298,6 +320,11 @@ absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadSh
   if (!seconds.ok()) return seconds;
   const int64_t elements = 2 * batch * context * shape.kv_heads * shape.head_dim;
   return 2.0 * static_cast<double>(elements) / *seconds;
+}
+
+absl::StatusOr<double> DecodeAttentionSeconds(kernels::Device& device, const HeadShape& shape,
+                                              int64_t batch, int64_t context, DType cache_type) {
+  return AttentionSeconds(device, shape, batch, 1, context, cache_type);
 }
 
 absl::StatusOr<double> RowsAttentionSeconds(kernels::Device& device, const HeadShape& shape,

@@ -24,6 +24,10 @@ absl::StatusOr<double> MultiplyRate(kernels::Device& device, int64_t size);
 // Bytes of bf16 keys and values, read by one row for each of `batch` sequences.
 absl::StatusOr<double> DecodeAttentionRate(kernels::Device& device, const HeadShape& shape,
                                            int64_t batch, int64_t context);
+// Seconds of the same call, with keys and values in bf16, or in 8 bits: i8 or f8.
+absl::StatusOr<double> DecodeAttentionSeconds(kernels::Device& device, const HeadShape& shape,
+                                              int64_t batch, int64_t context,
+                                              kernels::DType cache_type);
 // Seconds of one call for the last `rows` of a sequence of `context` tokens.
 absl::StatusOr<double> RowsAttentionSeconds(kernels::Device& device, const HeadShape& shape,
                                             int64_t rows, int64_t context);

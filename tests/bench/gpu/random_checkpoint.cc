@@ -58,9 +58,18 @@ std::vector<NamedTensor> Tensors(const ModelShape& s, Weights weights) {
     AddMatrix(at + "self_attn.k_proj", keys, s.hidden, weights, &tensors);
     AddMatrix(at + "self_attn.v_proj", keys, s.hidden, weights, &tensors);
     AddMatrix(at + "self_attn.o_proj", s.hidden, queries, weights, &tensors);
-    AddMatrix(at + "mlp.gate_proj", s.ffn, s.hidden, weights, &tensors);
-    AddMatrix(at + "mlp.up_proj", s.ffn, s.hidden, weights, &tensors);
-    AddMatrix(at + "mlp.down_proj", s.hidden, s.ffn, weights, &tensors);
+    const auto add_ffn = [&](const std::string& of) {
+      AddMatrix(of + "gate_proj", s.ffn, s.hidden, weights, &tensors);
+      AddMatrix(of + "up_proj", s.ffn, s.hidden, weights, &tensors);
+      AddMatrix(of + "down_proj", s.hidden, s.ffn, weights, &tensors);
+    };
+    if (s.experts == 0) add_ffn(at + "mlp.");
+    for (int64_t e = 0; e < s.experts; ++e) add_ffn(StrCat(at, "mlp.experts.", e, "."));
+    if (s.experts == 0) continue;
+    AddMatrix(at + "mlp.gate", s.experts, s.hidden, weights, &tensors);
+    for (const char* norm : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"}) {
+      tensors.push_back({at + norm, 1, s.head_dim, Filled::kOnes});
+    }
   }
   return tensors;
 }
@@ -132,6 +141,16 @@ absl::Status WriteConfig(const ModelShape& shape, Weights weights, const fs::pat
                   {"max_position_embeddings", shape.context},
                   {"tie_word_embeddings", false},
                   {"vocab_size", shape.vocabulary}});
+  if (shape.experts > 0) {
+    config->update({{"architectures", {"Qwen3MoeForCausalLM"}},
+                    {"model_type", "qwen3_moe"},
+                    {"num_experts", shape.experts},
+                    {"num_experts_per_tok", shape.experts_used},
+                    {"moe_intermediate_size", shape.ffn},
+                    {"norm_topk_prob", true},
+                    {"decoder_sparse_step", 1},
+                    {"mlp_only_layers", json::array()}});
+  }
   if (weights == Weights::kInt4) {
     (*config)["quantization_config"] = {{"quant_method", "awq"},
                                         {"bits", 4},
@@ -188,9 +207,11 @@ absl::Status WriteWeights(const ModelShape& shape, Weights weights, const fs::pa
 absl::StatusOr<ModelShape> NamedShape(std::string_view name) {
   if (name == "8b") return ModelShape{32, 4096, 32, 8, 128, 14336, 128256, 8192};
   if (name == "1b") return ModelShape{22, 2048, 32, 4, 64, 5632, 32000, 8192};
+  if (name == "30b-a3b") return ModelShape{48, 2048, 32, 4, 128, 768, 151936, 8192, 128, 8};
   if (name == "tiny") return ModelShape{2, 256, 4, 2, 64, 512, 600, 1024};
-  return absl::InvalidArgumentError(
-      StrCat("there is no shape \"", name, "\"; there are 8b, 1b and tiny"));
+  if (name == "tiny-experts") return ModelShape{12, 128, 4, 2, 64, 64, 600, 1024, 4, 2};
+  return absl::InvalidArgumentError(StrCat("there is no shape \"", name, "\"; there are 8b, 1b, ",
+                                           "30b-a3b, tiny and tiny-experts"));
 }
 
 absl::Status WriteRandomCheckpoint(const ModelShape& shape, Weights weights,

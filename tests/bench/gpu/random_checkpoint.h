@@ -1,6 +1,6 @@
-// A Llama with random weights as a Hugging Face folder, written as fast as the disk takes
-// it, by nothing but C++: for machines that have no Python. Its tokenizer is the shipped model's
-// with made-up tokens behind.
+// A Llama, or a Qwen3 with experts, with random weights as a Hugging Face folder, written as fast
+// as the disk takes it, by nothing but C++: for machines that have no Python. Its tokenizer is the
+// shipped model's with made-up tokens behind.
 //
 // Thread rule: pure functions of their arguments, but for the files. Errors name the file.
 #pragma once
@@ -17,9 +17,12 @@ namespace tessera::bench {
 struct ModelShape {
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0;
   int64_t vocabulary = 0, context = 0;
+  // Experts of each layer, of `ffn` columns, and those that a row uses; 0: a Llama. In bfloat16.
+  int64_t experts = 0, experts_used = 0;
 };
 
-// "8b" (Llama-3-8B's), "1b" (TinyLlama's), "tiny". InvalidArgument: another name.
+// "8b" (Llama-3-8B's), "1b" (TinyLlama's), "30b-a3b" (Qwen3-30B-A3B's), "tiny", "tiny-experts".
+// InvalidArgument: another name.
 absl::StatusOr<ModelShape> NamedShape(std::string_view name);
 
 enum class Weights {
