@@ -20,11 +20,19 @@ absl::Status Refused(const char* header, const std::string& value, const std::st
       header, ": \"", value.substr(0, 64), "\" is not ", takes));
 }
 
+// What SimpleAtod takes beside digits are hexadecimal numbers, spaces and words.
+std::optional<double> DecimalNumber(const std::string& text) {
+  double number = 0;
+  const bool decimal = text.find_first_not_of("0123456789.eE+-") == std::string::npos;
+  return decimal && absl::SimpleAtod(text, &number) ? std::optional(number) : std::nullopt;
+}
+
 std::optional<double> SecondsFromNow(const std::string& text, double now_unix_seconds) {
-  double seconds = 0;
-  if (absl::SimpleAtod(text, &seconds) && std::isfinite(seconds)) return seconds;
+  std::optional<double> seconds = DecimalNumber(text);
   absl::Duration duration;
-  if (absl::ParseDuration(text, &duration)) return absl::ToDoubleSeconds(duration);
+  if (!seconds.has_value() && absl::ParseDuration(text, &duration))
+    seconds = absl::ToDoubleSeconds(duration);
+  if (seconds.has_value()) return *seconds > 0 ? seconds : std::nullopt;
   absl::Time time;
   if (!absl::ParseTime(absl::RFC3339_full, text, &time, nullptr)) return std::nullopt;
   return absl::ToDoubleSeconds(time - absl::UnixEpoch()) - now_unix_seconds;
@@ -46,8 +54,8 @@ absl::StatusOr<AskedDeadline> ReadDeadline(const DeadlineHeaders& headers,
     if (!asked.seconds.has_value() || !std::isfinite(*asked.seconds) ||
         *asked.seconds > kMaxSeconds) {
       return Refused("x-request-deadline", headers.deadline,
-                     "a number of seconds from now (2.5, 1500ms) or a time (RFC 3339), an hour "
-                     "away at most");
+                     "a number of seconds from now, above 0 (2.5, 1500ms), or a time (RFC 3339), an "
+                     "hour away at most, once");
     }
   }
   const bool plain = std::all_of(headers.workflow.begin(), headers.workflow.end(),

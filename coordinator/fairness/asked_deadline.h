@@ -1,7 +1,8 @@
 // The deadline of a call, as its headers (of gRPC: its metadata) say it:
 //
 //   x-request-deadline      when the answer should be there: seconds from now ("2.5", "2.5s",
-//                           "1500ms"), or a time (RFC 3339), an hour away at most
+//                           "1500ms"), or a time (RFC 3339), which may have passed; an hour away
+//                           at most
 //   x-workflow-id           calls with one id share the deadline that one of them named
 //   x-workflow-stages-left  of calls that follow each other so many are left, this one included
 //
@@ -17,7 +18,7 @@
 
 namespace tessera::coordinator {
 
-// Values of the headers; empty where absent.
+// Values of the headers; empty where absent, a space where there is one without a value.
 struct DeadlineHeaders {
   std::string deadline = "", workflow = "", stages_left = "";
 };

@@ -487,8 +487,14 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
   }
 
   absl::StatusOr<AskedDeadline> DeadlineOf(const grpc::CallbackServerContext& context) const {
+    std::string deadline;
+    const auto [first, last] = context.client_metadata().equal_range("x-request-deadline");
+    for (auto one = first; one != last; ++one) {
+      if (one != first) deadline += ", ";
+      deadline += one->second.empty() ? " " : std::string(one->second.data(), one->second.size());
+    }
     return ReadDeadline(
-        {Metadata(context, "x-request-deadline"), Metadata(context, "x-workflow-id"),
+        {deadline, Metadata(context, "x-workflow-id"),
          Metadata(context, "x-workflow-stages-left")},
         options_.now_unix_seconds ? static_cast<double>(options_.now_unix_seconds()) : 0);
   }

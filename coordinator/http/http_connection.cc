@@ -263,20 +263,20 @@ class Connection final : public HttpConnectionControl,
         std::string(TargetAuthority({message.target().data(), message.target().size()}));
     std::string key;  // Anthropic's clients send one under a name of their own
     const std::pair<const char*, std::string*> fields[] = {
-        {"Host", &request_.host},
-        {"Origin", &request_.origin},
-        {"x-api-key", &key},
+        {"Host", &request_.host}, {"Origin", &request_.origin},
+        {"Accept", &request_.accept}, {"x-api-key", &key},
         {"Authorization", &request_.authorization},
-        {"Accept", &request_.accept},
         {"Content-Type", &request_.content_type},
-        {"X-Request-Id", &request_.request_id},
-        {"Sec-Fetch-Site", &request_.fetch_site},
+        {"X-Request-Id", &request_.request_id}, {"Sec-Fetch-Site", &request_.fetch_site},
         {"Access-Control-Request-Method", &request_.cors_method},
         {"Access-Control-Request-Headers", &request_.cors_headers},
-        {"x-request-deadline", &request_.deadline},
         {"x-workflow-id", &request_.workflow},
         {"x-workflow-stages-left", &request_.workflow_stages_left}};
     for (const auto& [name, value] : fields) *value = std::string(message[name]);
+    const auto [first, last] = message.equal_range("x-request-deadline");
+    for (auto it = first; it != last; ++it)  // an empty one, or a second, is seen to be wrong
+      request_.deadline += (it == first ? "" : ", ") + std::string(it->value()) +
+                           (it->value().empty() ? " " : "");
     if (request_.authorization.empty() && !key.empty()) request_.authorization = "Bearer " + key;
     exchange_options_.head_only = message.method() == http::verb::head;
     exchange_options_.keep_alive = message.keep_alive();

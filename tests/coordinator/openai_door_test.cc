@@ -132,8 +132,12 @@ TEST_CASE("a deadline comes in headers, and a wrong one is refused by name") {
   CHECK(door.service.last_request().workflow_stages_left == 3);
   door.Post(kCompletions, kBody);
   CHECK_FALSE(door.service.last_request().deadline_seconds.has_value());
-  CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, kBody, "x-request-deadline: soon\r\n")),
-             StartsWith("400 ") && Contains("x-request-deadline"));
+  for (const char* wrong : {"soon", "", "-1", "0", "0x10", "5\r\nx-request-deadline: 6"}) {
+    INFO(wrong);
+    const std::string header = std::string("x-request-deadline: ") + wrong + "\r\n";
+    CHECK_THAT(Door::ErrorOf(door.Post(kCompletions, kBody, header)),
+               StartsWith("400 ") && Contains("x-request-deadline") && Contains("above 0 (2.5"));
+  }
 }
 
 TEST_CASE("answers say what is left of their client's limits, refusals too") {

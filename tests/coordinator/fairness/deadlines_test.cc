@@ -184,10 +184,10 @@ TEST_CASE("a deadline is seconds from now or a time, and what is wrong is named"
   CHECK(seconds("2.5") == 2.5);
   CHECK(seconds("2.5s") == 2.5);
   CHECK(seconds("1500ms") == 1.5);
-  CHECK(seconds("0") == 0);
   CHECK(seconds("2001-09-09T01:46:45Z") == 5);  // 10^9 seconds is 01:46:40
   CHECK(seconds("2001-09-09T01:46:30Z") == -10);
-  for (const char* wrong : {"soon", "3601", "1e9", "nan", "inf", "2h", "2001-09-09", " ", "5 5"}) {
+  for (const char* wrong : {"soon", "3601", "1e9", "nan", "inf", "2h", "2001-09-09", " ", "5 5",
+                            "0", "-1", "-5s", "0s", "0x10", "1,5", "5, 6"}) {
     INFO(wrong);
     const absl::Status status = ReadDeadline({.deadline = wrong}, 1'000'000'000).status();
     CHECK(absl::IsInvalidArgument(status));
