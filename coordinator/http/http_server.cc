@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/http/http_connection.h"
 #include "coordinator/http/http_refusal.h"
+#include "proto/http_peer.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -48,7 +49,7 @@ class Server final : public HttpServer {
       state_->tls = *std::move(contexts);
     }
     boost::system::error_code error;
-    const std::string where = absl::StrCat(state_->options.host, ":", state_->options.port);
+    const std::string where = HostAndPort(state_->options.host, state_->options.port);
     tcp::resolver resolver(loops_.front().context);
     const auto found = resolver.resolve(state_->options.host, std::to_string(state_->options.port),
                                         tcp::resolver::passive, error);
