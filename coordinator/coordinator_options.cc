@@ -237,7 +237,8 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
       .Range(1, 256)
       .ShowDefault();
   app.AddOption("--shutdown-timeout", o.shutdown_timeout_seconds,
-                "Max seconds to finish requests after SIGTERM")
+                "Max seconds from SIGTERM to the end: requests are finished, and the last tenth (0.5 "
+                "to 2 s) is for readers to take the errors of those that are not")
       .Check(NonNegative())
       .ShowDefault();
   app.AddOption("--progress-timeout", o.progress_timeout_seconds,

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -64,7 +65,8 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr double kLastWordsSeconds = 2;  // for readers to take their errors at the end
+// For readers to take their errors at the end: of --shutdown-timeout at most, and at least.
+constexpr double kLastWordsSeconds = 2, kMinLastWordsSeconds = 0.5;
 
 double MonotonicSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -154,12 +156,13 @@ class Coordinator {
     for (const auto& host : hosts_) host->flow().Drain();
     http_->Drain();
     // Workers have one session each, and it is the next leader's.
-    const double seconds = resigned_ ? 0 : options_.shutdown_timeout_seconds;
+    const double whole = options_.shutdown_timeout_seconds, began = MonotonicSeconds();
+    const double last_words = std::clamp(whole / 10, kMinLastWordsSeconds, kLastWordsSeconds);
+    const double seconds = resigned_ ? 0 : std::max(0.0, whole - last_words);
     Logger("coordinator")
         .info("stopping: finishing {} requests first, for at most {} s",
               replicas_->requests_in_flight(), seconds);
-    const double deadline = MonotonicSeconds() + seconds;
-    while (replicas_->requests_in_flight() > 0 && MonotonicSeconds() < deadline) {
+    while (replicas_->requests_in_flight() > 0 && MonotonicSeconds() < began + seconds) {
       Tick();
       usleep(50'000);
     }
@@ -171,11 +174,11 @@ class Coordinator {
     for (const auto& host : hosts_) host->replanning().Stop();
     deployment_->AbandonApply(absl::UnavailableError("the coordinator is shutting down"));
     // Last words go out: a connection closes by itself once its answer was sent.
-    const double last_words = MonotonicSeconds() + kLastWordsSeconds;
-    while (http_->connections() > 0 && MonotonicSeconds() < last_words) usleep(10'000);
+    const double end = MonotonicSeconds() + last_words;
+    while (http_->connections() > 0 && MonotonicSeconds() < end) usleep(10'000);
     http_->Stop();
     deployment_->Stop();
-    grpc_->Stop();
+    grpc_->Stop(std::max(0.0, end - MonotonicSeconds()));
     Logger("coordinator").info("stopped");
   }
 

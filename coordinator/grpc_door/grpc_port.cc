@@ -62,8 +62,9 @@ void GrpcPort::SetServing(bool serving) {
   server_->GetHealthCheckService()->SetServingStatus(kInferenceService, serving);
 }
 
-void GrpcPort::Stop() {
-  server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(2));
+void GrpcPort::Stop(double seconds) {
+  server_->Shutdown(std::chrono::system_clock::now() +
+                    std::chrono::milliseconds(static_cast<int64_t>(1e3 * seconds)));
 }
 
 }  // namespace tessera::coordinator

@@ -37,8 +37,8 @@ class GrpcPort {
   int port() const { return port_; }
   // What the health service answers for inference.
   void SetServing(bool serving);
-  // Cancels calls that still run after two seconds.
-  void Stop();
+  // Cancels calls that still run after so many seconds.
+  void Stop(double seconds);
 
  private:
   GrpcPort() = default;

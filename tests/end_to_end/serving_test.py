@@ -256,6 +256,20 @@ def test_terminate_ends_what_takes_too_long():
         assert c.ended("coordinator") == 0
 
 
+def test_a_reader_that_does_not_read_keeps_nothing_waiting():
+    with running("--shutdown-timeout", "4", workers=1) as c:
+        request = json.dumps({"prompt": "Count", "max_tokens": 1900, "ignore_eos": True, "n": 8, "stream": True}).encode()
+        with socket.create_connection(("127.0.0.1", c.port)) as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+                           b"Content-Length: %d\r\n\r\n%s" % (len(request), request))
+            assert reader.recv(1000), c.log("coordinator")
+            began = time.monotonic()
+            c.signal("coordinator", TERMINATE)
+            assert c.ended("coordinator") == 0
+            assert time.monotonic() - began < 5.5, c.log("coordinator")  # all of it, not the requests alone
+
+
 def test_a_second_signal_ends_at_once():
     with running("--shutdown-timeout", "60", workers=1) as c:
         events = []
