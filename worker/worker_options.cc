@@ -3,15 +3,17 @@
 #include <cstdlib>
 #include <iostream>
 #include <iterator>
-#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "kernels/links/link_address.h"
 #include "proto/build_version.h"
+#include "proto/coordinator_list.h"
 #include "proto/emulated_kind.h"
+#include "proto/plain_text.h"
 #include "proto/program_flags.h"
 #include "proto/protocol.h"
+#include "proto/worker_name.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/flag_file.h"
 #include "third_party/cli11/flags.h"
@@ -183,6 +185,9 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
         StrCat("--device ", device, ": there is no such device; it takes ", DeviceNamesText()));
   }
   if (options.name.empty()) options.name = StrCat(HostName(), "/", DefaultIndex(device));
+  if (const std::string problem = WorkerNameProblem(options.name); !problem.empty())
+    return absl::InvalidArgumentError(
+        StrCat("--name '", WithoutControls(options.name), "': ", problem));
   if (!options.rehearsal_folder.empty() && options.device_type->open != nullptr) {
     return absl::InvalidArgumentError(
         StrCat("--rehearsal-folder is for --device ", kEmulatedKind, "KIND, not for ", device));
@@ -190,10 +195,9 @@ absl::StatusOr<ParsedOptions> ParseWorkerOptions(int argc, const char* const* ar
   if (options.device.memory_bytes < 0 || options.kv_cache_memory_bytes < 0) {
     return absl::InvalidArgumentError("--memory and --kv-cache-memory-bytes may not be negative");
   }
-  std::istringstream coordinators(options.coordinator);
-  for (std::string one; std::getline(coordinators, one, ',');) {
-    if (absl::Status s = CheckHostPort(one); !s.ok())
-      return absl::InvalidArgumentError(StrCat("--coordinator: ", StdView(s.message())));
+  if (!options.coordinator.empty()) {
+    if (const auto read = ReadCoordinatorList(options.coordinator); !read.ok())
+      return read.status();
   }
   std::string listen = options.listen;
   if (listen.ends_with(":0")) listen.back() = '1';  // any port

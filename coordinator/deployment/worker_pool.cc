@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "coordinator/deployment/fences.h"
 #include "proto/emulated_kind.h"
+#include "proto/plain_text.h"
 #include "proto/protocol.h"
+#include "proto/worker_name.h"
 #include "third_party/spdlog/log.h"
 
 namespace tessera::coordinator {
@@ -47,6 +49,15 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
   if (request.address().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", request.name(), " registered without an address"));
+  }
+  // Lines of the log, too, are made of them.
+  std::string problem = WorkerNameProblem(request.name());
+  if (const std::string field = FieldWithControls(request); problem.empty() && !field.empty())
+    problem = absl::StrCat("its ", field, " has characters that are not printed");
+  if (!problem.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a worker that calls itself '", WithoutControls(request.name().substr(0, 64)),
+                     "': ", problem, " (the worker's --name)"));
   }
   absl::Status versions =
       CheckVersions(absl::StrCat("worker ", request.name()), request.build_version(),

@@ -49,6 +49,21 @@ TEST_CASE("registering is idempotent and keeps the state") {
   CHECK(changes == 2);
 }
 
+TEST_CASE("what a worker says of itself makes no lines of the log") {
+  WorkerPool pool(Options());
+  for (const char* name : {"a\n2026-11-30 coordinator: all is well", "../a", "a/../b", "a/"}) {
+    const absl::Status refused = pool.Register(Worker(name, 7), 0).status();
+    CHECK(absl::IsInvalidArgument(refused));
+    CHECK_THAT(std::string(refused.message()), Catch::Contains("--name"));
+    CHECK(refused.message().find('\n') == absl::string_view::npos);
+  }
+  v1::RegisterRequest described = Worker("a", 7);
+  described.mutable_device()->set_description("a\nb");
+  CHECK_THAT(std::string(pool.Register(described, 0).status().message()),
+             Catch::Contains("device.description"));
+  CHECK(pool.Snapshot().empty());
+}
+
 TEST_CASE("emulated devices are taken in a rehearsal alone, and others are not") {
   for (const bool rehearsal : {false, true}) {
     WorkerPoolOptions options = Options();
