@@ -7,11 +7,13 @@
 #include "coordinator/coordinator_options.h"
 #include "coordinator/serving.h"
 #include "proto/api_keys.h"
+#include "third_party/grpc/log_lines.h"
 #include "third_party/grpc/mutex_checks.h"
 #include "third_party/spdlog/log.h"
 
 int main(int argc, char** argv) {
   tessera::SkipMutexChecks();
+  tessera::TakeGrpcLines();
   const auto parsed = tessera::coordinator::ParseCoordinatorOptions(argc, argv);
   tessera::HideKeys(argc, argv);
   if (!parsed.ok()) {

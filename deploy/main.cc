@@ -30,6 +30,7 @@
 #include "third_party/cli11/flags.h"
 #include "third_party/cli11/misspelt.h"
 #include "third_party/cli11/number_check.h"
+#include "third_party/grpc/log_lines.h"
 #include "tls/client_flags.h"
 
 namespace tessera::deploy {
@@ -242,6 +243,7 @@ void ReadEnvironment(const Command& app, std::span<const char* const> arguments)
 }
 
 int Main(int argc, char** argv) {
+  TakeGrpcLines();
   Program app("Tessera: large language models on whatever devices you have.", "tessera");
   app.AddVersion(std::string(BuildVersion()));
   app.RequireSubcommands(1, 1);

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "proto/protocol.h"
+#include "third_party/grpc/log_lines.h"
 #include "third_party/grpc/mutex_checks.h"
 #include "third_party/linux/service_manager.h"
 #include "third_party/spdlog/log.h"
@@ -165,6 +166,7 @@ absl::Status Run(const WorkerOptions& options, double start_seconds) {
 int main(int argc, char** argv) {
   const double start_seconds = tessera::worker::NowSeconds();
   tessera::SkipMutexChecks();
+  tessera::TakeGrpcLines();
   const auto parsed = tessera::worker::ParseWorkerOptions(argc, argv);
   if (!parsed.ok()) {
     std::cerr << "tessera-worker: " << std::string(parsed.status().message()) << "\n";
