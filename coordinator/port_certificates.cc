@@ -27,6 +27,11 @@ WorkerTls PortCertificates::ToWorkers() const {
   return [watch = cluster_] { return ToClusterMember(*watch->now(), kWorkerServerName); };
 }
 
+ClusterNow PortCertificates::Cluster() const {
+  if (cluster_ == nullptr) return nullptr;
+  return [watch = cluster_] { return watch->now(); };
+}
+
 void PortCertificates::WarnOfReaders(const std::string& host) const {
   if (ports_ != nullptr) return;
   Logger("coordinator")

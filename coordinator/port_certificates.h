@@ -1,5 +1,6 @@
 // The certificates that the coordinator shows: at both ports (--tls-cert), and to workers
-// (--cluster-tls), whose file the gRPC port shows too where it has no other.
+// (--cluster-tls), whose file the gRPC port shows too where it has no other. Workers prove to that
+// port that they are of the cluster, in both cases.
 // Thread rule: Open from one thread; the rest is thread-safe.
 #pragma once
 
@@ -22,7 +23,11 @@ class PortCertificates {
   CertificateWatch* grpc() const { return ports_ != nullptr ? ports_.get() : cluster_.get(); }
   const CertificateWatch* cluster() const { return cluster_.get(); }
   bool has_cluster() const { return cluster_ != nullptr; }
+  // The cluster, where its members come to the gRPC port beside clients of --tls-cert; else null.
+  CertificateWatch* members() const { return ports_ != nullptr ? cluster_.get() : nullptr; }
   WorkerTls ToWorkers() const;
+  // The cluster's certificates now; empty: there is no --cluster-tls.
+  ClusterNow Cluster() const;
   // What others on the network can read where `host` is open to them.
   void WarnOfReaders(const std::string& host) const;
 

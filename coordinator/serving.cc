@@ -248,7 +248,6 @@ class Coordinator {
   absl::Status StartDeployment() {
     WorkerPoolOptions pool;
     pool.build_version = std::string(BuildVersion());
-    pool.cluster_tls = certificates_.has_cluster();
     pool.rehearsal = options_.rehearsal;
     pool_ = std::make_unique<WorkerPool>(std::move(pool));
     std::vector<v1::Model> models;
@@ -284,6 +283,7 @@ class Coordinator {
     ClusterServiceOptions cluster;
     cluster.cluster_token = keys_->token();
     cluster.worker_tls = certificates_.ToWorkers();
+    cluster.cluster_certificates = certificates_.Cluster();
     cluster.token_advice = [this] { return keys_->token_advice(); };
     cluster.admin = keys_->admin();
     for (const auto& host : hosts_) cluster.models.push_back(host->in_cluster());
@@ -306,6 +306,7 @@ class Coordinator {
     GrpcPortOptions port;
     port.address = HostAndPort(options_.host, options_.grpc_port);
     port.certificates = certificates_.grpc();
+    port.members = certificates_.members();
     port.describes_itself = IsLoopback(options_.host);
     port.cluster = cluster_->service();
     port.inference = inference_.get();

@@ -17,14 +17,19 @@
 #include "deploy/device_choice.h"
 #include "deploy/failure.h"
 #include "proto/build_version.h"
+#include "proto/coordinator_list.h"
 #include "proto/http_peer.h"
 #include "proto/model/model_folder.h"
+#include "proto/plain_text.h"
 #include "proto/protocol.h"
 #include "proto/run_folder.h"
 #include "proto/tcp_probe.h"
+#include "proto/worker_name.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/linux/host_name.h"
 #include "tls/client_flags.h"
+#include "tls/client_tls.h"
+#include "tls/tls_probe.h"
 
 namespace tessera::deploy {
 namespace {
@@ -64,9 +69,24 @@ class Ports {
                                            foreign ? ": --listen takes an address of this machine"
                                                    : StrCat(": name another with ", flag)));
     }
+    acceptor.non_blocking(true, error);
     const int taken = acceptor.local_endpoint().port();
     acceptors_.push_back(std::move(acceptor));
     return HostAndPort(IsAnyAddress(host) ? HostName() : host, taken);
+  }
+
+  // Whether anybody has come to the port that was taken as the `index`th, or does so in time: the
+  // way to an address may end at another program.
+  bool Reached(size_t index) {
+    constexpr int kLooks = 40;
+    for (int i = 0; i < kLooks; ++i) {
+      boost::system::error_code error;
+      tcp::socket visitor(context_);
+      acceptors_[index].accept(visitor, error);
+      if (!error) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(25));
+    }
+    return false;
   }
 
  private:
@@ -92,12 +112,18 @@ struct Listened {
 
 class Checks {
  public:
-  explicit Checks(const CheckFlags& flags) : flags_(flags) {}
+  Checks(const CheckFlags& flags, std::vector<std::string> coordinators)
+      : flags_(flags), coordinators_(std::move(coordinators)) {}
 
   std::vector<CheckLine> Run() {
     TakePorts();
-    const bool answers = Coordinator();
-    if (answers && Token()) Ask();
+    const absl::StatusOr<ClientTls> tls = ReadClientTls(flags_.tls);
+    if (!tls.ok()) {
+      Say(Problem("TLS", std::string(StdView(tls.status().message()))));
+    } else {
+      tls_ = *tls;
+      if (Coordinators() && Token()) Ask();
+    }
     if (!asked_)
       Say(Skipped("the rest", "build, name, ways back, clock: once the coordinator answers"));
     Model();
@@ -123,21 +149,43 @@ class Checks {
     take("KV", StrCat(flags_.kv_port), "--kv-port", flags_.advertise_kv, "--advertise-kv");
   }
 
-  bool Coordinator() {
+  // True: one of them can be asked. Of several, those that wait to lead need not answer.
+  bool Coordinators() {
+    std::vector<CheckLine> lines;
+    for (const std::string& address : coordinators_) {
+      lines.push_back(Coordinator(address));
+      if (lines.back().problem.empty() && answering_.empty()) answering_ = address;
+    }
+    for (CheckLine& line : lines) {
+      if (!line.problem.empty() && !answering_.empty() && line.what == "coordinator")
+        line = Skipped(line.what, line.problem);
+      Say(std::move(line));
+    }
+    return !answering_.empty();
+  }
+
+  CheckLine Coordinator(const std::string& address) const {
     const double began = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
-    const absl::Status reached = Reach(flags_.coordinator, 5);
+    const absl::Status reached = Reach(address, 5);
     if (!reached.ok()) {
-      Say(Problem("coordinator",
-                  StrCat("nothing answers at ", flags_.coordinator, ": ",
-                         std::string(StdView(reached.message())),
-                         ": is it started there with --host and --grpc-port, and is the port open "
-                         "to this machine?")));
-      return false;
+      return Problem("coordinator",
+                     StrCat("nothing answers at ", address, ": ",
+                            std::string(StdView(reached.message())),
+                            ": is it started there with --host and --grpc-port, and is the port "
+                            "open to this machine?"));
     }
     const double seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - began;
-    Say(Well("coordinator",
-             StrCat(flags_.coordinator, " answers in ", std::ceil(1e4 * seconds) / 10, " ms")));
-    return true;
+    const absl::Status spoken = ProbeTls(
+        {.address = address,
+         .tls = tls_,
+         .of_cluster = flags_.tls.ca.empty() && !flags_.tls.cluster.empty()});
+    if (!spoken.ok()) {
+      return Problem(absl::IsFailedPrecondition(spoken) ? "TLS" : "gRPC",
+                     StrCat(address, ": ", std::string(StdView(spoken.message()))));
+    }
+    return Well("coordinator",
+                StrCat(address, " answers in ", std::ceil(1e4 * seconds) / 10, " ms, ",
+                       tls_.authorities.empty() ? "plainly" : "inside TLS"));
   }
 
   bool Token() {
@@ -148,7 +196,7 @@ class Checks {
         return false;
       }
       token_ = *read;
-    } else if (const auto port = LoopbackPort(flags_.coordinator); port.has_value()) {
+    } else if (const auto port = LoopbackPort(coordinators_.front()); port.has_value()) {
       if (const auto secrets = RunFolder::Find(*port)) token_ = secrets->cluster_token;
     }
     return true;
@@ -160,9 +208,10 @@ class Checks {
     request.set_build_version(std::string(BuildVersion()));
     request.set_protocol_version(kProtocolVersion);
     for (const Listened& one : listened_) request.add_addresses(one.address);
-    absl::StatusOr<ClientTls> tls = ReadClientTls(flags_.tls);
-    if (!tls.ok()) return Say(Problem("TLS", std::string(StdView(tls.status().message()))));
-    const CoordinatorDoor door = {.address = flags_.coordinator, .admin_key = "", .tls = *tls};
+    const CoordinatorDoor door = {.address = answering_,
+                                  .admin_key = "",
+                                  .tls = tls_,
+                                  .has_cluster_tls = !flags_.tls.cluster.empty()};
     auto reply = AskToCheck(door, token_, request, kAskSeconds);
     for (double waited = 0; absl::IsResourceExhausted(reply.status()) && waited < kAskAgainSeconds;
          ++waited) {
@@ -175,6 +224,7 @@ class Checks {
       const bool older = absl::IsUnimplemented(reply.status());
       Say(Problem(token   ? "token"
                   : older ? "build"
+                  : absl::IsFailedPrecondition(reply.status()) ? "TLS"
                           : "gRPC",
                   older ? StrCat("the coordinator is of a build that cannot check: this one is ",
                                  std::string(BuildVersion()), ", run the same build everywhere")
@@ -186,7 +236,7 @@ class Checks {
     Say(Either("build", reply->build_problem(), std::string(BuildVersion())));
     Say(Either("name", reply->name_problem(), request.name()));
     for (int i = 0; i < request.addresses_size() && i < reply->address_problems_size(); ++i)
-      Say(WayBack(listened_[i], reply->address_problems(i)));
+      Say(WayBack(i, reply->address_problems(i)));
     Clock(reply->unix_seconds());
     folder_ = reply->model_folder();
     fingerprint_ = reply->model_fingerprint();
@@ -198,8 +248,16 @@ class Checks {
                            : Problem(std::move(what), std::move(problem));
   }
 
-  CheckLine WayBack(const Listened& one, const std::string& problem) const {
-    if (problem.empty()) return Well(one.what, StrCat("the coordinator reaches ", one.address));
+  CheckLine WayBack(int index, const std::string& problem) {
+    const Listened& one = listened_[index];
+    if (problem.empty() && ports_.Reached(index))
+      return Well(one.what, StrCat("the coordinator reaches ", one.address));
+    if (problem.empty()) {
+      return Problem(one.what,
+                     StrCat("the coordinator reaches another program at ", one.address,
+                            ", none of its connections came here: name with ", one.flag,
+                            " the address that leads to the port of this machine"));
+    }
     std::string remedy = StrCat(
         "open the port to it (a firewall?), or name an address that it "
         "reaches with ",
@@ -265,6 +323,9 @@ class Checks {
   }
 
   const CheckFlags& flags_;
+  const std::vector<std::string> coordinators_;  // at least one
+  ClientTls tls_;
+  std::string answering_;  // of the coordinators, the one to ask; empty: none
   Ports ports_;
   std::vector<Listened> listened_;
   std::vector<CheckLine> lines_;
@@ -278,7 +339,9 @@ class Checks {
 void AddCheck(const Command& app, CheckFlags& flags) {
   const Command check = app.AddSubcommand(
       "check", "Say whether a worker started here with these flags could join, and what to mend");
-  check.AddOption("--coordinator", flags.coordinator, "The coordinator's gRPC address")
+  check
+      .AddOption("--coordinator", flags.coordinator,
+                 "The coordinator's gRPC address, of several (--ha) each, with commas between")
       .ShowDefault();
   check.AddOption("--cluster-token-file", flags.cluster_token_file,
                   "File with the secret that the cluster's processes share");
@@ -320,9 +383,15 @@ std::string ShowCheck(const std::vector<CheckLine>& lines) {
 int RunCheck(const CheckFlags& flags) {
   std::string listen = flags.listen;
   if (listen.ends_with(":0")) listen.back() = '1';  // any port
+  const auto coordinators = ReadCoordinatorList(flags.coordinator);
+  if (!coordinators.ok())
+    return FailUsage(std::string(StdView(coordinators.status().message())));
+  if (const std::string problem = WorkerNameProblem(flags.name);
+      !flags.name.empty() && !problem.empty()) {
+    return FailUsage(StrCat("--name '", WithoutControls(flags.name), "': ", problem));
+  }
   for (const auto& [flag, address] :
-       {std::pair("--coordinator", &flags.coordinator),
-        std::pair<const char*, const std::string*>("--listen", &listen),
+       {std::pair<const char*, const std::string*>("--listen", &listen),
         std::pair("--advertise", &flags.advertise),
         std::pair("--advertise-link", &flags.advertise_link),
         std::pair("--advertise-kv", &flags.advertise_kv)}) {
@@ -330,7 +399,7 @@ int RunCheck(const CheckFlags& flags) {
     if (absl::Status s = CheckHostPort(*address); !s.ok())
       return FailUsage(StrCat(flag, ": ", std::string(StdView(s.message()))));
   }
-  const std::vector<CheckLine> lines = Checks(flags).Run();
+  const std::vector<CheckLine> lines = Checks(flags, *coordinators).Run();
   std::cout << ShowCheck(lines);
   const bool good = std::all_of(lines.begin(), lines.end(),
                                 [](const CheckLine& line) { return line.problem.empty(); });

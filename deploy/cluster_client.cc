@@ -21,6 +21,7 @@
 #include "proto/status_wire.h"
 #include "scheduler/planner/report/note_text.h"
 #include "tls/client_flags.h"
+#include "tls/cluster_tls.h"
 #include "tls/grpc_credentials.h"
 
 namespace tessera::deploy {
@@ -288,6 +289,7 @@ absl::StatusOr<v1::CheckWorkerReply> AskToCheck(const CoordinatorDoor& door,
   grpc::ClientContext context;
   Prepare("", timeout_seconds, &context);
   if (!cluster_token.empty()) context.AddMetadata(std::string(kClusterTokenKey), cluster_token);
+  if (door.has_cluster_tls) context.AddMetadata(kClusterTlsKey, "1");
   v1::CheckWorkerReply reply;
   const grpc::Status status = stub->CheckWorker(&context, request, &reply);
   if (status.ok()) return reply;

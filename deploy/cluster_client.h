@@ -29,6 +29,7 @@ struct CoordinatorDoor {
   std::string address;    // host:port of its gRPC
   std::string admin_key;  // may be empty
   ClientTls tls = {};
+  bool has_cluster_tls = false;  // `tls` is of --cluster-tls, or goes with it
 };
 
 // Without --admin-key-file the key is what the coordinator made for this user's programs

@@ -9,9 +9,11 @@
 #include <functional>
 
 #include "proto/file_text.h"
+#include "proto/plain_text.h"
 #include "proto/run_folder.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/cli11/number_check.h"
+#include "tls/cluster_member.h"
 #include "tls/cluster_tls.h"
 #include "tls/issue.h"
 #include "tls/pem.h"
@@ -35,14 +37,16 @@ absl::Status WriteNew(const std::string& path, const std::string& text, bool* ma
   return absl::UnavailableError(StrCat(path, ": cannot be written: ", std::strerror(error)));
 }
 
-absl::Status CheckMachine(const std::string& name) {
-  const bool plain = !name.empty() && name.front() != '.' && name != "coordinator" &&
-                     name != "authority" && name.find('/') == std::string::npos;
+absl::Status CheckFile(const std::string& flag, const std::string& name) {
+  constexpr size_t kMaxBytes = 64;  // of the name in a certificate
+  const bool plain = !name.empty() && name.size() <= kMaxBytes && name.front() != '.' &&
+                     name != "coordinator" && name != "authority" && !HasControls(name) &&
+                     name.find('/') == std::string::npos;
   if (plain) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      StrCat("--machine '", name,
-             "': a name of a file is expected, other than coordinator and authority; workers "
-             "machine/0 and machine/1 share the file of their machine"));
+      StrCat(flag, " '", WithoutControls(name),
+             "': a name of a file is expected, of up to 64 bytes, other than coordinator and "
+             "authority; workers machine/0 and machine/1 share the file of their machine"));
 }
 
 class Maker {
@@ -64,6 +68,10 @@ class Maker {
     }
     for (const std::string& machine : flags_.machines) {
       if (absl::Status s = MakeMember(machine, {kWorkerServerName}); !s.ok()) return s;
+    }
+    for (const std::string& pool : flags_.pools) {
+      if (absl::Status s = MakeMember(pool, {kWorkerServerName, kAnyWorkerServerName}); !s.ok())
+        return s;
     }
     return absl::OkStatus();
   }
@@ -137,6 +145,9 @@ void AddToken(const Command& app, TokenFlags& flags) {
   create.AddOption("--machine", flags.machines,
                    "Name of a machine with workers, each of which gets one file; may be given more "
                    "than once");
+  create.AddOption("--pool", flags.pools,
+                   "Name of a file that machines share, whose workers may have any name: for pods, "
+                   "and machines that come and go; may be given more than once");
   create.AddOption("--days", flags.days, "Days that new certificates hold")
       .Check(Between(1, 36500))
       .ShowDefault();
@@ -144,7 +155,10 @@ void AddToken(const Command& app, TokenFlags& flags) {
 
 absl::StatusOr<std::string> CreateToken(const TokenFlags& flags) {
   for (const std::string& machine : flags.machines) {
-    if (absl::Status s = CheckMachine(machine); !s.ok()) return s;
+    if (absl::Status s = CheckFile("--machine", machine); !s.ok()) return s;
+  }
+  for (const std::string& pool : flags.pools) {
+    if (absl::Status s = CheckFile("--pool", pool); !s.ok()) return s;
   }
   Maker maker(flags);
   if (absl::Status s = maker.MakeAll(); !s.ok()) return s;
@@ -158,6 +172,11 @@ absl::StatusOr<std::string> CreateToken(const TokenFlags& flags) {
                    ".pem:\n  tessera-worker --coordinator ADDRESS:8001 --listen ITS_ADDRESS:9000 "
                    "--cluster-token-file token --cluster-tls ",
                    machine, ".pem --name ", machine, "/0\n");
+  }
+  for (const std::string& pool : flags.pools) {
+    text += StrCat("on each machine that shares ", pool, ".pem:\n  tessera-worker --coordinator "
+                   "ADDRESS:8001 --listen ITS_ADDRESS:9000 --cluster-token-file token --cluster-tls ",
+                   pool, ".pem\n");
   }
   text += StrCat("keep ", flags.folder,
                  "/authority.pem to yourself: whoever has it can make machines of this cluster\n");

@@ -4,7 +4,8 @@
 //   FOLDER/token             the cluster's secret, for --cluster-token-file of all
 //   FOLDER/authority.pem     certificate and key of the cluster's authority; stays where it is safe
 //   FOLDER/coordinator.pem   for --cluster-tls of the coordinator
-//   FOLDER/NAME.pem          for --cluster-tls of the workers on that machine
+//   FOLDER/NAME.pem          for --cluster-tls of the workers on that machine, which are NAME/0,
+//                            NAME/1, ...; of a pool: for workers of any name
 //
 // All have mode 0600. What is there already stays: machines can be added later.
 // Thread rule: one thread.
@@ -21,6 +22,7 @@ namespace tessera::deploy {
 struct TokenFlags {
   std::string folder;
   std::vector<std::string> machines;
+  std::vector<std::string> pools;  // files that machines share
   int days = 3650;  // that new certificates hold
 };
 

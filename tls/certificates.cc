@@ -1,6 +1,5 @@
 #include "tls/certificates.h"
 
-#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
@@ -49,26 +48,6 @@ std::string Date(int64_t unix_seconds) {
   char text[32] = {};
   std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", gmtime_r(&time, &parts));
   return text;
-}
-
-std::vector<std::string> NamesOf(const X509& certificate) {
-  std::vector<std::string> names;
-  GENERAL_NAMES* found = static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr));
-  for (int i = 0; i < sk_GENERAL_NAME_num(found); ++i) {
-    const GENERAL_NAME* name = sk_GENERAL_NAME_value(found, i);
-    if (name->type != GEN_DNS && name->type != GEN_IPADD) continue;
-    const ASN1_STRING* value = name->type == GEN_DNS ? name->d.dNSName : name->d.iPAddress;
-    const unsigned char* bytes = ASN1_STRING_get0_data(value);
-    const int length = ASN1_STRING_length(value);
-    char text[INET6_ADDRSTRLEN] = {};
-    if (name->type == GEN_DNS)
-      names.emplace_back(reinterpret_cast<const char*>(bytes), static_cast<size_t>(length));
-    else if (inet_ntop(length == 4 ? AF_INET : AF_INET6, bytes, text, sizeof text) != nullptr)
-      names.emplace_back(text);
-  }
-  GENERAL_NAMES_free(found);
-  return names;
 }
 
 absl::Status CheckDates(const CertificateFiles& files, const std::vector<X509Handle>& chain,
@@ -137,7 +116,7 @@ absl::StatusOr<Certificates> ReadCertificates(const CertificateFiles& files) {
     return Wrong(kClientCaFlag, files.client_ca, kNoCertificate);
   if (absl::Status s = CheckPair(files, chain.front().get(), key->get()); !s.ok()) return s;
   if (absl::Status s = CheckDates(files, chain, &read.expires_unix_seconds); !s.ok()) return s;
-  read.names = NamesOf(*chain.front());
+  read.names = OwnerOf(*chain.front()).names;
   return read;
 }
 

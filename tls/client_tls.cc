@@ -38,11 +38,14 @@ absl::StatusOr<ClientTls> ReadClientTls(const ClientTlsFiles& files) {
   ClientTls client;
   if (files.certificate.empty() != files.key.empty())
     return absl::InvalidArgumentError("--tls-cert and --tls-key belong together: give both");
-  if (files.ca.empty() && !files.cluster.empty()) {
-    const absl::StatusOr<Certificates> own = ReadClusterTls(files.cluster);
-    if (!own.ok()) return own.status();
-    return ToClusterMember(
-        *own, files.server_name.empty() ? kCoordinatorServerName : files.server_name);
+  absl::StatusOr<Certificates> member;
+  if (!files.cluster.empty()) {
+    member = ReadClusterTls(files.cluster);
+    if (!member.ok()) return member.status();
+    if (files.ca.empty()) {
+      return ToClusterMember(
+          *member, files.server_name.empty() ? kCoordinatorServerName : files.server_name);
+    }
   }
   if (files.ca.empty()) {
     if (files.certificate.empty() && files.server_name.empty()) return client;
@@ -54,6 +57,11 @@ absl::StatusOr<ClientTls> ReadClientTls(const ClientTlsFiles& files) {
   if (!authorities.ok()) return authorities.status();
   client.authorities = *std::move(authorities);
   client.server_name = files.server_name;
+  if (member.ok()) {
+    client.chain = member->chain;
+    client.key = member->key;
+    return client;
+  }
   if (files.certificate.empty()) return client;
   absl::StatusOr<Certificates> own =
       ReadCertificates({.certificate = files.certificate, .key = files.key, .client_ca = ""});

@@ -17,8 +17,8 @@ struct ClientTlsFiles {
   std::string certificate = "", key = "";
   std::string server_name = "";  // --tls-server-name: to be found in the listener's certificate;
                                  // empty: the host of its address
-  // --cluster-tls (cluster_tls.h), where there is no --tls-ca: this file's authority, its
-  // certificate, and the coordinator's name in the cluster
+  // --cluster-tls (cluster_tls.h): its certificate is shown, which proves that its owner is of the
+  // cluster; where there is no --tls-ca, also its authority and the coordinator's name hold
   std::string cluster = "";
 };
 

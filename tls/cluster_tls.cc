@@ -24,6 +24,12 @@ absl::StatusOr<Certificates> ReadClusterTls(const std::string& file) {
   const bool has_authority = std::any_of(all.begin(), all.end(), [](const X509Handle& one) {
     return X509_check_ca(one.get()) != 0;
   });
+  if (has_authority && X509_check_ca(all.front().get()) != 0) {
+    return absl::InvalidArgumentError(
+        StrCat(kClusterTlsFlag, " ", file,
+               ": it is the authority's own file, which makes machines of the cluster and belongs "
+               "to none of them: give the one that `tessera token create` wrote for this machine"));
+  }
   if (has_authority) return read;
   return absl::InvalidArgumentError(
       StrCat(kClusterTlsFlag, " ", file,

@@ -15,6 +15,8 @@
 namespace tessera {
 
 inline constexpr char kClusterTlsFlag[] = "--cluster-tls";
+// gRPC metadata of CheckWorker: the program that is checked has --cluster-tls.
+inline constexpr char kClusterTlsKey[] = "tessera-cluster-tls";
 // DNS names that certificates have, whatever the machine is called.
 inline constexpr char kCoordinatorServerName[] = "tessera-coordinator";
 inline constexpr char kWorkerServerName[] = "tessera-worker";

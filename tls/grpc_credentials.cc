@@ -1,6 +1,7 @@
 #include "tls/grpc_credentials.h"
 
 #include <fcntl.h>
+#include <grpc/grpc_security_constants.h>
 #include <grpcpp/security/tls_certificate_provider.h>
 #include <grpcpp/security/tls_credentials_options.h>
 #include <sys/mman.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "third_party/absl/str_cat.h"
@@ -60,35 +62,60 @@ class AnonymousFile {
 struct ServedFiles {
   AnonymousFile pair;  // key and chain in one, so that no reader sees one of each
   AnonymousFile client_ca;
+  std::mutex writing;  // each watch has a thread
 
-  bool Write(const Certificates& certificates) {
-    return pair.Write(certificates.key + "\n" + certificates.chain) &&
-           (certificates.client_ca.empty() || client_ca.Write(certificates.client_ca));
+  bool WritePair(const Certificates& certificates) {
+    return pair.Write(certificates.key + "\n" + certificates.chain);
   }
 };
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(CertificateWatch& watch) {
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(CertificateWatch& watch,
+                                                                   CertificateWatch* members) {
   const auto files = std::make_shared<ServedFiles>();
-  const std::shared_ptr<const Certificates> now = watch.now();
-  if (!files->Write(*now)) {
+  // Whose certificates clients may show, now.
+  const auto authorities = [&watch, members] {
+    const std::string of_clients = watch.now()->client_ca;
+    return members == nullptr ? of_clients : of_clients + "\n" + members->now()->client_ca;
+  };
+  const bool asks = !watch.now()->client_ca.empty(), takes = asks || members != nullptr;
+  if (!files->WritePair(*watch.now()) || (takes && !files->client_ca.Write(authorities()))) {
     return absl::UnavailableError(
         StrCat("no anonymous file for the certificates of gRPC: ", strerror(errno)));
   }
-  watch.OnChange(
-      [files](const std::shared_ptr<const Certificates>& changed) { files->Write(*changed); });
-  const bool asks = !now->client_ca.empty();
+  watch.OnChange([files, authorities, takes](const std::shared_ptr<const Certificates>& changed) {
+    const std::lock_guard lock(files->writing);
+    files->WritePair(*changed);
+    if (takes) files->client_ca.Write(authorities());
+  });
+  if (members != nullptr) {
+    members->OnChange([files, authorities](const std::shared_ptr<const Certificates>&) {
+      const std::lock_guard lock(files->writing);
+      files->client_ca.Write(authorities());
+    });
+  }
   const std::string pair = files->pair.path();
   auto provider = std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-      pair, pair, asks ? files->client_ca.path() : "", 1);
+      pair, pair, takes ? files->client_ca.path() : "", 1);
   grpc::experimental::TlsServerCredentialsOptions options(provider);
   options.watch_identity_key_cert_pairs();
-  if (asks) {
+  if (takes) {
     options.watch_root_certs();
-    options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    options.set_cert_request_type(asks ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
+                                       : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
+}
+
+std::string ProvenChain(const grpc::AuthContext& peer) {
+  std::string chain;
+  for (const char* property :
+       {GRPC_X509_PEM_CERT_PROPERTY_NAME, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME}) {
+    for (const grpc::string_ref& text : peer.FindPropertyValues(property))
+      chain.append(text.data(), text.size());
+  }
+  return chain;
 }
 
 std::shared_ptr<grpc::ChannelCredentials> ChannelTls(const ClientTls& client,

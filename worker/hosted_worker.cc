@@ -228,6 +228,7 @@ class OneWorker final : public HostedWorker {
     absl::StatusOr<ClientTls> tls = ReadClientTls(options_.tls);
     if (!tls.ok()) return tls.status();
     registration.tls = *std::move(tls);
+    registration.tls_of_cluster = options_.tls.ca.empty() && !options_.tls.cluster.empty();
     registration.request = Introduce(options_, worker_, rates_, kv_staging_bytes_, address,
                                      advertised_links_, incarnation_);
     registration.request.set_cluster_tls(cluster_ != nullptr);

@@ -14,6 +14,7 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "tls/grpc_credentials.h"
+#include "tls/tls_probe.h"
 
 namespace tessera::worker {
 namespace {
@@ -26,6 +27,14 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address, const ClientT
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   const auto credentials = ChannelTls(tls, &arguments);
   return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+// Whether gRPC's words for a failed call may mean that one side wants TLS, or other TLS.
+bool IsOfHandshake(const std::string& text) {
+  for (const char* part : {"Socket closed", "handshake failed", "Verification", "verification"}) {
+    if (text.find(part) != std::string::npos) return true;
+  }
+  return false;
 }
 
 // Which of several coordinators leads is known soon.
@@ -132,8 +141,6 @@ void Registration::Say(const absl::Status& status) {
     return;
   }
   std::string text(StdView(status.message()));
-  if (options_.tls.authorities.empty() && text.find("Socket closed") != std::string::npos)
-    text += " (if it has --tls-cert, give --tls-ca; if it has --cluster-tls, give that)";
   const auto now = std::chrono::steady_clock::now();
   if (text == one.last_said &&
       now - one.said_at < std::chrono::duration<double>(options_.say_again_seconds)) {
@@ -141,6 +148,13 @@ void Registration::Say(const absl::Status& status) {
   }
   one.last_said = text;
   one.said_at = now;
+  if (IsOfHandshake(text)) {
+    const absl::Status spoken = ProbeTls({.address = one.address,
+                                          .tls = options_.tls,
+                                          .of_cluster = options_.tls_of_cluster,
+                                          .timeout_seconds = 1});
+    if (absl::IsFailedPrecondition(spoken)) text = std::string(StdView(spoken.message()));
+  }
   Logger("worker").warn("coordinator {}: {}; trying {} until {} answers", one.address, text,
                         coordinators_.size() > 1 ? "one after the other" : "again",
                         coordinators_.size() > 1 ? "one" : "it");

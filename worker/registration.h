@@ -31,6 +31,7 @@ struct RegistrationOptions {
   std::string coordinator;
   std::string cluster_token;    // empty: none is sent
   ClientTls tls;                // of the coordinator's ports
+  bool tls_of_cluster = false;  // it comes from --cluster-tls, not from --tls-ca
   v1::RegisterRequest request;  // plan_epoch is filled in each time
   std::function<uint64_t()> plan_epoch;
   std::function<v1::EngineLoad()> load;

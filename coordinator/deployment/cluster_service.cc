@@ -27,6 +27,9 @@
 #include "proto/status_wire.h"
 #include "proto/tcp_probe.h"
 #include "third_party/spdlog/log.h"
+#include "tls/cluster_member.h"
+#include "tls/cluster_tls.h"
+#include "tls/grpc_credentials.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -178,6 +181,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                      const v1::RegisterRequest* request,
                                      v1::RegisterReply* reply) override {
     absl::Status taken = CheckToken(*context);
+    if (taken.ok()) taken = CheckMember(*context, request->name(), request->cluster_tls());
     if (absl::Status s = TakesWorkers(*context); taken.ok() && !s.ok()) return Finish(context, s);
     if (taken.ok()) {
       const auto registered = pool_.Register(*request, options_.now_seconds());
@@ -236,6 +240,10 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                         const v1::CheckWorkerRequest* request,
                                         v1::CheckWorkerReply* reply) override {
     absl::Status allowed = CheckToken(*context);
+    if (allowed.ok()) {
+      allowed = CheckMember(*context, request->name(),
+                            !Metadata(*context, kClusterTlsKey).empty());
+    }
     if (allowed.ok() && request->addresses_size() > kMaxCheckedAddresses) {
       allowed = absl::InvalidArgumentError(
           absl::StrCat("at most ", kMaxCheckedAddresses, " addresses are checked at once"));
@@ -338,6 +346,21 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
       return absl::OkStatus();
     return absl::UnauthenticatedError(
         absl::StrCat("the cluster token is missing or wrong: ", options_.token_advice()));
+  }
+
+  // What the caller has proved in its handshake decides; `claims`: it says that it has --cluster-tls,
+  // which tells why there is no proof.
+  absl::Status CheckMember(const grpc::CallbackServerContext& context, const std::string& worker,
+                           bool claims) const {
+    if (!options_.cluster_certificates) {
+      if (!claims) return absl::OkStatus();
+      return absl::FailedPreconditionError(
+          absl::StrCat("worker ", Printable(worker),
+                       " has --cluster-tls and the coordinator has not: give it to both, or to "
+                       "neither"));
+    }
+    return CheckClusterMember(ProvenChain(*context.auth_context()),
+                              *options_.cluster_certificates(), Printable(worker));
   }
 
   absl::Status CheckAdmin(const grpc::CallbackServerContext& context) const {

@@ -50,6 +50,16 @@ uint64_t TermOf(const LiveReplicaOptions& options) {
 // Where the call never came to the worker, what to do about it; gRPC names its library's parts.
 absl::Status WithRemedy(const absl::Status& status, const std::string& address) {
   if (!absl::IsUnavailable(status)) return status;
+  const absl::string_view text = status.message();
+  for (const char* of_handshake : {"handshake failed", "check failed", "Socket closed"}) {
+    if (text.find("failed to connect") == text.npos || text.find(of_handshake) == text.npos)
+      continue;
+    return absl::UnavailableError(absl::StrCat(
+        "what answers at ", address, " does not take this coordinator's handshake (",
+        std::string(text),
+        "): give coordinator and worker --cluster-tls with files of one `tessera token create`, or "
+        "neither, and name with the worker's --advertise an address that leads to it"));
+  }
   for (const char* unreached :
        {"failed to connect", "DNS resolution", "C-ares", "Connection refused"}) {
     if (status.message().find(unreached) == absl::string_view::npos) continue;

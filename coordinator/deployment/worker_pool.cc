@@ -63,14 +63,6 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
       CheckVersions(absl::StrCat("worker ", request.name()), request.build_version(),
                     request.protocol_version(), options_.build_version);
   if (!versions.ok()) return versions;
-  if (request.cluster_tls() != options_.cluster_tls) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "worker ", request.name(),
-        options_.cluster_tls
-            ? " shows no certificate of the cluster: give it --cluster-tls with its file of "
-              "`tessera token create`"
-            : " has --cluster-tls and the coordinator has not: give it to both, or to neither"));
-  }
   if (absl::Status kind = CheckKind(request, options_.rehearsal); !kind.ok()) return kind;
   bool changed = false;
   {

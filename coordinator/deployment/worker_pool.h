@@ -32,7 +32,6 @@ struct WorkerPoolOptions {
   double forget_seconds = 600;  // after its last heartbeat a lost worker's name is forgotten
   std::string build_version;    // of this process: workers of another one are refused
   bool rehearsal = false;       // takes emulated devices, and no others
-  bool cluster_tls = false;     // workers must be inside TLS as this process is (--cluster-tls)
 };
 
 struct WorkerRecord {

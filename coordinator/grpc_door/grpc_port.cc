@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<GrpcPort>> GrpcPort::Open(const GrpcPortOptions& 
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
   if (options.certificates != nullptr) {
-    auto tls = ServerTls(*options.certificates);
+    auto tls = ServerTls(*options.certificates, options.members);
     if (!tls.ok()) return tls.status();
     credentials = *std::move(tls);
   }

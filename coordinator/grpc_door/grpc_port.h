@@ -20,6 +20,8 @@ namespace tessera::coordinator {
 struct GrpcPortOptions {
   std::string address;                       // "0.0.0.0:8001"; port 0: any free one
   CertificateWatch* certificates = nullptr;  // outlives the port; null: plain
+  // The certificates of a cluster, whose members may show theirs there; likewise, null: none.
+  CertificateWatch* members = nullptr;
   bool describes_itself = false;             // answers reflection
   // Outlive the port.
   grpc::Service* cluster = nullptr;

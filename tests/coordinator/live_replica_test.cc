@@ -14,6 +14,8 @@
 #include "tests/coordinator/fake_cluster.h"
 #include "tests/coordinator/staged_plan.h"
 #include "tests/logged_lines.h"
+#include "tests/tls/grpc_listener.h"
+#include "tests/tls/issued.h"
 
 namespace tessera::coordinator {
 namespace {
@@ -302,6 +304,19 @@ TEST_CASE("a worker that cannot be reached back is named with the remedy, in bot
   CHECK(coordinator.Count(text) > 0);
   REQUIRE(cluster.Wait([&] { return worker.Count(text) > 0; }));
   CHECK(worker.Count("--advertise") > 0);
+}
+
+TEST_CASE("a worker whose port speaks TLS that the coordinator does not is named with the flag") {
+  const tests::GrpcListener foreign(tests::Issue(tests::IssueAuthority()));
+  FakeCluster cluster(StagedPlan(SmallModel(), {1}));
+  FakeWorkerOptions options;
+  options.coordinator = cluster.address();
+  options.name = "s0r0";
+  options.address = foreign.address();
+  const auto fake = FakeWorker::Start(options);
+  REQUIRE(cluster.WaitState("s0r0", v1::WORKER_STATE_FAILED,
+                            "does not take this coordinator's handshake"));
+  CHECK_THAT(cluster.Status("s0r0").detail(), Contains("--cluster-tls"));
 }
 
 TEST_CASE("a refused worker shows at the coordinator too") {

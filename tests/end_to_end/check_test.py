@@ -65,6 +65,11 @@ def test_each_problem_has_a_line_with_its_remedy(tmp):
         state, text = lines["links"]
         assert state == "FAIL" and "does not reach 127.0.0.1:1: Connection refused" in text, lines
         assert lines["model"][0] == "FAIL" and "another checkpoint" in lines["model"][1], lines
+        # A port that is open, and another program's.
+        code, lines = check(*given, "--advertise", c.grpc)
+        assert code == 1 and lines["links"][0] == "ok", lines
+        assert lines["way back"][0] == "FAIL" and "reaches another program at " + c.grpc in lines["way back"][1], lines
+        assert "--advertise" in lines["way back"][1], lines
         code, lines = check(*given, "--listen", c.grpc)
         assert lines["way back"][0] == "FAIL" and "--listen" in lines["way back"][1], lines
         # An address of another network: the port's flag would not help.
@@ -76,7 +81,13 @@ def test_each_problem_has_a_line_with_its_remedy(tmp):
         assert "127.0.0.1:1: Connection refused" in lines["coordinator"][1], lines
         code, lines = check("--coordinator", f"127.0.0.1:{c.port}")
         assert lines["gRPC"][0] == "FAIL" and "speaks HTTP/1" in lines["gRPC"][1], lines
-        for flag, wrong in (("--coordinator", "http://a"), ("--listen", "7001"), ("--listen", "::1:7001")):
+        # Of several coordinators those that wait to lead need not answer.
+        code, lines = check("--coordinator", f"127.0.0.1:1,{c.grpc}", *given[2:])
+        assert code == 0 and lines["name"][0] == "ok", lines
+        code, lines = check("--coordinator", "127.0.0.1:1,127.0.0.1:2", *given[2:])
+        assert code == 1 and lines["coordinator"][0] == "FAIL", lines
+        for flag, wrong in (("--coordinator", ""), ("--coordinator", c.grpc + ","), ("--name", "a\nb"), ("--name", "a/../b"),
+                            ("--coordinator", "http://a"), ("--listen", "7001"), ("--listen", "::1:7001")):
             refused = subprocess.run(["deploy/tessera", "check", flag, wrong], capture_output=True, text=True)
             assert refused.returncode == 2 and flag in refused.stderr, refused
     finally:
