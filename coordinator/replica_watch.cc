@@ -1,7 +1,6 @@
 #include "coordinator/replica_watch.h"
 
 #include <iterator>
-#include <map>
 #include <set>
 #include <utility>
 
@@ -13,14 +12,14 @@
 namespace tessera::coordinator {
 
 void ReplicaWatch::Watch(double now_seconds) {
-  const v1::DeploymentPlan plan = deployment_.plan().first;
-  const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
+  const std::shared_ptr<const v1::DeploymentPlan> plan = deployment_.joined_plan();
+  pool_.Refresh(&workers_);
   const ProgressWatch::Changes changes =
-      progress_.Update(JoinProgress(plan, workers, Activity()), now_seconds);
+      progress_.Update(JoinProgress(*plan, workers_.workers, Activity()), now_seconds);
   for (const Stall& stall : changes.stalled) Logger("coordinator").error("{}", Describe(stall));
   for (const std::string& replica : changes.moving)
     Logger("coordinator").info("replica {} runs steps again", replica);
-  WatchDevices(DescribeMissing(plan, workers));
+  WatchDevices(DescribeMissing(*plan, workers_.workers));
 }
 
 void ReplicaWatch::WatchDevices(std::string missing) {

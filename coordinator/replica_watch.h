@@ -48,6 +48,7 @@ class ReplicaWatch {
   const WorkerPool& pool_;
   const Deployment& deployment_;
   ProgressWatch progress_;
+  WorkerCopy workers_;           // of Watch
   std::string missing_devices_;  // as logged last
 };
 

@@ -135,12 +135,11 @@ class Coordinator {
     for (const auto& host : hosts_) host->flow().Tick();
     if (!resigned_) pool_->ExpireSilent(MonotonicSeconds());
     grpc_->SetServing(Readiness().ok());
-    if (++ticks_ % 3 == 0) WatchStragglers();
-    if (ha_ != nullptr && ticks_ % 3 == 0) ha_->Keep(deployment_->plans(), pool_->Snapshot());
+    if (++ticks_ % 3 == 0) WatchWorkers();
     if (ticks_ % 10 != 0) return;
     api_->Tick();
     cluster_->SampleRates();
-    measured_.Sample(registry_->Collect(), MonotonicSeconds());
+    SampleLatencies();
     replicas_->Watch(MonotonicSeconds());
     if (ticks_ % 100 == 0) LogActivity();
   }
@@ -208,9 +207,17 @@ class Coordinator {
     return replicas_->Readiness();
   }
 
-  void WatchStragglers() {
-    stragglers_.Update(deployment_->plan().first, pool_->Snapshot(), MonotonicSeconds());
+  void WatchWorkers() {
+    pool_->Refresh(&workers_);
+    stragglers_.Update(*deployment_->joined_plan(), workers_.workers, MonotonicSeconds());
     for (const auto& host : hosts_) host->flow().SetSlowdowns(stragglers_.factors());
+    if (ha_ != nullptr) ha_->Keep(deployment_->plans(), workers_.workers);
+  }
+
+  void SampleLatencies() {
+    std::vector<prometheus::MetricFamily> families;
+    for (const auto& host : hosts_) host->metrics().AddLatencies(&families);
+    measured_.Sample(families, MonotonicSeconds());
   }
 
   absl::Status LoadModels() {
@@ -329,7 +336,7 @@ class Coordinator {
     };
     desk_ = std::make_unique<PlanningDesk>(std::move(desk));
     planning_ = MakePlanningService(*desk_);
-    measured_.Sample(registry_->Collect(), MonotonicSeconds());  // what growth is counted from
+    SampleLatencies();  // what growth is counted from
   }
 
   // The plan of each of several models.
@@ -451,6 +458,7 @@ class Coordinator {
   WorkloadReplanning* replanning_ = nullptr;       // of the only model, where it watches anything
   StragglerWatch stragglers_;
   std::unique_ptr<WorkerPool> pool_;
+  WorkerCopy workers_;  // of Tick
   std::unique_ptr<Deployment> deployment_;
   std::unique_ptr<ReplicaWatch> replicas_;
   std::unique_ptr<ClusterService> cluster_;

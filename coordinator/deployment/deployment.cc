@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -128,7 +129,8 @@ void Deployment::Reconcile() {
   // States first: a replica is READY only after the pool has all its workers so.
   for (auto& [name, carried] : carried_)
     carried.state = carried.live == nullptr ? LiveReplica::State::kOver : carried.live->state();
-  const Workers workers = pool_.Snapshot();
+  pool_.Refresh(&workers_);
+  const Workers& workers = workers_.workers;
   const double now = options_.now_seconds();
   // The source has heard of a refusal.
   (void)TakeNext(workers, now);
@@ -220,6 +222,7 @@ void Deployment::PutInForce(const PlanSet& plans, const Workers& workers) {
       shown_.epoch = std::max(shown_.epoch, worker.registration.plan_epoch());
     ++shown_.epoch;
     shown_.plans = plans;
+    shown_.joined = std::make_shared<v1::DeploymentPlan>(Joined(plans));
     shown_.why_no_plan.clear();
   }
   for (size_t i = 0; i < options_.models.size(); ++i) {
@@ -310,9 +313,13 @@ void Deployment::ForgetEnded(Carried& carried) {
 }
 
 void Deployment::EndUnplanned(const Workers& workers, double now) {
+  std::set<std::string_view> names;
+  for (const v1::DeploymentPlan& plan : shown_.plans.plans) {
+    for (const v1::Replica& replica : plan.replicas()) names.insert(replica.name());
+  }
   for (auto entry = carried_.begin(); entry != carried_.end();) {
     Carried& carried = entry->second;
-    const bool planned = Find(entry->first).replica != nullptr;
+    const bool planned = names.contains(entry->first);
     const bool goes = !planned && !KeepLive(carried, workers, now);
     if (!goes && !planned)
       carried.live->End(absl::UnavailableError("the replica is no longer in the plan"), "");
@@ -482,7 +489,12 @@ Changeover::View Deployment::Look(const std::string& replica, const Workers& wor
 
 std::pair<v1::DeploymentPlan, uint64_t> Deployment::plan() const {
   std::lock_guard lock(mutex_);
-  return {Joined(shown_.plans), shown_.epoch};
+  return {*shown_.joined, shown_.epoch};
+}
+
+std::shared_ptr<const v1::DeploymentPlan> Deployment::joined_plan() const {
+  std::lock_guard lock(mutex_);
+  return shown_.joined;
 }
 
 PlanSet Deployment::plans() const {

@@ -78,6 +78,8 @@ class Deployment {
 
   // The plan in force, of several models that with the replicas of all (Joined), and its epoch.
   std::pair<v1::DeploymentPlan, uint64_t> plan() const;
+  // The first of the two, as it is held here: for whoever looks often.
+  std::shared_ptr<const v1::DeploymentPlan> joined_plan() const;
   // The plans in force; without any before the first.
   PlanSet plans() const;
   // Devices were chosen for the plan in force, so that others have nothing to do; else each worker
@@ -129,6 +131,7 @@ class Deployment {
   // What others may ask for, under mutex_. Changed by our thread alone, which reads it without.
   struct Shown {
     PlanSet plans;  // in force
+    std::shared_ptr<const v1::DeploymentPlan> joined = std::make_shared<v1::DeploymentPlan>();
     uint64_t epoch = 0;
     std::string why_no_plan;
     std::string applying;
@@ -167,6 +170,7 @@ class Deployment {
   const DeploymentOptions options_;
   const std::vector<v1::Model> models_;  // of the options
   WorkerPool& pool_;
+  WorkerCopy workers_;  // of our thread
   PlanRequests requests_;
 
   mutable std::mutex mutex_;

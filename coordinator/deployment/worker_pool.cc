@@ -80,6 +80,7 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
       worker = WorkerRecord();
       changed = true;
     }
+    Mark(worker);
     worker.registration = request;
     worker.last_heartbeat_seconds = now_seconds;
   }
@@ -116,6 +117,7 @@ absl::StatusOr<bool> WorkerPool::TakeHeartbeat(const v1::HeartbeatRequest& reque
         absl::StrCat("worker ", request.name(), " is not registered: register again"));
   }
   WorkerRecord& worker = it->second;
+  Mark(worker);
   worker.last_heartbeat_seconds = now_seconds;
   if (request.has_counters()) {
     worker.counters = request.counters();
@@ -161,6 +163,7 @@ void WorkerPool::ExpireSilent(double now_seconds) {
       const double silent = now_seconds - worker.last_heartbeat_seconds;
       if (worker.state == v1::WORKER_STATE_LOST || silent <= options_.heartbeat_timeout_seconds)
         continue;
+      Mark(worker);
       worker.state = v1::WORKER_STATE_LOST;
       worker.detail = absl::StrCat("no heartbeat for ", static_cast<int64_t>(silent), " s");
       Logger("coordinator").warn("worker {} is lost: {}", name, worker.detail);
@@ -180,9 +183,12 @@ void WorkerPool::SetState(const std::string& name, uint64_t incarnation, v1::Wor
         it->second.state == v1::WORKER_STATE_LOST) {
       return;
     }
-    changed = it->second.state != state;
-    it->second.state = state;
-    it->second.detail = std::move(detail);
+    WorkerRecord& worker = it->second;
+    changed = worker.state != state;
+    if (!changed && worker.detail == detail) return;
+    Mark(worker);
+    worker.state = state;
+    worker.detail = std::move(detail);
   }
   if (changed) Changed();
 }
@@ -193,6 +199,7 @@ void WorkerPool::SetReady(const std::string& name, uint64_t incarnation, uint64_
     std::lock_guard lock(mutex_);
     auto it = workers_.find(name);
     if (it == workers_.end() || it->second.registration.incarnation() != incarnation) return;
+    Mark(it->second);
     it->second.ready = ready;
     it->second.plan_epoch = plan_epoch;
     it->second.stale_heartbeats = 0;
@@ -203,13 +210,17 @@ void WorkerPool::SetReady(const std::string& name, uint64_t incarnation, uint64_
 void WorkerPool::SetReplica(const std::string& name, std::string replica) {
   std::lock_guard lock(mutex_);
   auto it = workers_.find(name);
-  if (it != workers_.end()) it->second.replica = std::move(replica);
+  if (it == workers_.end() || it->second.replica == replica) return;
+  Mark(it->second);
+  it->second.replica = std::move(replica);
 }
 
 void WorkerPool::SetLoad(const std::string& name, const v1::EngineLoad& load) {
   std::lock_guard lock(mutex_);
   auto it = workers_.find(name);
-  if (it != workers_.end()) it->second.load = load;
+  if (it == workers_.end()) return;
+  Mark(it->second);
+  it->second.load = load;
 }
 
 std::string WorkerPool::FailureOf(const std::string& name) const {
@@ -222,6 +233,17 @@ std::string WorkerPool::FailureOf(const std::string& name) const {
 std::map<std::string, WorkerRecord> WorkerPool::Snapshot() const {
   std::lock_guard lock(mutex_);
   return workers_;
+}
+
+void WorkerPool::Refresh(WorkerCopy* copy) const {
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, worker] : workers_) {
+    if (worker.change > copy->changes) copy->workers[name] = worker;
+  }
+  copy->changes = changes_;
+  if (copy->workers.size() == workers_.size()) return;
+  std::erase_if(copy->workers,
+                [this](const auto& entry) { return !workers_.contains(entry.first); });
 }
 
 }  // namespace tessera::coordinator

@@ -46,6 +46,14 @@ struct WorkerRecord {
   int stale_heartbeats = 0;  // in a row, of another epoch
   std::string replica;       // empty: not in the plan
   double last_heartbeat_seconds = 0;
+  uint64_t change = 0;  // of the pool, that made it what it is
+};
+
+// The records of a pool at one moment, to be refreshed: that costs what has changed since, a new
+// snapshot costs all of them. One thread at a time.
+struct WorkerCopy {
+  std::map<std::string, WorkerRecord> workers;  // by name
+  uint64_t changes = 0;                         // of the pool, that it has
 };
 
 class WorkerPool {
@@ -79,17 +87,22 @@ class WorkerPool {
   void SetLoad(const std::string& name, const v1::EngineLoad& load);
 
   std::map<std::string, WorkerRecord> Snapshot() const;
+  // For whoever looks often: `copy` was empty, or refreshed from this pool before.
+  void Refresh(WorkerCopy* copy) const;
   // Why a worker has FAILED; empty: it has not.
   std::string FailureOf(const std::string& name) const;
 
  private:
   absl::StatusOr<bool> TakeHeartbeat(const v1::HeartbeatRequest& request, double now_seconds);
+  // With mutex_, before a record is changed.
+  void Mark(WorkerRecord& worker) { worker.change = ++changes_; }
   void Changed();
 
   const WorkerPoolOptions options_;
   mutable std::mutex mutex_;
   std::map<std::string, WorkerRecord> workers_;
   std::set<std::string> kept_;
+  uint64_t changes_ = 0;
   std::function<void()> changed_;
 };
 

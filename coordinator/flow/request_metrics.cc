@@ -3,6 +3,7 @@
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 
 #include <algorithm>
@@ -16,6 +17,10 @@
 
 namespace tessera::coordinator {
 namespace {
+
+constexpr char kFirstTokenName[] = "vllm:time_to_first_token_seconds";
+constexpr char kGapName[] = "vllm:inter_token_latency_seconds";
+constexpr char kRequestName[] = "vllm:e2e_request_latency_seconds";
 
 // vLLM's bucket bounds, so that its dashboards read ours. Seconds.
 const prometheus::Histogram::BucketBoundaries kFirstTokenBounds = {
@@ -209,14 +214,12 @@ struct RequestMetrics::Families {
   prometheus::Registry& registry;
   const Labels labels;
   const prometheus::Histogram::BucketBoundaries token_bounds;
-  prometheus::Histogram& first_token =
-      Histogram("vllm:time_to_first_token_seconds",
-                "Time from arrival to the first token, seconds.", kFirstTokenBounds);
-  prometheus::Histogram& gap = Histogram("vllm:inter_token_latency_seconds",
-                                         "Time between tokens of one choice, seconds.", kGapBounds);
+  prometheus::Histogram& first_token = Histogram(
+      kFirstTokenName, "Time from arrival to the first token, seconds.", kFirstTokenBounds);
+  prometheus::Histogram& gap =
+      Histogram(kGapName, "Time between tokens of one choice, seconds.", kGapBounds);
   prometheus::Histogram& end_to_end =
-      Histogram("vllm:e2e_request_latency_seconds", "Time from arrival to the last token, seconds.",
-                kRequestBounds);
+      Histogram(kRequestName, "Time from arrival to the last token, seconds.", kRequestBounds);
   prometheus::Histogram& queue =
       Histogram("vllm:request_queue_time_seconds",
                 "Time from submission to the first step, seconds.", kRequestBounds);
@@ -355,6 +358,19 @@ void RequestMetrics::OnEngineLoad(const std::string& name, const v1::EngineLoad&
 DraftCounts RequestMetrics::draft_counts() const {
   std::lock_guard lock(families_->mutex);
   return families_->drafts;
+}
+
+void RequestMetrics::AddLatencies(std::vector<prometheus::MetricFamily>* families) const {
+  const std::pair<const char*, const prometheus::Histogram*> all[] = {
+      {kFirstTokenName, &families_->first_token},
+      {kGapName, &families_->gap},
+      {kRequestName, &families_->end_to_end}};
+  for (const auto& [name, histogram] : all) {
+    prometheus::MetricFamily& family = families->emplace_back();
+    family.name = name;
+    family.type = prometheus::MetricType::Histogram;
+    family.metric.push_back(histogram->Collect());
+  }
 }
 
 void RequestMetrics::OnSequences(const std::string& engine, int64_t open) {

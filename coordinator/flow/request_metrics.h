@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "coordinator/flow/draft_counts.h"
@@ -15,7 +16,8 @@
 
 namespace prometheus {
 class Registry;
-}
+struct MetricFamily;
+}  // namespace prometheus
 
 namespace tessera::coordinator {
 
@@ -57,6 +59,9 @@ class RequestMetrics {
   void OnEngineLoad(const std::string& engine, const v1::EngineLoad& load);
   // Drafts of all engines, from what OnEngineLoad was given.
   DraftCounts draft_counts() const;
+  // The families of times to first tokens, between tokens and of whole requests, which a collection
+  // of the registry has among those of every engine.
+  void AddLatencies(std::vector<prometheus::MetricFamily>* families) const;
   // How many sequences the engine has now that have not ended: the newest reply may be from before
   // some of them came or went. Those that waited then are taken to wait still.
   void OnSequences(const std::string& engine, int64_t open);

@@ -226,6 +226,7 @@ std::string RehearsalJson(const RehearsalFacts& facts) {
       {"failed", facts.failed},
       {"unfinished", facts.unfinished},
       {"most_streams", facts.most_streams},
+      {"play_seconds", facts.play_seconds},
       {"tokens", facts.tokens},
       {"promised", ToJson(facts.promised)},
       {"rehearsed", ToJson(facts.rehearsed)},

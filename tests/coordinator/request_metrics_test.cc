@@ -1,12 +1,15 @@
 #include "coordinator/flow/request_metrics.h"
 
+#include <prometheus/metric_family.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
 #include <catch2/catch.hpp>
+#include <cstdint>
 #include <map>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace tessera::coordinator {
 namespace {
@@ -24,6 +27,13 @@ class Metrics {
   }
   RequestMetrics& operator*() { return metrics_; }
   RequestMetrics* operator->() { return &metrics_; }
+  // The collected family of that name.
+  prometheus::MetricFamily Family(const std::string& name) const {
+    for (prometheus::MetricFamily& family : registry_.Collect()) {
+      if (family.name == name) return family;
+    }
+    return {};
+  }
 
  private:
   prometheus::Registry registry_;
@@ -216,6 +226,29 @@ TEST_CASE("a worker that is started again counts from zero, with as many steps a
   metrics->OnEngineLoad("r0", Load(1, 100, 1));
   metrics->OnEngineLoad("r0", Load(1, 40, 1));
   CHECK(metrics.Of("vllm:prompt_tokens_total{engine=\"r0\",model_name=\"m\"}") == 140);
+}
+
+TEST_CASE("latencies alone are as they are among all families") {
+  Metrics metrics;
+  metrics->OnReplicaKnown("r0");
+  metrics->OnFirstToken(0.25, 0.05, 0.2);
+  for (const double gap : {0.02, 0.04, 0.9}) metrics->OnLaterToken(gap);
+  metrics->OnRequestEnd({.since_arrival_seconds = 1.5});
+  std::vector<prometheus::MetricFamily> latencies;
+  metrics->AddLatencies(&latencies);
+  std::vector<uint64_t> counts;
+  for (const prometheus::MetricFamily& family : latencies) {
+    const prometheus::MetricFamily whole = metrics.Family(family.name);
+    REQUIRE(whole.metric.size() == 1);
+    REQUIRE(family.metric.size() == 1);
+    const auto& all = whole.metric[0].histogram;
+    const auto& alone = family.metric[0].histogram;
+    CHECK(family.type == whole.type);
+    CHECK(alone.sample_sum == all.sample_sum);
+    CHECK(alone.bucket.size() == all.bucket.size());
+    counts.push_back(alone.sample_count);
+  }
+  CHECK(counts == std::vector<uint64_t>{1, 3, 1});
 }
 
 }  // namespace tessera::coordinator

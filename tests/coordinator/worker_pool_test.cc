@@ -1,6 +1,10 @@
 #include "coordinator/deployment/worker_pool.h"
 
+#include <google/protobuf/message.h>
+
 #include <catch2/catch.hpp>
+#include <initializer_list>
+#include <map>
 #include <string>
 
 #include "proto/protocol.h"
@@ -34,6 +38,19 @@ v1::HeartbeatRequest Beat(const std::string& name, uint64_t incarnation) {
   request.set_name(name);
   request.set_incarnation(incarnation);
   return request;
+}
+
+std::string Text(const WorkerRecord& worker) {
+  std::string text;
+  for (const google::protobuf::Message* part :
+       std::initializer_list<const google::protobuf::Message*>{&worker.registration, &worker.load,
+                                                               &worker.counters, &worker.ready}) {
+    text += part->ShortDebugString() + "; ";
+  }
+  return text + v1::WorkerState_Name(worker.state) + " " + worker.detail + " of " + worker.replica +
+         ", epoch " + std::to_string(worker.plan_epoch) + ", heard at " +
+         std::to_string(worker.last_heartbeat_seconds) + ", busy " +
+         std::to_string(worker.busy.Share().value_or(-1));
 }
 
 }  // namespace
@@ -192,6 +209,51 @@ TEST_CASE("names that were lost long ago are forgotten, those of a plan are not"
   pool.ExpireSilent(1e6);
   CHECK(pool.Snapshot().size() == 1);
   CHECK(pool.Snapshot().at("planned").state == v1::WORKER_STATE_LOST);
+}
+
+TEST_CASE("a copy that is refreshed has what a snapshot has, and only what changed is copied") {
+  WorkerPool pool(Options());
+  WorkerCopy copy;
+  const auto check = [&] {
+    const std::map<std::string, WorkerRecord> whole = pool.Snapshot();
+    pool.Refresh(&copy);
+    CHECK(copy.workers.size() == whole.size());
+    for (const auto& [name, worker] : whole) CHECK(Text(copy.workers[name]) == Text(worker));
+  };
+  check();
+  for (const char* name : {"a", "b", "c"}) REQUIRE(pool.Register(Worker(name, 7), 0).ok());
+  check();
+  pool.SetReplica("a", "r-a");
+  check();
+  pool.SetState("a", 7, v1::WORKER_STATE_CONFIGURING, "read weights");
+  check();
+  v1::WorkerReady ready;
+  ready.set_kv_blocks(9);
+  pool.SetReady("a", 7, 3, ready);
+  check();
+  v1::EngineLoad load;
+  load.set_running(2);
+  pool.SetLoad("a", load);
+  check();
+  v1::HeartbeatRequest beat = Beat("a", 7);
+  beat.mutable_counters()->set_busy_seconds(0.5);
+  beat.mutable_counters()->set_uptime_seconds(1);
+  REQUIRE(pool.Heartbeat(beat, 4).ok());
+  check();
+  copy.workers["b"].detail = "left as it is";
+  pool.SetState("b", 7, v1::WORKER_STATE_REGISTERED, "");
+  pool.SetReplica("b", "");
+  pool.Refresh(&copy);
+  CHECK(copy.workers["b"].detail == "left as it is");
+  pool.ExpireSilent(6);
+  check();
+  CHECK(copy.workers["b"].state == v1::WORKER_STATE_LOST);
+  REQUIRE(pool.Register(Worker("b", 8), 600).ok());
+  pool.ExpireSilent(601);
+  check();
+  CHECK(copy.workers.count("c") == 0);
+  REQUIRE(pool.Register(Worker("c", 8), 601).ok());
+  check();
 }
 
 TEST_CASE("counters of a heartbeat are believed whatever its plan epoch") {
