@@ -5,7 +5,7 @@
 //   while it waits: 503 at the HTTP port (coordinator/spare/spare_door); nothing at the gRPC port,
 //   so that workers go to the next address
 //
-// Thread rule: main's thread; term on any.
+// Thread rule: main's thread; term and HearTerm on any.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +41,8 @@ class HighAvailability {
   std::unique_ptr<PlanSource> KeptFirst(std::unique_ptr<PlanSource> next,
                                         std::span<const v1::Model> models) const;
   uint64_t term() const { return leadership_.term(); }
+  // A worker obeys a leader of this term.
+  void HearTerm(uint64_t term) { leadership_.HearTerm(term); }
   // Another one leads.
   bool deposed() const { return leadership_.standing() == Leadership::Standing::kDeposed; }
   std::string leader_url() const;

@@ -146,7 +146,9 @@ class Coordinator {
 
   // Another coordinator leads; empty: none does.
   std::string deposed_by() const {
-    return ha_ != nullptr && ha_->deposed() ? "the coordinator at " + ha_->leader_url() : "";
+    if (ha_ == nullptr || !ha_->deposed()) return "";
+    const std::string url = ha_->leader_url();
+    return url.empty() ? "another coordinator" : "the coordinator at " + url;
   }
 
   void Shutdown() {
@@ -297,7 +299,10 @@ class Coordinator {
     cluster.build_version = std::string(BuildVersion());
     cluster.now_seconds = MonotonicSeconds;
     cluster.stragglers = [this] { return stragglers_.stragglers(); };
-    if (ha_ != nullptr) cluster.leader_term = [this] { return ha_->term(); };
+    if (ha_ != nullptr) {
+      cluster.leader_term = [this] { return ha_->term(); };
+      cluster.hear_term = [this](uint64_t term) { ha_->HearTerm(term); };
+    }
     cluster.takes_workers = [this] {
       return resigned_ ? absl::UnavailableError("this coordinator leads no more: ask the next one")
                        : absl::OkStatus();

@@ -28,10 +28,9 @@ absl::Status HighestTerm::Check(const grpc::ServerContextBase& context) {
   while (highest < term && !highest_.compare_exchange_weak(highest, term)) {
   }
   if (highest <= term) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat(
-      "this worker obeys the coordinator of term ", highest, ", the caller is of term ", term,
-      ": another coordinator leads (or etcd lost its "
-      "data, or --ha was taken away: restart this worker)"));
+  return absl::FailedPreconditionError(
+      StrCat("this worker obeys the coordinator of term ", highest, ", the caller is of term ",
+             term, ": another coordinator leads (or --ha was taken away: restart this worker)"));
 }
 
 absl::Status CheckIncarnation(const v1::Fence& fence, uint64_t incarnation) {

@@ -182,8 +182,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                      v1::RegisterReply* reply) override {
     absl::Status taken = CheckToken(*context);
     if (taken.ok()) taken = CheckMember(*context, request->name(), request->cluster_tls());
-    if (absl::Status s = TakesWorkers(*context); taken.ok() && !s.ok()) return Finish(context, s);
     if (taken.ok()) {
+      if (absl::Status s = TakesWorkers(*context); !s.ok()) return Finish(context, s);
       const auto registered = pool_.Register(*request, options_.now_seconds());
       if (registered.ok()) *reply = *registered;
       if (absl::IsAlreadyExists(registered.status()))
@@ -263,7 +263,9 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
 
  private:
   absl::Status TakesWorkers(const grpc::CallbackServerContext& context) const {
-    if (options_.leader_term && options_.leader_term() < LeaderTermIn(context.client_metadata())) {
+    const uint64_t obeyed = LeaderTermIn(context.client_metadata());
+    if (options_.leader_term && options_.leader_term() < obeyed) {
+      if (options_.hear_term) options_.hear_term(obeyed);
       return absl::UnavailableError(
           "this coordinator has led before, the worker obeys a later one: ask the next");
     }

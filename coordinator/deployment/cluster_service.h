@@ -46,7 +46,8 @@ struct ClusterServiceOptions {
   std::function<std::vector<Straggler>()> stragglers;  // may be empty
   // Whether this process takes workers; not OK: why they shall go to another one. May be empty.
   std::function<absl::Status()> takes_workers;
-  std::function<uint64_t()> leader_term;  // of this coordinator now; empty: it is the only one
+  std::function<uint64_t()> leader_term;    // of this coordinator now; empty: it is the only one
+  std::function<void(uint64_t)> hear_term;  // that a worker obeys, above leader_term; may be empty
 };
 
 // SampleRates is for main's ticker, about once a second.

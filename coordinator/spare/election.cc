@@ -8,8 +8,11 @@ Election::Standing Election::Step(double now_seconds) {
   absl::Status done;
   if (standing_ == Standing::kSpare) done = Follow(now_seconds);
   // Twice within the lease may fail.
-  if (standing_ == Standing::kLeads && now_seconds >= renewed_seconds_ + lease_.seconds / 3)
+  const bool due = now_seconds >= renewed_seconds_ + lease_.seconds / 3;
+  if (standing_ == Standing::kLeads && (due || heard_term_ > term_)) {
     done = Lead(now_seconds);
+    CheckRank(now_seconds);
+  }
   trouble_ = std::string(done.message());
   return standing_;
 }
@@ -18,7 +21,9 @@ absl::StatusOr<std::optional<StoredValue>> Election::LeadOrRead(double now_secon
   const auto found = store_.Read(options_.key);
   if (!found.ok()) return found.status();
   const auto leads = found->find(options_.key);
+  const bool began_anew = BeganAnew(now_seconds);
   if (leads == found->end()) {
+    if (began_anew && standing_ == Standing::kSpare) return std::nullopt;
     if (absl::Status s = Campaign(now_seconds); !s.ok()) return s;
     return std::nullopt;
   }
@@ -29,6 +34,12 @@ absl::StatusOr<std::optional<StoredValue>> Election::LeadOrRead(double now_secon
   }
   leader_ = leads->second.value;
   return leads->second;
+}
+
+bool Election::BeganAnew(double now_seconds) {
+  if (store_.revision() < revision_) anew_seconds_ = now_seconds;
+  revision_ = store_.revision();
+  return anew_seconds_.has_value() && now_seconds < *anew_seconds_ + options_.lease_seconds;
 }
 
 absl::Status Election::Follow(double now_seconds) {
@@ -59,7 +70,8 @@ absl::Status Election::Campaign(double now_seconds) {
 
 void Election::TakeLead(uint64_t created, double now_seconds) {
   renewed_seconds_ = now_seconds;
-  term_ = created;
+  created_ = created;
+  term_ = std::max(created, std::max(term_, heard_term_) + 1);
   leader_ = options_.value;
   standing_ = Standing::kLeads;
 }
@@ -69,12 +81,24 @@ absl::Status Election::Lead(double now_seconds) {
   if (!lives.ok()) return lives.status();
   if (*lives) {
     renewed_seconds_ = now_seconds;
+    if (heard_term_ > term_) term_ = heard_term_ + 1;
     return absl::OkStatus();
   }
   const auto other = LeadOrRead(now_seconds);
   if (!other.ok()) return other.status();
   if (other->has_value()) standing_ = Standing::kDeposed;
   return absl::OkStatus();
+}
+
+void Election::CheckRank(double now_seconds) {
+  if (standing_ != Standing::kLeads || heard_term_ <= term_) {
+    outranked_seconds_.reset();
+    return;
+  }
+  if (!outranked_seconds_.has_value()) outranked_seconds_ = now_seconds;
+  if (now_seconds < *outranked_seconds_ + lease_.seconds) return;
+  standing_ = Standing::kDeposed;
+  leader_.clear();
 }
 
 void Election::Resign() {

@@ -96,6 +96,7 @@ class EtcdStore final : public LeaderStore {
     auto reply =
         Call("/v3/kv/range", {{"key", Encoded(prefix)}, {"range_end", Encoded(Behind(prefix))}});
     if (!reply.ok()) return reply.status();
+    revision_ = Number(Object(*reply, "header"), "revision");
     std::map<std::string, StoredValue> found;
     const auto kvs = reply->find("kvs");
     if (kvs == reply->end() || !kvs->is_array()) return found;
@@ -106,6 +107,8 @@ class EtcdStore final : public LeaderStore {
     }
     return found;
   }
+
+  uint64_t revision() const override { return revision_; }
 
   absl::StatusOr<uint64_t> Create(const std::string& key, const std::string& value,
                                   const std::string& lease) override {
@@ -209,6 +212,7 @@ class EtcdStore final : public LeaderStore {
   const std::optional<Login> login_;
   const std::chrono::milliseconds patience_;
   size_t first_ = 0;  // that is asked first
+  uint64_t revision_ = 0;
 };
 
 // "a=b&c=d" into `place`; false: with a name that it has no place for, or without a value.

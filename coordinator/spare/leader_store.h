@@ -36,6 +36,8 @@ class LeaderStore {
   virtual absl::Status Revoke(const std::string& lease) = 0;
   // By key, all that begin with `prefix`.
   virtual absl::StatusOr<std::map<std::string, StoredValue>> Read(const std::string& prefix) = 0;
+  // The store's, at its newest answer to Read. Below one before: it has lost what it had.
+  virtual uint64_t revision() const = 0;
   // Writes a key that is not there. The revision at which it came; 0: it is there.
   virtual absl::StatusOr<uint64_t> Create(const std::string& key, const std::string& value,
                                           const std::string& lease) = 0;

@@ -1,6 +1,8 @@
 #include "coordinator/spare/leadership.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -10,7 +12,8 @@
 namespace tessera::coordinator {
 namespace {
 
-constexpr char kLeaderKey[] = "leader", kKeptKeys[] = "kept/";
+// The last: of a leader whose term is above the revision of its key.
+constexpr char kLeaderKey[] = "leader", kKeptKeys[] = "kept/", kTermKey[] = "term";
 
 ElectionOptions WithKey(ElectionOptions options, const std::string& prefix) {
   options.key = prefix + kLeaderKey;
@@ -35,6 +38,11 @@ Leadership::Standing Leadership::standing() const {
 uint64_t Leadership::term() const {
   std::lock_guard lock(mutex_);
   return term_;
+}
+
+void Leadership::HearTerm(uint64_t term) {
+  std::lock_guard lock(mutex_);
+  heard_term_ = std::max(heard_term_, term);
 }
 
 std::string Leadership::leader() const {
@@ -81,9 +89,14 @@ void Leadership::Run() {
 }
 
 void Leadership::Step() {
+  {
+    std::lock_guard lock(mutex_);
+    election_.HearTerm(heard_term_);
+  }
   Standing standing = election_.Step(options_.now_seconds());
   const bool first = standing == Standing::kLeads && this->standing() == Standing::kSpare;
-  if (first && !ReadKept()) standing = Standing::kSpare;  // it leads once it has read that
+  if (first && !(ReadTerm() && ReadKept()))
+    standing = Standing::kSpare;  // it leads once it has read both
   std::optional<Values> wanted;
   bool news = false;
   {
@@ -103,12 +116,22 @@ void Leadership::Step() {
   } else if (news) {
     Logger("spare").info("the store answers again");
   }
+  if (standing == Standing::kLeads) NoteTerm();
   if (!wanted.has_value()) return;
   // Another one may have led, and kept its own, since this one read.
-  if (read_term_ != election_.term() && !ReadKept()) return;
+  if (read_created_ != election_.created() && !ReadKept()) return;
   const std::string trouble(WriteKept(*wanted).message());
   if (std::exchange(keep_trouble_, trouble) != trouble && !trouble.empty())
     Logger("spare").warn("{}: a next leader would not find the plan in force", trouble);
+}
+
+bool Leadership::ReadTerm() {
+  const std::string key = options_.prefix + kTermKey;
+  const auto noted = store_->Read(key);
+  if (!noted.ok()) return false;
+  if (const auto before = noted->find(key); before != noted->end())
+    election_.RiseAbove(std::strtoull(before->second.value.c_str(), nullptr, 10));
+  return true;
 }
 
 bool Leadership::ReadKept() {
@@ -117,8 +140,17 @@ bool Leadership::ReadKept() {
   if (!found.ok()) return false;
   stored_.clear();
   for (auto& [key, value] : *found) stored_[key.substr(prefix.size())] = std::move(value.value);
-  read_term_ = election_.term();
+  read_created_ = election_.created();
   return true;
+}
+
+// Where the store has lost what it had: else the next leader's revision is above this one's term.
+void Leadership::NoteTerm() {
+  const uint64_t term = election_.term();
+  if (term == election_.created() || term == noted_term_) return;
+  const auto written = store_->WriteWhile(options_.prefix + kLeaderKey, election_.created(),
+                                          options_.prefix + kTermKey, std::to_string(term));
+  if (written.ok() && *written) noted_term_ = term;
 }
 
 absl::Status Leadership::WriteKept(const Values& wanted) {
@@ -134,12 +166,12 @@ absl::Status Leadership::WriteKept(const Values& wanted) {
   }
   // Where one is not written the election hears of it, or the next step tries again.
   for (const auto& [key, value] : changed) {
-    const auto written = store_->WriteWhile(guard, election_.term(), prefix + key, value);
+    const auto written = store_->WriteWhile(guard, election_.created(), prefix + key, value);
     if (!written.ok() || !*written) return written.status();
     stored_[key] = value;
   }
   for (const std::string& key : gone) {
-    const auto written = store_->WriteWhile(guard, election_.term(), prefix + key, std::nullopt);
+    const auto written = store_->WriteWhile(guard, election_.created(), prefix + key, std::nullopt);
     if (!written.ok() || !*written) return written.status();
     stored_.erase(key);
   }

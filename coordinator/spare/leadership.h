@@ -35,9 +35,10 @@ class Leadership {
   ~Leadership();
 
   Standing standing() const;
-  uint64_t term() const;        // of this one's
-  std::string leader() const;   // the value of whoever leads; empty: not known
-  std::string trouble() const;  // of the store, in words; empty: none
+  uint64_t term() const;         // of this one's
+  void HearTerm(uint64_t term);  // a worker obeys a leader of it
+  std::string leader() const;    // the value of whoever leads; empty: not known
+  std::string trouble() const;   // of the store, in words; empty: none
   // What the leader before has kept: whole once this one leads.
   Values kept() const;
   // What the next leader finds: these values and no others. Written where they have changed, soon.
@@ -48,22 +49,25 @@ class Leadership {
  private:
   void Run();
   void Step();
-  // With what the store has, before this one is said to lead. False: the store does not answer.
+  // Both with what the store has, before this one is said to lead. False: it does not answer.
+  bool ReadTerm();
   bool ReadKept();
   absl::Status WriteKept(const Values& wanted);
+  void NoteTerm();
 
   const LeadershipOptions options_;
   const std::unique_ptr<LeaderStore> store_;
-  Election election_;         // of our thread, and of Resign after it
-  Values stored_;             // likewise: what the store has
-  uint64_t read_term_ = 0;    // likewise: in which stored_ was read
-  std::string keep_trouble_;  // likewise: why the values were not kept last
+  Election election_;          // of our thread, and of Resign after it
+  Values stored_;              // likewise: what the store has
+  uint64_t read_created_ = 0;  // likewise: of this one's key, when stored_ was read
+  uint64_t noted_term_ = 0;    // likewise: that the store has, for the next leader
+  std::string keep_trouble_;   // likewise: why the values were not kept last
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
   Standing standing_ = Standing::kSpare;
-  uint64_t term_ = 0;
+  uint64_t term_ = 0, heard_term_ = 0;
   std::string leader_, trouble_;
   Values kept_, wanted_;
   bool keeps_ = false;  // `wanted_` is what shall be kept

@@ -5,8 +5,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -163,6 +165,8 @@ class FakeCluster {
 
   Deployment& deployment() { return *deployment_; }
   const std::string& address() const { return address_; }
+  // That a worker obeys, above this coordinator's own; 0: none has said one.
+  uint64_t heard_term() const { return heard_term_; }
 
  private:
   void Begin() {
@@ -198,6 +202,7 @@ class FakeCluster {
     deployment_ = *std::move(started);
     ClusterServiceOptions service;
     service.leader_term = std::move(leader_term);
+    service.hear_term = [this](uint64_t term) { heard_term_ = term; };
     service.models.push_back({.flow = flow_.get()});
     service.admin.open = true;
     service.now_seconds = Now;
@@ -228,6 +233,7 @@ class FakeCluster {
   const std::function<void(DeploymentOptions&)> adjust_;
   const double heartbeat_timeout_seconds_;
   const std::shared_ptr<FakeRendezvous> rendezvous_ = FakeRendezvous::Make();
+  std::atomic<uint64_t> heard_term_ = 0;
   std::unique_ptr<WorkerPool> pool_;
   std::shared_ptr<RequestFlow> flow_;
   std::unique_ptr<Deployment> deployment_;

@@ -413,7 +413,9 @@ TEST_CASE("a coordinator that has led before sends workers on which obey a later
     CAPTURE(term);
     CHECK(heard(term) == grpc::StatusCode::NOT_FOUND);
   }
+  CHECK(cluster.heard_term() == 0);
   CHECK(heard("6") == grpc::StatusCode::UNAVAILABLE);
+  CHECK(cluster.heard_term() == 6);
 }
 
 }  // namespace tessera::coordinator

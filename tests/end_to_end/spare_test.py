@@ -88,6 +88,26 @@ class Pair(Cluster):
             connection.request("POST", "/v3/kv/range", json.dumps({"key": base64.b64encode(key.encode()).decode()}))
             return "kvs" in json.loads(connection.getresponse().read())
 
+    def put(self, key):
+        connection = http.client.HTTPConnection("127.0.0.1", self.client_port, timeout=PATIENCE_SECONDS)
+        with contextlib.closing(connection):
+            connection.request("POST", "/v3/kv/put", json.dumps({"key": base64.b64encode(key.encode()).decode()}))
+            assert connection.getresponse().status == 200
+
+    def led(self):
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return self.stored("/tessera/test/leader")
+        return False
+
+    def restart_leader(self, leader, spare):
+        """Its spare leads, and it is the spare's."""
+        self.signal(leader, TERMINATE)
+        assert self.ended(leader) == 0
+        self.ask(spare)
+        wait_for(f"{spare} to serve", lambda: self.ready() and len(self.replicas()) == 2)
+        self.start_coordinator(leader)
+        time.sleep(KEPT_SECONDS)
+
     def start_coordinator(self, name):
         port, grpc = self.ports[name]
         self.start(name, "coordinator/tessera-coordinator", MODEL, "--port", str(port), "--grpc-port", str(grpc),
@@ -342,6 +362,32 @@ def test_without_etcd_the_leader_serves_on_and_a_plan_is_kept(tmp):
         c.ask("b")
         wait_for("b to serve", c.ready)
         assert len(c.status()["plan"]["replicas"]) == 1 and c.tokens() == expected
+
+
+def test_an_etcd_that_has_lost_its_data_stops_no_service():
+    with Pair() as c:
+        wait_for("two replicas", lambda: c.ready() and len(c.replicas()) == 2)
+        expected, read = c.tokens(), reads(c)
+        # So that the revisions of an etcd that begins anew are far below.
+        for i in range(40):
+            c.put(f"/other/{i}")
+        c.restart_leader("a", "b")
+        c.signal("etcd", KILL)
+        c.ended("etcd")
+        shutil.rmtree(c.folder / "etcd")
+        c.start_etcd()
+        wait_for("b to be the store's leader again", lambda: c.led())
+        until = time.monotonic() + 3 * LEASE_SECONDS + 5  # a worker that is not heard of is lost after five
+        while time.monotonic() < until:
+            assert c.tokens() == expected and len(c.replicas()) == 2, c.log("b")
+            time.sleep(0.3)
+        # And the next one leads the workers on, whose term is above what it has of the store.
+        wait_for("a to be the spare", lambda: f":{c.ports['b'][0]} leads" in c.log("a"))
+        time.sleep(KEPT_SECONDS)
+        c.signal("b", KILL)
+        c.ask("a")
+        wait_for("two replicas", lambda: c.ready() and len(c.replicas()) == 2)
+        assert c.tokens() == expected and reads(c) == read, c.log("a")
 
 
 def test_an_etcd_that_guards_itself(tmp):

@@ -117,6 +117,64 @@ TEST_CASE("without the store the leader leads on, and nobody else does") {
   CHECK(two.a.trouble().empty());
 }
 
+TEST_CASE("terms rise although the store has lost what it had") {
+  Two two;
+  for (int i = 0; i < 100; ++i) (void)two.store.Grant(1);  // revisions of a long life
+  two.Until(10);
+  const uint64_t term = two.a.term();
+  REQUIRE(term > 100);
+  two.store.Forget();
+  two.Until(20);
+  CHECK(two.a.Step(20) == Standing::kLeads);
+  CHECK(two.a.term() > term);
+  CHECK(two.a.created() < 100);  // as it is in the store, or none of its writes would be taken
+  CHECK(two.b.leader() == "a");
+  CHECK(*two.store.WriteWhile(kKey, two.a.created(), "/tessera/test/kept/x", "y"));
+  // The next one hears from the workers which term they obey, and leads in a higher one.
+  two.a.Resign();
+  CHECK(two.b.Step(20.2) == Standing::kLeads);
+  CHECK(two.b.term() < two.a.term());
+  two.b.HearTerm(two.a.term());
+  CHECK(two.b.Step(20.4) == Standing::kLeads);
+  CHECK(two.b.term() > two.a.term());
+  const uint64_t risen = two.b.term();
+  two.b.HearTerm(two.a.term());
+  CHECK(two.b.Step(20.6) == Standing::kLeads);
+  CHECK(two.b.term() == risen);
+}
+
+TEST_CASE(
+    "a spare leads a lease after the store has lost what it had, where no leader comes back") {
+  Two two;
+  for (int i = 0; i < 100; ++i) (void)two.store.Grant(1);
+  two.Until(10);
+  two.store.Forget();
+  two.Until(14.5, /*a_runs=*/false);
+  CHECK(two.b.Step(14.5) == Standing::kSpare);
+  two.Until(15.5, /*a_runs=*/false);
+  CHECK(two.b.Step(15.5) == Standing::kLeads);
+  CHECK(two.a.Step(15.6) == Standing::kDeposed);
+}
+
+TEST_CASE("a leader that workers have left for another is deposed, also without the store") {
+  Two two;
+  two.Until(10);
+  SECTION("the store says who leads") {
+    const uint64_t later = two.store.PassOn(kKey, "c");
+    two.a.HearTerm(later);
+    CHECK(two.a.Step(10.2) == Standing::kDeposed);
+    CHECK(two.a.leader() == "c");
+  }
+  SECTION("the store is silent for a lease") {
+    two.store.down = true;
+    two.a.HearTerm(two.a.term() + 1);
+    CHECK(two.a.Step(10.2) == Standing::kLeads);
+    CHECK(two.a.Step(15) == Standing::kLeads);
+    CHECK(two.a.Step(15.3) == Standing::kDeposed);
+    CHECK(two.a.leader().empty());
+  }
+}
+
 TEST_CASE("kept values are read as they were, and what cannot be read is left out") {
   PlanSet plans;
   std::map<std::string, WorkerRecord> workers;

@@ -70,13 +70,17 @@ TEST_CASE("leases, keys, and writes while somebody leads") {
   CHECK_FALSE(store->WriteWhile("/t/leader", created + 9, "/t/kept/y", "y").value());
   const auto found = store->Read("/t/").value();
   REQUIRE(found.size() == 2);
+  CHECK(store->revision() > created);
   CHECK((found.at("/t/leader").value == "a" && found.at("/t/leader").created == created));
   CHECK(found.at("/t/leader").lease == lease.id);
   CHECK(found.at("/t/kept/x").value == std::string("\0\xff", 2));
   CHECK(store->WriteWhile("/t/leader", created, "/t/kept/x", std::nullopt).value());
   CHECK(store->Revoke(lease.id).ok());
   CHECK_FALSE(store->Renew(lease.id).value());
+  const uint64_t revision = store->revision();
+  etcd.store.Forget();
   CHECK(store->Read("/t/").value().empty());
+  CHECK(store->revision() < revision);
 }
 
 TEST_CASE("a member that is silent is left for the next one, and what none answers has an end") {

@@ -97,7 +97,7 @@ Json FakeEtcd::Do(const std::string& path, const Json& asked) {
   if (path == "/v3/kv/range") {
     const auto found = store.Read(Bytes(asked, "key"));
     if (!found.ok()) return nullptr;
-    return {{"kvs", Pairs(*found)}};
+    return {{"header", {{"revision", std::to_string(store.revision())}}}, {"kvs", Pairs(*found)}};
   }
   if (path != "/v3/kv/txn") std::abort();
   const Json &guard = asked.at("compare").at(0), &change = asked.at("success").at(0);

@@ -43,12 +43,14 @@ class FakeStore final : public LeaderStore {
     if (down) return Down();
     if (keeps_nothing && prefix.ends_with("kept/")) return Down();
     Expire();
+    read_revision_ = revision_;
     std::map<std::string, StoredValue> found;
     for (const auto& [key, value] : values_) {
       if (key.starts_with(prefix)) found[key] = value;
     }
     return found;
   }
+  uint64_t revision() const override { return read_revision_; }
   absl::StatusOr<uint64_t> Create(const std::string& key, const std::string& value,
                                   const std::string& lease) override {
     const std::lock_guard lock(mutex_);
@@ -72,6 +74,14 @@ class FakeStore final : public LeaderStore {
     values_.erase(key);
     if (value.has_value()) values_[key] = {*value, ++revision_, ""};
     return true;
+  }
+
+  // As a store that was started again without its data.
+  void Forget() {
+    const std::lock_guard lock(mutex_);
+    leases_.clear();
+    values_.clear();
+    revision_ = 0;
   }
 
   // Ends the lease of whoever leads by `key`, and gives the lead to another one. Its term.
@@ -106,6 +116,7 @@ class FakeStore final : public LeaderStore {
 
   std::mutex mutex_;
   uint64_t revision_ = 0;
+  std::atomic<uint64_t> read_revision_ = 0;
   std::map<std::string, Held> leases_;
   std::map<std::string, StoredValue> values_;
 };

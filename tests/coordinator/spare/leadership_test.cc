@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,6 +62,31 @@ struct One {
   std::atomic<double> now = 0;
   std::function<std::unique_ptr<Leadership>()> make;
   std::unique_ptr<Leadership> leadership;
+};
+
+// The store of another leadership, which outlives this.
+class SharedStore final : public LeaderStore {
+ public:
+  explicit SharedStore(FakeStore& store) : store_(store) {}
+  absl::StatusOr<Lease> Grant(double seconds) override { return store_.Grant(seconds); }
+  absl::StatusOr<bool> Renew(const std::string& lease) override { return store_.Renew(lease); }
+  absl::Status Revoke(const std::string& lease) override { return store_.Revoke(lease); }
+  absl::StatusOr<std::map<std::string, StoredValue>> Read(const std::string& prefix) override {
+    return store_.Read(prefix);
+  }
+  uint64_t revision() const override { return store_.revision(); }
+  absl::StatusOr<uint64_t> Create(const std::string& key, const std::string& value,
+                                  const std::string& lease) override {
+    return store_.Create(key, value, lease);
+  }
+  absl::StatusOr<bool> WriteWhile(const std::string& guard, uint64_t created,
+                                  const std::string& key,
+                                  const std::optional<std::string>& value) override {
+    return store_.WriteWhile(guard, created, key, value);
+  }
+
+ private:
+  FakeStore& store_;
 };
 
 }  // namespace
@@ -130,6 +156,37 @@ TEST_CASE("one that cannot read what the leader before has kept does not lead ye
   CHECK(one.leadership->standing() == Standing::kSpare);
   one.store->keeps_nothing = false;
   CHECK(Eventually([&] { return one.leadership->standing() == Standing::kLeads; }));
+}
+
+TEST_CASE(
+    "after a store that has lost what it had the next leader's term is above the last one's") {
+  One one;
+  FakeStore& store = *one.store;
+  for (int i = 0; i < 100; ++i) (void)store.Grant(1);
+  one.Lead();
+  one.leadership->Keep({{"plans", "p"}});
+  REQUIRE(Eventually([&] { return one.Kept().size() == 1; }));
+  const uint64_t term = one.leadership->term();
+  REQUIRE(term > 100);
+  store.Forget();
+  one.now = 2;
+  REQUIRE(Eventually([&] { return one.leadership->term() > term && one.Kept().size() == 1; }));
+  const uint64_t risen = one.leadership->term();
+  REQUIRE(Eventually(
+      [&] { return store.Read("/tessera/test/term")->count("/tessera/test/term") == 1; }));
+  CHECK(store.Read("/tessera/test/term")->at("/tessera/test/term").value == std::to_string(risen));
+  // The key of the one that follows comes at a low revision.
+  one.leadership->Resign();
+  LeadershipOptions options;
+  options.prefix = kPrefix;
+  options.election = {
+      .key = "", .value = "b", .lease_seconds = 5, .is_gone = [](const auto&) { return false; }};
+  options.step_seconds = 1e-3;
+  options.now_seconds = [] { return 3.0; };
+  Leadership next(options, std::make_unique<SharedStore>(store));
+  REQUIRE(Eventually([&] { return next.standing() == Standing::kLeads; }));
+  CHECK(next.term() == risen + 1);
+  CHECK(next.kept() == Values{{"plans", "p"}});
 }
 
 }  // namespace tessera::coordinator
