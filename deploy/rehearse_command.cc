@@ -268,6 +268,7 @@ class Rehearsal {
     std::atomic<bool> stop = false, done = false;
     options.stop = [&stop] { return stop.load(); };
     const CpuSeconds before = processes.Cpu();
+    play_began_ = std::chrono::steady_clock::now();
     Play play;
     std::thread player([&] {
       play = PlayRequests(options, requests_);
@@ -280,31 +281,49 @@ class Rehearsal {
     const CpuSeconds after = processes.Cpu();
     facts_.cpu = {after.coordinator - before.coordinator,
                   std::max(0.0, after.workers - before.workers)};
+    if (absl::Status s = AwaitRecovery(processes); !s.ok()) return s;
     Note(play);
     return absl::OkStatus();
   }
 
   absl::Status Watch(RehearsalProcesses& processes, const std::atomic<bool>& done) {
-    const auto began = std::chrono::steady_clock::now();
-    const auto now = [&] {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    };
-    bool killed = false;
     for (; !done; std::this_thread::sleep_for(kLook)) {
       if (absl::Status s = processes.Check(); !s.ok()) return s;
-      if (kill_.machine.empty()) continue;
-      if (!killed && flags_.speed * now() >= kill_.at_seconds) {
-        killed = true;
-        killed_seconds_ = now();
-        facts_.recovery = Recovery{.machine = kill_.machine,
-                                   .at_seconds = flags_.speed * killed_seconds_,
-                                   .ready_seconds = std::nullopt};
-        if (absl::Status s = processes.KillAndRestart(kill_.machine); !s.ok()) return s;
-      } else if (killed && !facts_.recovery->ready_seconds.has_value() && processes.AllReady()) {
-        facts_.recovery->ready_seconds = now() - killed_seconds_;
-      }
+      if (kill_.machine.empty() || flags_.speed * SecondsPlayed() < kill_.at_seconds) continue;
+      if (absl::Status s = KillOrLook(processes); !s.ok()) return s;
     }
     return absl::OkStatus();
+  }
+
+  // Kills the machine; once that is done, looks whether all is ready again.
+  absl::Status KillOrLook(RehearsalProcesses& processes) {
+    if (!facts_.recovery.has_value()) {
+      killed_seconds_ = SecondsPlayed();
+      facts_.recovery = Recovery{.machine = kill_.machine,
+                                 .at_seconds = flags_.speed * killed_seconds_,
+                                 .ready_seconds = std::nullopt};
+      return processes.KillAndRestart(kill_.machine);
+    }
+    if (!facts_.recovery->ready_seconds.has_value() && processes.AllReady())
+      facts_.recovery->ready_seconds = SecondsPlayed() - killed_seconds_;
+    return absl::OkStatus();
+  }
+
+  // The last answer may come before the machine that was killed does, or before it was killed.
+  absl::Status AwaitRecovery(RehearsalProcesses& processes) {
+    if (kill_.machine.empty()) return absl::OkStatus();
+    const double until = SecondsPlayed() + kMorePatienceSeconds / std::min(1.0, flags_.speed);
+    while (!facts_.recovery.has_value() ||
+           (!facts_.recovery->ready_seconds.has_value() && SecondsPlayed() < until)) {
+      if (absl::Status s = processes.Check(); !s.ok()) return s;
+      if (absl::Status s = KillOrLook(processes); !s.ok()) return s;
+      std::this_thread::sleep_for(kLook);
+    }
+    return absl::OkStatus();
+  }
+
+  double SecondsPlayed() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - play_began_).count();
   }
 
   void Note(const Play& play) {
@@ -338,8 +357,9 @@ class Rehearsal {
   scheduler::PlanReplicas replicas_;
   std::vector<scheduler::SimulatedRequest> requests_;
   Kill kill_;                    // no machine: none is killed
-  double killed_seconds_ = 0;    // of the play's clock
-  double longest_seconds_ = 0;   // from the last arrival to the last answer, as simulated
+  std::chrono::steady_clock::time_point play_began_;
+  double killed_seconds_ = 0;   // of the play's clock
+  double longest_seconds_ = 0;  // from the last arrival to the last answer, as simulated
   std::string folder_;
   RehearsalFacts facts_;
 };

@@ -83,7 +83,7 @@ std::string RecoveryText(const Recovery& recovery) {
     absl::StrAppendFormat(&text, "started again, all replicas were ready %.2f s later; ",
                           *recovery.ready_seconds);
   } else {
-    text += "not all replicas were ready again before the end; ";
+    text += "not all replicas were ready again when it was given up; ";
   }
   return text + absl::StrFormat("longest pause of a stream from then on %.2f s, %d requests failed\n",
                                 recovery.longest_pause_seconds, recovery.failed_requests);

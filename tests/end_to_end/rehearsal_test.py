@@ -32,7 +32,13 @@ def test_a_plan_is_rehearsed_and_a_machine_killed(tmp):
     assert told["failed"] == told["unfinished"] == 0 and told["requests"] > 20, told
     assert told["rehearsed"]["finished"] == told["promised"]["finished"] == told["requests"], told
     assert told["tokens"] == 20 * told["requests"], told
-    assert told["killed"]["machine"] == "b" and told["steps"] > 0, told
+    assert told["killed"]["machine"] == "b" and told["steps"] > 0 and told["killed"]["ready_seconds"] > 0, told
+
+    # One that comes back behind the last answer is waited for, and one whose time nobody saw is killed all the same.
+    for speed in ("10", "100"):
+        told = json.loads(tessera("rehearse", plan, "--cluster", described, "--minutes", "0.016", "--rate", "20", "--speed",
+                                  speed, "--kill", "b", "--json"))
+        assert told["killed"]["ready_seconds"] > 0, told
 
     # A workload's own lengths, slowed: a second of it takes two, and figures are of its time.
     (tmp / "short.yaml").write_text("classes:\n- {name: short, lengths: [{prompt_tokens: 32, output_tokens: 8}]}\n")
