@@ -93,6 +93,64 @@ def test_requests_go_by_name_and_a_device_moves(tmp):
         assert "b/r-new" in replicas and len(replicas) == 3, replicas
 
 
+def test_keys_limits_and_figures_are_of_each_model(tmp):
+    keys = tmp / "keys"
+    keys.write_text("whole-key name=whole requests-per-minute=2\ncode-key name=code models=b concurrent=1\nfree-key name=free\n")
+    keys.chmod(0o600)
+
+    def bearer(name):
+        return {"Authorization": f"Bearer {name}-key"}
+
+    with Cluster("--model", f"b={MODEL}", "--api-key-file", str(keys), model=f"a={MODEL}") as c:
+        def post(key, **fields):
+            status, headers, body = c.request("POST", "/v1/completions", {
+                "prompt": "1", "max_tokens": 4, "ignore_eos": True, **fields}, bearer(key))
+            return status, headers, json.loads(body)
+
+        def listed(key):
+            return [m["id"] for m in json.loads(c.request("GET", "/v1/models", headers=bearer(key))[2])["data"]]
+
+        wait_for("both models", lambda: len(c.replicas()) == 2)
+        # A key of one model sees no other, and needs no name for it.
+        assert listed("whole") == ["a", "b"] and listed("code") == ["b"]
+        assert c.request("GET", "/v1/models/a", headers=bearer("code"))[0] == 404
+        status, _, refused = post("code", model="a")
+        assert status == 404 and "served: 'b'" in refused["error"]["message"], refused
+        status, _, answer = post("code")
+        assert (status, answer["model"]) == (200, "b"), answer
+        assert post("whole")[0] == 400 and c.request("GET", "/v1/models")[0] == 401
+
+        # Limits are used up of one model, and stand of the other.
+        for model in "ab":
+            for left in "10":
+                status, headers, answer = post("whole", model=model)
+                assert (status, answer["model"], headers["x-ratelimit-remaining-requests"]) == (200, model, left), headers
+            status, headers, refused = post("whole", model=model)
+            assert status == 429 and "2 requests a minute" in refused["error"]["message"], refused
+            assert 1 <= int(headers["Retry-After"]) <= 60, headers
+
+        # One at a time, of a key that streams from b; another key does not mind.
+        stream = c.stream({**COUNT, "model": "b"}, bearer("code"))
+        next(stream)
+        assert {m["name"]: int(m.get("requests_in_flight", 0)) for m in c.status()["models"]} == {"a": 0, "b": 1}
+        status, _, refused = post("code", model="b")
+        assert status == 429 and "at a time" in refused["error"]["message"], refused
+        assert post("free", model="b")[0] == 200
+        assert len(list(stream)) > 10
+
+        metrics = c.metrics()
+
+        def counted(name, client, model):
+            return metrics.get(f'tessera_client_{name}{{client="{client}",model_name="{model}"}}', 0)
+
+        asked = {(client, model): (counted("requests_total", client, model), counted("refused_total", client, model))
+                 for client in ("whole", "code", "free") for model in "ab"}
+        assert asked == {("whole", "a"): (2, 1), ("whole", "b"): (2, 1), ("code", "a"): (0, 0), ("code", "b"): (2, 1),
+                         ("free", "a"): (0, 0), ("free", "b"): (1, 0)}, asked
+        assert metrics['vllm:e2e_request_latency_seconds_count{model_name="a"}'] == 2
+        assert metrics['vllm:e2e_request_latency_seconds_count{model_name="b"}'] == 5
+
+
 def test_what_tessera_plan_deals_is_served(tmp):
     cluster = tmp / "cluster.yaml"
     cluster.write_text(TWO_CPUS % "2 GiB")
