@@ -6,7 +6,7 @@ import json
 import re
 import threading
 
-from cluster import PATIENCE_SECONDS, running, wait_for
+from cluster import KILL, PATIENCE_SECONDS, running, wait_for
 from run_tests import Skip
 
 MINE, ANOTHER = "a-key-of-some-agents", "a-key-of-somebody-else"
@@ -137,6 +137,44 @@ def test_whoever_resumes_a_stream_that_runs_ends_it(tmp):
         assert ended.wait(PATIENCE_SECONDS)
         assert "resumes this answer" in said.pop()["error"]["message"]
         assert tokens(again)[:len(tokens(said))] == tokens(said) and len(tokens(again)) == LONG["max_tokens"]
+
+
+def busier(c):
+    """The worker, "w0" or "w1", that runs a sequence."""
+    running_at = {engine: count for series, count in c.metrics().items()
+                  for engine in re.findall(r'^vllm:num_requests_running{engine="r-(w\d)/0"', series)}
+    return max(running_at, key=running_at.get)
+
+
+def test_a_resumed_stream_outlives_its_worker_and_what_a_dead_worker_kept_is_said_to_be_gone(tmp):
+    with with_keys(tmp) as c:
+        body = {**LONG, "seed": 11}
+        expected = tokens(events(c, "/v1/completions", body))
+        answer, first = begun(c, "/v1/completions", body, 4)
+        assert tokens(first) == expected[:len(tokens(first))]
+        stream = events(c, "/v1/completions", body, answer)
+        said = [next(stream)]
+        killed = busier(c)
+        c.signal(killed, KILL)
+        said += stream
+        assert tokens(said) == expected
+        assert re.search(rf"continues on replica r-w\d/0, attempt \d: replica r-{killed}/0 was lost", c.log("coordinator"))
+        # The other worker has made the end of it, so that it keeps the whole.
+        assert tokens(events(c, "/v1/completions", body, answer)) == expected
+
+        # Nobody reads this one when its worker is killed.
+        answer, _ = begun(c, "/v1/completions", body, 4)
+        survivor = {"w0": "w1", "w1": "w0"}[killed]
+        c.signal(survivor, KILL)
+        c.ended(survivor)
+        c.start_worker(survivor)
+
+        def settled():
+            status, error = ask(c, body, resume=answer)
+            assert status in (404, 503), (status, error)
+            return error["error"]["message"] if status == 404 else None
+
+        assert answer in wait_for("404", settled)
 
 
 def test_a_call_of_a_tool_goes_on(tmp):
