@@ -6,10 +6,11 @@ very run left; files of earlier runs are never looked at. Prints what failed and
 and as its last line `N passed, N failed` (`, N skipped` where there are any). Exits 0 only if Bazel
 succeeded, nothing failed, something ran, and nothing was skipped that must not be.
 
-Six reasons for a skip are good anywhere: a missing GPU ("no GPU: ..." or "no CUDA ..."), a client
+Seven reasons for a skip are good anywhere: a missing GPU ("no GPU: ..." or "no CUDA ..."), a client
 that cannot be fetched here ("cannot be installed: ..."), a build without xgrammar for the same reason
 ("no xgrammar: ..."), a machine without a browser ("no Chromium: ...") or without etcd ("no etcd: ..."),
-and a system that forbids network namespaces ("no network namespaces: ..."). Any other counts as a failure, unless the
+one without root or a mirror of Debian's to make a bare system of ("no chroot: ..."), and a system that forbids network
+namespaces ("no network namespaces: ..."). Any other counts as a failure, unless the
 environment variable ALLOWED_SKIPS lists the test's label (words, or `all`).
 """
 
@@ -41,7 +42,7 @@ def xml_path(result):
 
 
 # Reasons that hold on any machine that lacks the thing; tests/catch_skip.h and run_tests.py carry them.
-GOOD_REASON = re.compile(r"no GPU\b|no CUDA\b|no xgrammar: |no Chromium: |cannot be installed: |no network namespaces: |no etcd: ")
+GOOD_REASON = re.compile(r"no GPU\b|no CUDA\b|no xgrammar: |no Chromium: |cannot be installed: |no network namespaces: |no etcd: |no chroot: ")
 
 
 def may_skip(label, reason):
