@@ -162,9 +162,6 @@ VARIANTS = {
         rope_parameters=PLAIN, num_hidden_layers=4, decoder_sparse_step=2, mlp_only_layers=[1],
         norm_topk_prob=True, **MOE), [dict(norm_topk_prob=False), dict(num_experts_per_tok=1)],
         router_margin=0.02, **SMALL),
-    "qwen3_moe_raw_weights": Variant("Qwen3Moe", dict(
-        rope_parameters=PLAIN, norm_topk_prob=False, **MOE), [dict(norm_topk_prob=True)], form=4,
-        **SMALL),
     "llama_bf16_heads_64": Variant(
         "Llama", dict(rope_parameters=PLAIN, **HEADS_64), [dict(rope_parameters=NO_THETA)],
         dtype=torch.bfloat16, sharpness=1.2,
@@ -514,8 +511,6 @@ def to_form_4(config):
         config["rope_scaling"] = None if kind == "default" else {"type": kind, **parameters}
     config["torch_dtype"] = config.pop("dtype")
     config.pop("layer_types", None)
-    if config["model_type"] == "qwen3_moe":
-        config["num_experts"] = config.pop("num_local_experts")
     config["transformers_version"] = "4.40.0"
 
 
