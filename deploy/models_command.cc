@@ -122,7 +122,7 @@ std::string WeightsText(const v1::Model& model, double bytes) {
                                   "%s\n",
                                   100 * decoded, TypeName(model.dtype())));
   }
-  const std::string_view format = FormatName(model.quantization().format());
+  const std::string_view format = FormatName(model.quantization());
   const bool int4 = KeepsInt4(model) && quantization.format() != v1::WEIGHT_FORMAT_MXFP4;
   const std::string matrices = int4 ? StrCat(", matrices of layers int4 (", format, ")")
                                : model.has_quantization() ? StrCat(", matrices stored as ", format)
@@ -150,7 +150,7 @@ std::string DevicesText(const CheckedModel& checked) {
   const std::string int8 =
       KeepsInt4(checked.model) ? "" : "; --quantization int8 halves 16-bit weights";
   return StrCat("on a CPU: computed in ", half ? "float32 (exact)" : "the stored type",
-                QuantisedText(checked.quantised, cpu_bytes), int8, "\n",
+                QuantisedText(checked.quantised_on_cpus, cpu_bytes), int8, "\n",
                 "on a GPU: computed in the stored type, bfloat16 as float16 before Ampere",
                 QuantisedText(checked.quantised, gpu_bytes), int8, "\n");
 }

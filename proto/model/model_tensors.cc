@@ -146,6 +146,7 @@ class ReadTensorsCheck {
   // Names of what was checked, and of what belongs to it and changes nothing.
   const std::set<std::string>& read() const { return read_; }
   const QuantisedMatrices& quantised() const { return quantised_; }
+  const QuantisedMatrices& quantised_on_cpus() const { return quantised_on_cpus_; }
   // In the layer that takes most bytes: what an element takes as a code, and the part of elements
   // that are not kept so. Nothing where all are kept as int4, or none is kept.
   void NoteMixed(v1::Quantization* quantization) const {
@@ -206,26 +207,34 @@ class ReadTensorsCheck {
 
   // Matrices that are computed with as one are all kept as codes, or none is.
   void NoteRead(const std::vector<StoredMatrix>& matrices, bool decoded) {
-    bool keeps_codes = !decoded;
-    for (const StoredMatrix& matrix : matrices) keeps_codes = keeps_codes && matrix.keeps_codes;
+    bool keeps_codes = !decoded, cpus_keep_codes = !decoded;
+    for (const StoredMatrix& matrix : matrices) {
+      keeps_codes = keeps_codes && matrix.keeps_codes;
+      cpus_keep_codes = cpus_keep_codes && (matrix.keeps_codes || matrix.cpus_keep_codes);
+    }
     for (const StoredMatrix& matrix : matrices) {
       read_.insert({matrix.scales, matrix.zeros, matrix.order, matrix.state});
       read_.insert(matrix.further.begin(), matrix.further.end());
       const bool is_new = read_.insert(matrix.codes).second;
       if (!is_new || matrix.as == StoredAs::kPlain) continue;
-      if (keeps_codes) {
-        ++quantised_.kept;
-        continue;
-      }
-      ++quantised_.decoded;
-      quantised_.decoded_weights += matrix.rows * matrix.columns;
-      quantised_.decoded_code_bytes += matrix.rows * matrix.columns * matrix.bits / 8;
+      Count(matrix, keeps_codes, &quantised_);
+      Count(matrix, cpus_keep_codes, &quantised_on_cpus_);
     }
+  }
+
+  static void Count(const StoredMatrix& matrix, bool keeps_codes, QuantisedMatrices* count) {
+    if (keeps_codes) {
+      ++count->kept;
+      return;
+    }
+    ++count->decoded;
+    count->decoded_weights += matrix.rows * matrix.columns;
+    count->decoded_code_bytes += matrix.rows * matrix.columns * matrix.bits / 8;
   }
 
   const v1::Quantization* const quantization_;
   const Directory& tensors_;
-  QuantisedMatrices quantised_;
+  QuantisedMatrices quantised_, quantised_on_cpus_;
   std::set<std::string> read_;
   std::map<int64_t, LayerElements> layers_;
 };
@@ -405,6 +414,7 @@ absl::StatusOr<CheckedModel> ReadCheckedModel(std::string_view name_or_path) {
                   [&check](const ModelTensor& tensor) { return check.Check(tensor); });
   if (!status.ok()) return status;
   checked.quantised = check.quantised();
+  checked.quantised_on_cpus = check.quantised_on_cpus();
   const bool is_gguf = HasGgufName(folder->string());  // its header said so already
   if (checked.model.has_quantization() && !is_gguf) {
     check.NoteMixed(checked.model.mutable_quantization());

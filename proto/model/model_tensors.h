@@ -28,6 +28,7 @@ struct CheckedModel {
   v1::Model model;
   std::vector<std::string> warnings;  // sentences
   QuantisedMatrices quantised;
+  QuantisedMatrices quantised_on_cpus;  // which keep more of them
 };
 
 // ReadModelFolder, and its weight files where they are all there (a plan needs config.json alone).

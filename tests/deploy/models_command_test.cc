@@ -117,6 +117,15 @@ TEST_CASE("a GGUF file: its family, and how much of its matrices is kept as code
              Contains("GGUF files: Q4_0, Q4_1, Q5_0,") && Contains("IQ4_XS, MXFP4, F32,"));
 }
 
+TEST_CASE("NVFP4: codes on a CPU, 16 bits on a GPU") {
+  const auto text = DescribeModel("tests/golden/models/qwen3_nvfp4");
+  REQUIRE(text.status().message() == "");
+  CHECK_THAT(*text, Contains("bfloat16, matrices stored as NVFP4\n") &&
+                        Contains("on a CPU: computed in the stored type; 14 matrices kept as "
+                                 "codes; --quantization") &&
+                        Contains("before Ampere; 14 matrices decoded when they are read: "));
+}
+
 TEST_CASE("the first key that is not understood is named") {
   const tests::TemporaryFolder folder;
   std::ofstream(folder.path() / "config.json") << R"({"architectures": ["LlamaForCausalLM"],

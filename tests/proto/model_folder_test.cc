@@ -88,9 +88,9 @@ TEST_CASE("where config.json says nothing of quantisation, ModelOpt's file besid
   const auto plain = read(kConfig, R"({"quantization": {"quant_algo": null}})");
   REQUIRE(plain.ok());
   CHECK_FALSE(plain->has_quantization());
-  CHECK_THAT(ErrorOf(read(kConfig, R"({"quantization": {"quant_algo": "NVFP4"}})")),
+  CHECK_THAT(ErrorOf(read(kConfig, R"({"quantization": {"quant_algo": "NVFP4_AWQ"}})")),
              Contains("config.json with hf_quant_config.json: quantization_config.quant_algo "
-                      "'NVFP4' is not supported"));
+                      "'NVFP4_AWQ' is not supported"));
   CHECK_THAT(ErrorOf(read(kConfig, "{")), Contains("hf_quant_config.json: "));
 }
 

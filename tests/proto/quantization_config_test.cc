@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "proto/model/formats/formats.h"
 #include "proto/model/model_config.h"
 
 namespace tessera {
@@ -130,6 +131,33 @@ TEST_CASE("quantization_config: whether the codes of a method are kept") {
             .block_columns() == 64);
 }
 
+TEST_CASE("quantization_config: floats of four bits are planned as decoded") {
+  const auto read = [](const std::string& keys) {
+    return Read(R"("quantization_config": {)" + keys + "}").quantization();
+  };
+  const std::string four = R"({"weights": {"num_bits": 4, "type": "float",
+      "strategy": "tensor_group", "group_size": 16}})";
+  for (const std::string& keys :
+       {std::string(R"("quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16)"),
+        std::string(R"("quant_method": "modelopt_fp4", "quant_algo": "W4A16_NVFP4")"),
+        R"("quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized",
+            "config_groups": {"group_0": )" +
+            four + "}"}) {
+    const v1::Quantization quantization = read(keys);
+    CHECK(quantization.decoded());
+    CHECK(quantization.code_bytes() == 0);
+    CHECK(FormatName(quantization) == "NVFP4");
+  }
+  const v1::Quantization mixed = read(R"("quant_method": "modelopt",
+      "quant_algo": "MIXED_PRECISION", "quantized_layers": {
+        "a": {"quant_algo": "FP8_PB_WO"}, "b": {"quant_algo": "NVFP4", "group_size": 16}})");
+  CHECK(mixed.decoded());
+  CHECK(mixed.block_rows() == 128);
+  CHECK(FormatName(mixed) == "NVFP4");
+  CHECK(FormatName(read(R"("quant_method": "compressed-tensors", "config_groups": {"g": {
+      "weights": {"num_bits": 4, "group_size": 16}}})")) == "compressed-tensors");
+}
+
 // Sizes and keys of gpt-oss-20b.
 TEST_CASE("quantization_config: gpt-oss as it is published, of which no key is left over") {
   std::vector<std::string> notes;
@@ -170,7 +198,11 @@ TEST_CASE("quantization_config: what is not supported is named, with what to use
   refused(R"("quant_method": "gptq", "bits": 4, "pack_dtype": "int16")", "pack_dtype");
   refused(R"("quant_method": "fp8", "fmt": "e5m2")", "fmt 'e5m2' is not supported");
   refused(R"("quant_method": "fp8", "expert_dtype": "fp4")", "expert_dtype 'fp4'");
-  refused(R"("quant_method": "modelopt", "quant_algo": "NVFP4")", "quant_algo 'NVFP4'");
+  refused(R"("quant_method": "modelopt", "quant_algo": "NVFP4_AWQ")", "quant_algo 'NVFP4_AWQ'");
+  refused(R"("quant_method": "modelopt", "quant_algo": "MIXED_PRECISION")", "quantized_layers");
+  refused(R"("quant_method": "modelopt", "quant_algo": "MIXED_PRECISION",
+      "quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "W4A8_AWQ"}})",
+          "quantized_layers.model.layers.0.mlp.up_proj.quant_algo 'W4A8_AWQ'");
   refused(R"("quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:fp8_static")",
           "packing_format 'auto_round:fp8_static'");
   refused(R"("quant_method": "auto-round", "bits": 4, "data_type": "mx_fp")", "data_type 'mx_fp'");
@@ -183,10 +215,10 @@ TEST_CASE("quantization_config: what is not supported is named, with what to use
         "weights": {)" +
            weights + "}}}";
   };
-  refused(compressed(R"("type": "float", "num_bits": 4)"),
-          "config_groups.g.weights.num_bits 4 of type float");
+  refused(compressed(R"("type": "float", "num_bits": 6)"),
+          "config_groups.g.weights.num_bits 6 of type float");
   refused(compressed(R"("type": "int", "num_bits": 16)"), "config_groups.g.weights.num_bits 16");
-  refused(compressed(R"("strategy": "tensor_group")"), "config_groups.g.weights.strategy");
+  refused(compressed(R"("strategy": "token")"), "config_groups.g.weights.strategy");
   refused(compressed("") + R"(, "format": "marlin-24")", "format 'marlin-24'");
   refused(compressed("") + R"(, "transform_config": {"R1": {}})", "transform_config is set");
   refused(R"("quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin")",

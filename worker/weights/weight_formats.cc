@@ -6,6 +6,7 @@
 #include "proto/model/formats/stored_matrix.h"
 #include "worker/weights/awq_gptq_rows.h"
 #include "worker/weights/eight_bit_rows.h"
+#include "worker/weights/four_bit_float_rows.h"
 #include "worker/weights/gguf_rows.h"
 #include "worker/weights/mxfp4_rows.h"
 #include "worker/weights/packed_rows.h"
@@ -23,13 +24,15 @@ struct WeightFormat {
                                                            const StoredMatrix& matrix);
 };
 
-constexpr std::array kFormats = {WeightFormat{.as = StoredAs::kAwq, .open = OpenAwqGptq},
-                                 WeightFormat{.as = StoredAs::kGptq, .open = OpenAwqGptq},
-                                 WeightFormat{.as = StoredAs::kPacked, .open = OpenPacked},
-                                 WeightFormat{.as = StoredAs::kEightBits, .open = OpenEightBits},
-                                 WeightFormat{.as = StoredAs::kGguf, .open = OpenGguf},
-                                 WeightFormat{.as = StoredAs::kMxfp4, .open = OpenMxfp4},
-                                 WeightFormat{.as = StoredAs::kTable, .open = OpenTable}};
+constexpr std::array kFormats = {
+    WeightFormat{.as = StoredAs::kAwq, .open = OpenAwqGptq},
+    WeightFormat{.as = StoredAs::kGptq, .open = OpenAwqGptq},
+    WeightFormat{.as = StoredAs::kPacked, .open = OpenPacked},
+    WeightFormat{.as = StoredAs::kEightBits, .open = OpenEightBits},
+    WeightFormat{.as = StoredAs::kGguf, .open = OpenGguf},
+    WeightFormat{.as = StoredAs::kMxfp4, .open = OpenMxfp4},
+    WeightFormat{.as = StoredAs::kFourBitFloats, .open = OpenFourBitFloats},
+    WeightFormat{.as = StoredAs::kTable, .open = OpenTable}};
 
 }  // namespace
 

@@ -315,9 +315,12 @@ class ModelPlanner {
     MakeAlike(&forms);
     LinearSpec spec = SpecOf(forms[0], slices[0].columns.size(), out_features);
     // Where nothing fast computes such groups, elements are better, though they weigh more.
-    if (forms[0].is_codes() && !ops_.ComputesCodes(spec)) {
+    const bool narrow = forms[0].is_codes() && !ops_.ComputesCodes(spec);
+    if (narrow) {
       if (decoded_.narrow_matrices++ == 0) decoded_.narrow = tensor.parts[0].name;
       decoded_.narrow_group = spec.group_size;
+    }
+    if (narrow || OutweighsInt8(forms[0])) {
       std::fill(forms.begin(), forms.end(), RowForm{});
       spec = SpecOf(forms[0], spec.in_features, out_features);
     }
@@ -329,6 +332,12 @@ class ModelPlanner {
       row += slices[i].rows.size();
     }
     return absl::OkStatus();
+  }
+
+  // Codes with more scales than the int8 that was asked for, and planned with.
+  bool OutweighsInt8(const RowForm& form) const {
+    return options_.weight_dtype == DType::kI8 && form.dtype == DType::kI8 &&
+           form.group_size < options_.int8_group_size;
   }
 
   // From a matrix with rows of each head's key, then of its value, two matrices a head: the first

@@ -1,5 +1,6 @@
 // compressed-tensors (llm-compressor, RedHat): the groups of its quantization_config, and matrices
-// of its pack-quantized; float-quantized and int-quantized are codes of a byte (eight_bits.cc).
+// of its pack-quantized; float-quantized and int-quantized are codes of a byte (eight_bits.cc),
+// nvfp4- and mxfp4-pack-quantized floats of four bits (four_bit_floats.cc).
 //
 // NAME.weight_packed [out, in * bits / 32] has the codes of an output's inputs, from the lowest
 // bits of a word on, stored with 2^(bits - 1) added; NAME.weight_scale [out, groups] the scales;
@@ -72,10 +73,11 @@ absl::StatusOr<StoredMatrix> FindPacked(const TensorDirectory& tensors,
 }
 
 // What is known of the groups of one config: whether any is kept as int4, and the widest of those;
-// whether all are FP8.
+// whether all are FP8, and whether any has floats of four bits.
 struct Groups {
   bool keeps_codes = false;
   bool all_float = true;
+  bool four_bit_floats = false;
   int64_t widest = 0;  // inputs that share a scale; 0: all, in every group
   void Keep(int64_t group) {
     keeps_codes = true;
@@ -107,18 +109,19 @@ void ReadWeights(JsonReader& weights, Groups* groups, v1::Quantization* quantiza
   const bool is_float = type == "float";
   if (!is_float && type != "int") {
     weights.Fail("type", StrCat("'", type.substr(0, 60), "' is not supported", kOtherCheckpoint));
-  } else if (is_float ? bits != 8 : bits < 2 || bits > 8) {
+  } else if (is_float ? bits != 8 && bits != 4 : bits < 2 || bits > 8) {
     weights.Fail("num_bits", StrCat(bits, " of type ", type, " is not supported; known are ",
-                                    is_float ? "8" : "2 to 8", kOtherCheckpoint));
+                                    is_float ? "4 and 8" : "2 to 8", kOtherCheckpoint));
   }
+  groups->four_bit_floats |= is_float && bits == 4;
   const std::string strategy = weights.StringOr("strategy", "");
   if (strategy == "block") {
     ReadBlockStructure(weights, quantization);
   } else if (strategy != "tensor" && strategy != "channel" && strategy != "group" &&
-             !strategy.empty()) {
+             strategy != "tensor_group" && !strategy.empty()) {
     weights.Fail("strategy", StrCat("'", strategy.substr(0, 60),
-                                    "' is not supported; known are tensor, channel, group and ",
-                                    "block", kOtherCheckpoint));
+                                    "' is not supported; known are tensor, channel, group, ",
+                                    "tensor_group and block", kOtherCheckpoint));
   }
   const int64_t group = weights.IntegerOr("group_size", -1, -1, kMaxGroup);
   // Without a kept order of groups, inputs that share a scale are neighbours.
@@ -152,13 +155,15 @@ void ReadGroup(JsonReader& reader, const std::string& name, const nlohmann::json
 
 void CheckFormatName(JsonReader& reader) {
   const std::string format = reader.StringOr("format", "pack-quantized");
-  for (const char* known : {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
-                            "mixed-precision", "dense"}) {
+  for (const char* known :
+       {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
+        "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision", "dense"}) {
     if (format == known) return;
   }
   reader.Fail("format", StrCat("'", format.substr(0, 60),
                                "' is not supported; known are pack-quantized, int-quantized, ",
-                               "float-quantized and naive-quantized", kOtherCheckpoint));
+                               "float-quantized, naive-quantized, nvfp4-pack-quantized and ",
+                               "mxfp4-pack-quantized", kOtherCheckpoint));
 }
 
 }  // namespace
@@ -183,6 +188,10 @@ void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization) {
   Groups groups;
   for (const auto& [name, group] : reader.At("config_groups").items()) {
     ReadGroup(reader, name, group, &groups, quantization);
+  }
+  if (groups.four_bit_floats && !groups.keeps_codes) {
+    PlanFourBitFloats(quantization);
+    return;
   }
   if (groups.all_float) PlanFp8(quantization);
   quantization->set_decoded(!groups.keeps_codes);

@@ -22,6 +22,7 @@ constexpr std::string_view kZeros[] = {"I8"};
 constexpr int64_t kMaxBlock = int64_t{1} << 20;
 constexpr int64_t kMinKeptGroup = 32;
 constexpr int64_t kBlock = 128;  // where quantization_config names none
+constexpr const char *kAlgorithm = "quant_algo", *kLayers = "quantized_layers";
 
 // Whether kernels have groups of so many inputs.
 bool KeepsFp8(int64_t scaled_columns) { return scaled_columns % kMinKeptGroup == 0; }
@@ -117,6 +118,22 @@ absl::StatusOr<StoredMatrix> FindEightBits(const TensorDirectory& tensors,
   return matrix;
 }
 
+// Notes a value of quant_algo. True: it is one of four bits.
+bool AddAlgorithm(JsonReader& reader, const std::string& algorithm,
+                  v1::Quantization* quantization) {
+  if (algorithm == "NVFP4" || algorithm == "W4A16_NVFP4") return true;
+  if (algorithm == "FP8_PB_WO") {
+    quantization->set_block_rows(kBlock);
+    quantization->set_block_columns(kBlock);
+  } else if (algorithm != "FP8" && algorithm != "FP8_PER_CHANNEL_PER_TOKEN") {
+    reader.Fail(
+        kAlgorithm,
+        StrCat("'", algorithm.substr(0, 60), "' is not supported; known are FP8, ",
+               "FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, NVFP4 and W4A16_NVFP4", kOtherCheckpoint));
+  }
+  return false;
+}
+
 void SetBlock(JsonReader& reader, const char* key, v1::Quantization* quantization) {
   const std::vector<int64_t> sizes = reader.Integers(key, 1, kMaxBlock);
   if (!reader.ok()) return;
@@ -161,16 +178,27 @@ void ReadFbgemmFp8(JsonReader&, v1::Quantization* quantization) {
 
 void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization) {
   quantization->set_format(v1::WEIGHT_FORMAT_FP8);
-  const std::string algorithm = reader.StringOr("quant_algo", "");
-  if (algorithm == "FP8_PB_WO") {
-    quantization->set_block_rows(kBlock);
-    quantization->set_block_columns(kBlock);
-  } else if (algorithm != "FP8" && algorithm != "FP8_PER_CHANNEL_PER_TOKEN") {
-    reader.Fail("quant_algo",
-                StrCat("'", algorithm.substr(0, 60), "' is not supported; known are FP8, ",
-                       "FP8_PER_CHANNEL_PER_TOKEN and FP8_PB_WO", kOtherCheckpoint));
+  const std::string algorithm = reader.StringOr(kAlgorithm, "");
+  bool four_bits = false;
+  if (algorithm != "MIXED_PRECISION") {
+    four_bits = AddAlgorithm(reader, algorithm, quantization);
+  } else if (reader.Has(kLayers) && reader.At(kLayers).is_object()) {
+    for (const auto& [name, layer] : reader.At(kLayers).items()) {
+      const std::string key = StrCat(kLayers, ".", name.substr(0, 120));
+      if (!layer.is_object()) {
+        reader.Fail(key, "must be an object");
+        return;
+      }
+      JsonReader own(layer, reader.file(), StrCat("quantization_config.", key, "."));
+      four_bits |= AddAlgorithm(own, own.StringOr(kAlgorithm, ""), quantization);
+      reader.Adopt(own.status());
+    }
+  } else {
+    reader.Fail(kLayers, StrCat("is missing: with MIXED_PRECISION it names the algorithm of each ",
+                                "layer", kOtherCheckpoint));
   }
-  PlanFp8(quantization);
+  // Which matrices are FP8 among those of four bits the tensors say.
+  four_bits ? PlanFourBitFloats(quantization) : PlanFp8(quantization);
 }
 
 extern const MatrixFormat kEightBitsFormat = {.holds = HoldsEightBits, .find = FindEightBits};

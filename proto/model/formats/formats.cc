@@ -13,6 +13,7 @@ namespace tessera {
 // Defined in the file of their format.
 extern const MatrixFormat kBitsAndBytesFormat;
 extern const MatrixFormat kEightBitsFormat;
+extern const MatrixFormat kFourBitFloatsFormat;
 extern const MatrixFormat kGgufFormat;
 extern const MatrixFormat kMxfp4Format;
 extern const MatrixFormat kPackedWordsFormat;
@@ -30,18 +31,22 @@ constexpr std::array kMethods = {
     QuantizationMethod{
         .name = "fp8", .text = "FP8 (e4m3), scales per tensor, output or block", .read = ReadFp8},
     QuantizationMethod{.name = "fbgemm_fp8", .text = "FP8 of FBGEMM", .read = ReadFbgemmFp8},
-    QuantizationMethod{.name = "modelopt", .text = "FP8 of ModelOpt", .read = ReadModelOpt},
-    QuantizationMethod{.name = "compressed-tensors",
-                       .text = "compressed-tensors: pack-, int- and float-quantized",
-                       .read = ReadCompressedTensors},
+    QuantizationMethod{
+        .name = "modelopt", .text = "FP8 and NVFP4 of ModelOpt", .read = ReadModelOpt},
+    QuantizationMethod{.name = "modelopt_fp4", .text = "", .read = ReadModelOpt},
+    QuantizationMethod{
+        .name = "compressed-tensors",
+        .text = "compressed-tensors: pack-, int-, float-, nvfp4- and mxfp4-quantized",
+        .read = ReadCompressedTensors},
     QuantizationMethod{.name = "bitsandbytes",
                        .text = "bitsandbytes, 4 bits (NF4, FP4)",
                        .read = ReadBitsAndBytes},
     QuantizationMethod{.name = "mxfp4", .text = "MXFP4 of gpt-oss", .read = ReadMxfp4}};
 
-constexpr std::array kMatrixFormats = {&kPackedWordsFormat, &kPackQuantizedFormat,
-                                       &kEightBitsFormat,   &kBitsAndBytesFormat,
-                                       &kGgufFormat,        &kMxfp4Format};
+// The first that a matrix is held in.
+constexpr std::array kMatrixFormats = {
+    &kPackedWordsFormat,  &kFourBitFloatsFormat, &kPackQuantizedFormat, &kEightBitsFormat,
+    &kBitsAndBytesFormat, &kGgufFormat,          &kMxfp4Format};
 
 // Some tools leave the method out.
 std::string MethodOf(JsonReader& reader) {
@@ -60,12 +65,16 @@ std::vector<std::string_view> FormatTexts() {
   return texts;
 }
 
-std::string_view FormatName(v1::WeightFormat format) {
-  switch (format) {
+std::string_view FormatName(const v1::Quantization& quantization) {
+  switch (quantization.format()) {
     case v1::WEIGHT_FORMAT_AWQ: return "AWQ";
     case v1::WEIGHT_FORMAT_GPTQ: return "GPTQ";
     case v1::WEIGHT_FORMAT_FP8: return "FP8";
-    case v1::WEIGHT_FORMAT_COMPRESSED_TENSORS: return "compressed-tensors";
+    case v1::WEIGHT_FORMAT_COMPRESSED_TENSORS:
+      // Groups of what is decoded have no other use.
+      return quantization.decoded() && quantization.group_size() == kFourBitFloatInputs
+                 ? "NVFP4"
+                 : "compressed-tensors";
     case v1::WEIGHT_FORMAT_BITSANDBYTES: return "bitsandbytes";
     case v1::WEIGHT_FORMAT_MXFP4: return "MXFP4";
     case v1::WEIGHT_FORMAT_GGUF: return "GGUF";

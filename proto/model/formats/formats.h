@@ -17,6 +17,6 @@ void ReadQuantization(JsonReader& config, v1::Model* model);
 // What can be served, a line a format; types of GGUF as "Q4_0, Q8_0"; and the name of a format.
 std::vector<std::string_view> FormatTexts();
 std::string GgufTypeTexts();
-std::string_view FormatName(v1::WeightFormat format);
+std::string_view FormatName(const v1::Quantization& quantization);
 
 }  // namespace tessera

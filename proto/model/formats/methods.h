@@ -21,4 +21,9 @@ void ReadMxfp4(JsonReader& reader, v1::Quantization* quantization);
 // as codes, where blocks allow that.
 void PlanFp8(v1::Quantization* quantization);
 
+// Inputs that share a scale of NVFP4.
+inline constexpr int32_t kFourBitFloatInputs = 16;
+// For one of NVFP4, or with matrices of it: they are planned as decoded, as GPUs hold them.
+void PlanFourBitFloats(v1::Quantization* quantization);
+
 }  // namespace tessera

@@ -43,7 +43,8 @@ enum class StoredAs {
   kEightBits,  // codes of a byte: FP8 (e4m3), or int8
   kTable,      // codes of four bits that are places in a table: NF4, FP4
   kMxfp4,      // codes of four bits with scales that are powers of two
-  kGguf,       // blocks of inputs of a row, of the type that the tensor names
+  kFourBitFloats,  // the same of one matrix, or with scales of a byte and one of the matrix: NVFP4
+  kGguf,           // blocks of inputs of a row, of the type that the tensor names
 };
 
 // A matrix [rows, columns] = (outputs, inputs). Of codes, a weight is scale * (code - zero).
@@ -56,11 +57,16 @@ struct StoredMatrix {
   // Workers compute with the codes as they are (kernels/int4_rows.h); else they are decoded when
   // they are read.
   bool keeps_codes = false;
+  // CPUs do, though not every device: plans count it as decoded.
+  bool cpus_keep_codes = false;
   // Then: bytes of a weight with its part of what a group shares; 0: as int4.
   double held_bytes = 0;
   // Names of tensors; "" where there is none. `order`: the group of each input; `state`: text that
   // says the rest.
   std::string codes, scales, zeros, order, state;
+  // A number that all scales are multiplied by, or divided.
+  std::string matrix_scale;
+  bool divides_scales = false;
   // Further tensors of the same matrix: what its reader finds by itself, and what changes nothing.
   std::vector<std::string> further;
 };

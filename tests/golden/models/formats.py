@@ -250,6 +250,71 @@ class Mxfp4:
         return rounded, tensors
 
 
+class FourBitFloats:
+    """e2m1 codes with scales of a byte, packed and read back by compressed-tensors."""
+
+    def __init__(self, config, modelopt=False, powers=()):
+        self.config, self.modelopt, self.powers = config, modelopt, powers
+
+    def quantise(self, name, weight):
+        from compressed_tensors.compressors.base import BaseCompressor
+        from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
+        from compressed_tensors.quantization import QuantizationScheme
+        from compressed_tensors.quantization.lifecycle.forward import dequantize
+        from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
+        base = name.removesuffix("weight")
+        powers = base.split(".")[-2] in self.powers
+        group = 32 if powers else 16
+        args = {"num_bits": 4, "type": "float", "symmetric": True, "group_size": group,
+                "strategy": "group" if powers else "tensor_group",
+                "scale_dtype": "torch.uint8" if powers else "torch.float8_e4m3fn"}
+        scheme = QuantizationScheme(targets=["Linear"], weights=args)
+        grouped = weight.unflatten(-1, (-1, group))
+        number = None if powers else generate_gparam(weight.amin(), weight.amax())
+        state = {"weight": weight, "weight_scale": calculate_qparams(
+            grouped.amin(-1), grouped.amax(-1), scheme.weights, number)[0].float()}
+        if not powers:
+            state["weight_global_scale"] = number
+        form = "mxfp4-pack-quantized" if powers else "nvfp4-pack-quantized"
+        compressor = BaseCompressor.get_value_from_registry(form)
+        stored = compressor.compress(state, scheme)
+        codes = unpack_fp4_from_uint8(stored["weight_packed"], *weight.shape, dtype=torch.float32)
+        scales = compressor._decompress_scale(stored["weight_scale"], torch.float32)
+        if self.modelopt:  # which multiplies, where compressed-tensors divides
+            number = (1 / number).reshape(())
+            values = (codes.unflatten(-1, (-1, group)) * (scales * number)[..., None]).flatten(-2)
+        else:  # decompress() does the same in bfloat16
+            values = dequantize(codes, scales, args=scheme.weights, dtype=torch.float32,
+                                global_scale=number)
+        if self.modelopt:
+            stored = {"weight": stored["weight_packed"], "weight_scale": stored["weight_scale"],
+                      "weight_scale_2": number, "input_scale": torch.tensor(0.125)}
+        return values, {base + key: value.contiguous() for key, value in stored.items()}
+
+
+class Mixed:
+    """ModelOpt's MIXED_PRECISION: FP8 with a scale of the matrix, and floats of four bits."""
+    layers = {f"model.layers.{i}.{part}_proj": algorithm for i in range(2)
+              for part, algorithm in (("self_attn.q", "FP8"), ("self_attn.k", "FP8"),
+                                      ("self_attn.v", "FP8"), ("mlp.gate", "NVFP4"),
+                                      ("mlp.up", "NVFP4"), ("mlp.down", "W4A16_NVFP4"))}
+    config = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "ignore": ["lm_head"],
+              "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"},
+              "quantized_layers": {name: {"quant_algo": algorithm} for name, algorithm in layers.items()}}
+    four_bits = FourBitFloats(None, modelopt=True)
+
+    def quantise(self, name, weight):
+        algorithm = self.layers.get(name.removesuffix(".weight"))
+        if algorithm is None:
+            return None
+        if algorithm != "FP8":
+            return self.four_bits.quantise(name, weight)
+        scale = (weight.abs().max() / 448).float()
+        codes = (weight / scale).to(E4M3)
+        values = finegrained_fp8._dequantize_fp8_weight(codes, scale, None, torch.float32)
+        return values, {name: codes, name + "_scale": scale}
+
+
 def integers(bits, strategy, **more):
     return {"num_bits": bits, "type": "int", "strategy": strategy, "symmetric": True, **more}
 
@@ -286,4 +351,16 @@ FORMATS = {
         less_one=False, signed=True),
     "bitsandbytes": BitsAndBytes(),
     "mxfp4": Mxfp4(),
+    "nvfp4": FourBitFloats(
+        {"quant_method": "compressed-tensors", "format": "mixed-precision", "ignore": ["lm_head"],
+         "config_groups": {
+             "group_0": {"targets": ["Linear"], "format": "nvfp4-pack-quantized", "weights": {
+                 "num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group",
+                 "group_size": 16, "scale_dtype": "torch.float8_e4m3fn"},
+                 "input_activations": {"num_bits": 4, "type": "float", "dynamic": "local",
+                                       "strategy": "tensor_group", "group_size": 16}},
+             "group_1": {"targets": ["re:.*o_proj"], "format": "mxfp4-pack-quantized", "weights": {
+                 "num_bits": 4, "type": "float", "symmetric": True, "strategy": "group",
+                 "group_size": 32, "scale_dtype": "torch.uint8"}}}}, powers=("o_proj",)),
+    "modelopt_mixed": Mixed(),
 }

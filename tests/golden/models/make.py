@@ -101,6 +101,7 @@ OPT_NO_EFFECT = ("self_attn.k_proj.bias",)
 SMALL = dict(dtype=torch.float16, prompts=(24, 10))
 BRIEF, HALF_WIDE = {**SMALL, "prompts": (12, 3)}, dict(hidden_size=16, intermediate_size=20)
 SHORT = (24, 7)  # prompts of variants that differ from others in how weights are stored
+STORED = (12, 3)  # and of those whose weights are codes
 WORD_SIZES = dict(num_key_value_heads=4, intermediate_size=64)  # whole words of any bits
 INT4_SIZES = dict(hidden_size=64, intermediate_size=96)
 
@@ -287,6 +288,12 @@ VARIANTS = {
                                     dtype=torch.float16, format="gptq_act_order", prompts=SHORT),
     "llama_auto_round": Variant("Llama", dict(rope_parameters=PLAIN, **WORD_SIZES), [],
                                 dtype=torch.float16, format="auto_round", prompts=SHORT),
+    "qwen3_nvfp4": Variant("Qwen3", dict(
+        rope_parameters=PLAIN, tie_word_embeddings=True, head_dim=8, num_key_value_heads=2), [],
+        dtype=torch.bfloat16, format="nvfp4", prompts=STORED),
+    "llama_modelopt_mixed": Variant(
+        "Llama", dict(rope_parameters=PLAIN, tie_word_embeddings=True), [], dtype=torch.bfloat16,
+        format="modelopt_mixed", prompts=STORED),
     "llama_nf4": Variant("Llama", dict(rope_parameters=PLAIN), [], dtype=torch.bfloat16,
                          format="bitsandbytes", prompts=SHORT),
 }

@@ -31,8 +31,9 @@ using Rows = std::vector<std::vector<float>>;
 using Change = std::function<void(v1::WorkerShare&)>;
 
 constexpr const char* kModels[] = {
-    "llama_fp8_blocks", "qwen2_eight_bits", "llama_pack_quantized", "llama_gptq_act_order",
-    "llama_auto_round", "llama_nf4",        "llama_fbgemm_fp8",     "ministral3_fp8"};
+    "llama_fp8_blocks", "qwen2_eight_bits",    "llama_pack_quantized", "llama_gptq_act_order",
+    "llama_auto_round", "llama_nf4",           "llama_fbgemm_fp8",     "ministral3_fp8",
+    "qwen3_nvfp4",      "llama_modelopt_mixed"};
 
 std::unique_ptr<kernels::Device> Device() {
   auto device = kernels::CreateCpuDevice({.memory_bytes = 1 << 26, .cores_shared = true});
@@ -41,12 +42,13 @@ std::unique_ptr<kernels::Device> Device() {
 }
 
 absl::StatusOr<std::unique_ptr<ModelWeights>> Load(const fs::path& folder, kernels::Device& device,
-                                                   const Change& change = {}) {
+                                                   const Change& change = {},
+                                                   DType weight_dtype = DType::kF32) {
   const auto model = ReadModelFolder(folder.string());
   if (!model.ok()) return model.status();
   ModelOptions options = {
       .folder = folder, .model = *model, .share = WholeShare(*model), .limits = {}};
-  options.weight_dtype = DType::kF32;
+  options.weight_dtype = weight_dtype;
   if (change) change(options.share);
   return LoadWeights(options, device, nullptr);
 }
@@ -243,6 +245,18 @@ TEST_CASE("codes are kept where a matrix has 4 bits or fewer in order, else byte
   CHECK(dtype(eight->layers[0].attention.qkv) == DType::kF8);
   CHECK(dtype(eight->layers[0].ffn.up) == DType::kF32);
   CHECK(load("llama")->decoded.stored_bytes == 0);
+  // Floats of four bits become codes of a byte where the device computes groups of 16.
+  const auto nvfp4 = load("qwen3_nvfp4");
+  for (const LayerWeights& layer : nvfp4->layers) {
+    for (const LinearWeights* linear : {&layer.attention.qkv, &layer.ffn.up, &layer.ffn.down}) {
+      CHECK(dtype(*linear) == DType::kI8);
+      CHECK(linear->matrix.spec.group_size == 16);
+    }
+  }
+  CHECK(nvfp4->decoded.stored_bytes == 0);
+  const auto int8 = Load(GoldenFolder("qwen3_nvfp4"), *device, {}, DType::kI8);
+  REQUIRE(int8.ok());
+  CHECK((*int8)->layers[0].ffn.up.matrix.spec.group_size == 128);
 }
 
 TEST_CASE("codes and scales that are no numbers are refused by name") {
@@ -273,6 +287,18 @@ TEST_CASE("codes and scales that are no numbers are refused by name") {
                           bytes[at + 3] = 0x7f;
                         }),
              Contains(up + ".quant_map' holds what is not finite"));
+  const std::string fours = "model.layers.1.mlp.up_proj.weight_";
+  CHECK_THAT(ErrorAfter("qwen3_nvfp4",
+                        [&](std::string& bytes) {
+                          bytes[BeginOf("qwen3_nvfp4", fours + "scale") + 2 * 5] = 0x7f;
+                        }),
+             Contains(fours + "packed'") && Contains("a scale of row 5 is no finite number"));
+  CHECK_THAT(ErrorAfter("qwen3_nvfp4",
+                        [&](std::string& bytes) {
+                          const int64_t at = BeginOf("qwen3_nvfp4", fours + "global_scale");
+                          bytes.replace(static_cast<size_t>(at), 4, std::string(4, '\0'));
+                        }),
+             Contains(fours + "global_scale' is 0; it must be a finite number"));
   const std::string packed = "model.layers.1.mlp.up_proj.weight_scale";
   CHECK_THAT(
       ErrorAfter("llama_pack_quantized",
