@@ -129,6 +129,11 @@ TEST_CASE("quantization_config: whether the codes of a method are kept") {
       "block_structure": [128, 64])",
                R"("num_bits": 8)")
             .block_columns() == 64);
+  const v1::Quantization text = groups(R"("num_bits": 8, "type": "float", "strategy": "block",
+      "block_structure": "128x64")",
+                                       R"("num_bits": 8)");
+  CHECK(text.block_rows() == 128);
+  CHECK(text.block_columns() == 64);
 }
 
 TEST_CASE("quantization_config: floats of four bits are planned as decoded") {
@@ -219,6 +224,12 @@ TEST_CASE("quantization_config: what is not supported is named, with what to use
           "config_groups.g.weights.num_bits 6 of type float");
   refused(compressed(R"("type": "int", "num_bits": 16)"), "config_groups.g.weights.num_bits 16");
   refused(compressed(R"("strategy": "token")"), "config_groups.g.weights.strategy");
+  for (const char* block : {"128", "x128", "0x128", "128x128x1", "128x99999999999"}) {
+    CHECK_THAT(QuantisationError(compressed(R"("type": "float", "num_bits": 8,
+        "strategy": "block", "block_structure": ")" +
+                                            std::string(block) + "\"")),
+               Contains("config_groups.g.weights.block_structure must be two numbers"));
+  }
   refused(compressed("") + R"(, "format": "marlin-24")", "format 'marlin-24'");
   refused(compressed("") + R"(, "transform_config": {"R1": {}})", "transform_config is set");
   refused(R"("quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin")",

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "proto/model/formats/format.h"
 #include "proto/model/formats/methods.h"
 #include "third_party/absl/str_cat.h"
@@ -85,8 +86,23 @@ struct Groups {
   }
 };
 
+// Outputs and inputs of a block: a list of two, or "128x128" as older files have it.
+std::vector<int64_t> BlockSizes(JsonReader& weights) {
+  constexpr const char* kKey = "block_structure";
+  if (!weights.Has(kKey) || !weights.At(kKey).is_string()) {
+    return weights.Integers(kKey, 1, kMaxGroup);
+  }
+  const std::string text = weights.StringOr(kKey, "");
+  const size_t mark = std::min(text.find('x'), text.size());
+  int64_t rows = 0, columns = 0;
+  const bool read = absl::SimpleAtoi(text.substr(0, mark), &rows) && mark < text.size() &&
+                    absl::SimpleAtoi(text.substr(mark + 1), &columns);
+  if (!read || std::min(rows, columns) < 1 || std::max(rows, columns) > kMaxGroup) return {};
+  return {rows, columns};
+}
+
 void ReadBlockStructure(JsonReader& weights, v1::Quantization* quantization) {
-  const std::vector<int64_t> sizes = weights.Integers("block_structure", 1, kMaxGroup);
+  const std::vector<int64_t> sizes = BlockSizes(weights);
   if (!weights.ok()) return;
   if (sizes.size() != 2) {
     weights.Fail("block_structure", "must be two numbers: outputs and inputs of a block");
