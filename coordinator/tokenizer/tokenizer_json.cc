@@ -80,8 +80,9 @@ absl::Status ApplyConfig(const TokenizerConfig& config, TokenizerParts* parts) {
   if (!config.add_bos_token.has_value() && !config.add_eos_token.has_value()) {
     return absl::OkStatus();
   }
-  const bool bos = config.add_bos_token.value_or(config.IsLlama());
-  const bool eos = config.add_eos_token.value_or(false);
+  // A token that nothing names is none, as in transformers 5.
+  const bool bos = config.add_bos_token.value_or(config.IsLlama()) && config.bos_token.has_value();
+  const bool eos = config.add_eos_token.value_or(false) && config.eos_token.has_value();
   if ((bos && !parts->bos_id) || (eos && !parts->eos_id)) {
     return absl::InvalidArgumentError(
         "tokenizer_config.json: add_bos_token or add_eos_token is true, but that token is not in "

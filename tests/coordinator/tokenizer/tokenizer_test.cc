@@ -417,6 +417,18 @@ TEST_CASE("tokenizer_config.json's add_bos_token replaces the post-processor") {
   CHECK(*Tokenizer(*std::move(parts)).Encode("ab", {}) == Ids{2});
 }
 
+TEST_CASE("add_bos_token without a bos_token adds none; one that is named has to be there") {
+  TokenizerConfig config;
+  config.add_bos_token = config.add_eos_token = true;
+  auto parts = ParseTokenizerJson(Document().dump(), config);
+  INFO(parts.status().ToString());
+  REQUIRE(parts.ok());
+  CHECK(*Tokenizer(*std::move(parts)).Encode("ab", {}) == Ids{2});
+  config.bos_token = "<nowhere>";
+  CHECK_THAT(std::string(ParseTokenizerJson(Document().dump(), config).status().message()),
+             Catch::Contains("add_bos_token or add_eos_token is true, but that token is not in"));
+}
+
 TEST_CASE("a stream never holds half a character, and invalid bytes become U+FFFD") {
   const auto tokenizer = Load("gpt2");
   const auto ids = tokenizer->Encode("\xF0\x90\x8D\x88", {});  // no merges: four bytes, four ids
