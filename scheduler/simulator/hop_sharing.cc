@@ -43,6 +43,11 @@ absl::Status HopSharing::Start(const TransferSetup& transfers, const Replicas& r
     sharing.delays.assign(sharing.hops.size(), 0);
     if (any) sharing_.push_back(std::move(sharing));
   }
+  std::set<int> shared;
+  for (const Sharing& s : sharing_) {
+    for (const std::vector<int>& hop : s.hops) shared.insert(hop.begin(), hop.end());
+  }
+  links_.assign(shared.begin(), shared.end());
   background_.resize(links);
   return absl::OkStatus();
 }
@@ -56,7 +61,7 @@ bool HopSharing::Update(double now, bool started, KvNetwork* network, Replicas& 
     s.bytes_per_second = sent;
   }
   if (!changed) return false;
-  std::fill(background_.begin(), background_.end(), KvNetwork::Background());
+  for (const int link : links_) background_[static_cast<size_t>(link)] = {};
   for (const Sharing& s : sharing_) {
     if (s.bytes_per_second <= 0) continue;
     for (const std::vector<int>& hop : s.hops) {
@@ -66,7 +71,8 @@ bool HopSharing::Update(double now, bool started, KvNetwork* network, Replicas& 
       }
     }
   }
-  network->SetBackground(background_, now);
+  for (const int link : links_)
+    network->SetBackground(link, background_[static_cast<size_t>(link)], now);
   version_ = network->version();
   bool cut = false;
   for (Sharing& s : sharing_) {

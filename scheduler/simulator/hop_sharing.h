@@ -33,8 +33,9 @@ class HopSharing {
     std::vector<double> delays;          // as last reported
   };
   std::vector<Sharing> sharing_;
-  std::vector<KvNetwork::Background> background_;
-  std::vector<double> delays_;  // reused memory
+  std::vector<int> links_;                         // of all their hops
+  std::vector<KvNetwork::Background> background_;  // by link
+  std::vector<double> delays_;                     // reused memory
   int64_t version_ = -1;
 };
 

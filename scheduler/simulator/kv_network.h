@@ -4,7 +4,8 @@
 // alike until a link is full, fixing its flows, and going on (Bertsekas and Gallager, "Data
 // Networks", 6.5.2). Incast: a link into which more than `incast_threshold` flows come loses
 // `incast_seconds_per_byte` for each byte and flow beyond (GenModel's epsilon). Cost: all changes
-// of one moment are counted at once, in O(links of the flows), and the links in use for each rate.
+// of one moment are counted at once; rates are shared out anew among the flows that hang together
+// with what changed, through links that they share, and no others.
 //
 // Activations of pipelines pass the same links. Their steps are too many to be flows: what they
 // take on average (SetBackground) is not there for flows, but for a least part (kMinLeft), and a
@@ -60,7 +61,7 @@ class KvNetwork {
     int senders = 0;
     bool operator==(const Background&) const = default;
   };
-  void SetBackground(const std::vector<Background>& background, double now);
+  void SetBackground(int link, const Background& background, double now);
   // What a hop over these links gets while it sends, where `own` (by link of them) is its own part
   // of the background.
   double RateOfHop(const std::vector<int>& links, double own_bytes_per_second) const;
@@ -75,38 +76,46 @@ class KvNetwork {
   struct Flow {
     int64_t id = 0;
     std::vector<int> links;
-    double left = 0;  // bytes, as of now_
+    double left = 0;   // bytes, as of `since`
+    double since = 0;  // when it got its rate, or more to send
     double rate = 0;
+    double finish = 0;  // at this rate
     int64_t done = 0;
+    bool found = false;  // hangs together with what changed
     bool fixed = false;  // of the rate, while rates are shared out
   };
   void Advance(double now);
-  void Change();  // rates are not what they should be
-  void Settle();  // they are again
-  void Count(const Flow& flow, int more);
-  std::vector<Flow>::iterator Find(int64_t flow);
+  void Settle();  // rates are what they should be
+  // What it has sent until now_.
+  void Send(Flow* flow);
+  // Takes it out of its links and its place.
+  void Remove(int place);
+  std::vector<int>::iterator Find(int64_t flow);
+  // Those that hang together with changed_, and their links.
+  void FindChanged();
+  void ShareOut();
   // Bytes per second of a link for `senders` at once.
   double RoomOf(size_t link, double senders) const;
 
   const std::vector<SharedLink> links_;
-  std::vector<Flow> flows_;  // in the order of starting
+  std::vector<Flow> flows_;  // in places that they keep; some are free
+  std::vector<int> free_places_;
+  std::vector<int> order_;                  // places of flows in the order of starting
+  std::vector<std::vector<int>> flows_on_;  // by link: places
   std::vector<double> carried_;
   std::vector<Background> background_;
-  std::vector<int> flows_on_;   // by link
-  std::vector<size_t> in_use_;  // links with flows, in any order
-  bool changed_ = false;        // since rates were shared out
+  std::vector<int> changed_;  // links, since rates were shared out
   int64_t version_ = 0;
   int64_t started_ = 0;
   double now_ = 0;
   double next_finish_;
   bool finish_known_ = true;  // next_finish_ is that of the flows and rates that there are
 
-  // Reused memory, by link but for the links that are in use and the flows of one rate.
+  // Reused memory, by link but for the links and flows that are found and the flows of one rate.
   std::vector<double> room_, part_;
   std::vector<int> open_;
-  std::vector<std::vector<Flow*>> flows_of_;
-  std::vector<size_t> used_;
-  std::vector<Flow*> fixed_;
+  std::vector<bool> link_found_;
+  std::vector<int> used_, found_, fixed_;
 };
 
 }  // namespace tessera::scheduler

@@ -118,7 +118,7 @@ TEST_CASE("incast: senders beyond the threshold slow every byte") {
 TEST_CASE("flows have what activations leave, a hop what one more flow would have") {
   KvNetwork network(Links({10, 4}));
   const int64_t flow = network.Start({0}, 100, 0, 0);
-  network.SetBackground({{3, 1}, {0, 0}}, 2);
+  network.SetBackground(0, {3, 1}, 2);
   CHECK(network.RateOf(flow) == Approx(7));
   CHECK(network.next_finish_seconds() == Approx(2 + 80 / 7.0));
   // Its own part of the background does not stand in its way; the slowest of its links counts.
@@ -127,7 +127,7 @@ TEST_CASE("flows have what activations leave, a hop what one more flow would hav
   CHECK(network.RateOfHop({0, 1}, 1) == Approx(4));
   CHECK(network.RateOfHop({1}, 0) == Approx(4));
   // More than there is: a twentieth stays.
-  network.SetBackground({{30, 3}, {0, 0}}, 3);
+  network.SetBackground(0, {30, 3}, 3);
   CHECK(network.RateOf(flow) == Approx(0.5));
   const int64_t version = network.version();
   network.Drop(flow, 4);
