@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "scheduler/input/supported_devices.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/alternatives.h"
 #include "scheduler/planner/attained_rate.h"
@@ -49,8 +50,8 @@ class Planner {
     }
     if (!Serves(placement)) {
       const bool told = options_.given_search || options_.require_split || planning_.spot();
-      if (told && !placement.ok()) return placement.status();
-      return WhyNoPlan(*search, problem_, placement.status(), input_);
+      if (told && !placement.ok()) return WithLeftOut(placement.status());
+      return WithLeftOut(WhyNoPlan(*search, problem_, placement.status(), input_));
     }
     absl::StatusOr<v1::DeploymentPlan> plan = Judged(*std::move(placement));
     if (plan.ok()) Attain(&*plan);
@@ -79,11 +80,29 @@ class Planner {
     const double before = taken->requests_per_second();
     const double attained = plan->simulated().attained_requests_per_second();
     for (v1::PlanChoice& one : *plan->mutable_choices()) {
-      if (one.requests_per_second() != before || one.alone_seconds() != taken->alone_seconds())
-        continue;
+      const bool same =
+          one.requests_per_second() == before && one.alone_seconds() == taken->alone_seconds();
+      // None serves more than what is called the most.
+      const bool most = one.preference() == v1::PLAN_PREFERENCE_THROUGHPUT;
+      if (!same && !(most && one.requests_per_second() < attained)) continue;
+      if (!same) {
+        one = *taken;
+        one.set_preference(v1::PLAN_PREFERENCE_THROUGHPUT);
+        one.set_taken(false);
+      }
       one.set_requests_per_second(attained);
       one.set_output_tokens_per_second(attained * plan->basis().output_tokens());
     }
+  }
+
+  // "All devices together" are those that workers run on.
+  absl::Status WithLeftOut(const absl::Status& refused) const {
+    if (planning_.left_out.empty() || !absl::IsResourceExhausted(refused)) return refused;
+    return absl::ResourceExhaustedError(StrCat(
+        StdView(refused.message()), "; without ", CountedKinds(planning_.left_out),
+        ", on which no worker runs: ",
+        input_.by_request ? "options.include_unsupported" : "--include-unsupported",
+        " plans for them"));
   }
 
   static bool Serves(const absl::StatusOr<Placement>& placement) {

@@ -14,7 +14,7 @@ constexpr double kMissPower = 4;
 constexpr double kServesOn = 0.01;  // of the rate: less is no service
 constexpr double kRounding = 1 - 1e-9;
 constexpr double kNoise = 5e-4;   // of what a loss leaves
-constexpr double kAsSoon = 1.01;  // of the time of an answer: then the rate counts
+constexpr double kAsSoon = 1.01;  // of a value: then what it does not count decides
 // Where a rate is asked for, of the best value, what is given for serving on after a loss: without
 // it a second card that is a tenth slower would stand idle.
 constexpr double kServesOnWithin = 0.2;
@@ -54,6 +54,10 @@ bool Better(const PlanFigures& a, const PlanFigures& b, const Preference& prefer
     if (preference.asked_requests_per_second > 0)
       return AnswerOf(a, preference) * kAsSoon < AnswerOf(b, preference);
     return a.requests_per_second > b.requests_per_second;
+  }
+  if (preference.prefer == v1::PLAN_PREFERENCE_THROUGHPUT && as_soon) {
+    const double longer = AnswerOf(a, preference) / AnswerOf(b, preference);
+    if (longer * kAsSoon < 1 || longer > kAsSoon) return longer < 1;
   }
   return ValueOf(a, preference) * kRounding > ValueOf(b, preference);
 }

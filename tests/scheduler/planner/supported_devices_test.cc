@@ -90,6 +90,18 @@ TEST_CASE("where no device runs a worker the refusal names them and what include
              Contains("options.include_unsupported plans for them"));
 }
 
+TEST_CASE("a refusal for want of memory says which devices it does not count") {
+  const PlannerInput input = tests::WrittenInput(
+      "machines: [{name: a, devices: [{kind: P40, count: 2}, {kind: RTX3090}]}]", "Qwen3-14B");
+  const auto refused = MakePlan(input, SupportedOnly());
+  CHECK_THAT(std::string(refused.status().message()),
+             Contains("does not fit") && Contains("; without 2 P40, on which no worker runs: "
+                                                  "--include-unsupported plans for them"));
+  PlannerOptions all = SupportedOnly();
+  all.supported_only = false;
+  CHECK(MakePlan(input, all).ok());
+}
+
 TEST_CASE("a kind that says nothing of what runs on it counts as supported") {
   const std::string mine =
       "machines: [{name: m, devices: [{kind: mine}]}]\n"
