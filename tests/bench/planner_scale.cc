@@ -66,8 +66,14 @@ constexpr char kLengths[] =
     "{prompt_tokens: 3100, output_tokens: 220, weight: 0.08}, "
     "{prompt_tokens: 4400, output_tokens: 520, weight: 0.02}]}]";
 
-// What was chosen, to see that plans stay as good.
+// What was chosen, to see that plans stay as good; predicted where nothing was simulated.
 std::string FiguresOf(const v1::DeploymentPlan& plan) {
+  if (plan.simulated().requests_per_second() <= 0) {
+    const v1::Prediction& said = plan.prediction();
+    return absl::StrFormat("%.2f requests/s with TTFT %.2f s and TPOT %.0f ms by the formula",
+                           said.requests_per_second(), said.time_to_first_token_seconds(),
+                           1e3 * said.time_per_output_token_seconds());
+  }
   const v1::SimulatedFigures& seen = plan.simulated();
   return absl::StrFormat("%.2f requests/s with TTFT %.2f s and TPOT %.0f ms",
                          seen.requests_per_second(), seen.time_to_first_token_mean_seconds(),

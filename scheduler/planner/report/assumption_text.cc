@@ -98,10 +98,9 @@ std::string DraftsText(const v1::DraftTerms& drafts) {
       "before them are (%s); none where they gain less than 5 %% (option); searches bound steps "
       "without them",
       drafts.source(), drafts.draft_tokens(), 100 * drafts.acceptance(),
-      drafts.acceptance_origin() == v1::FIGURE_ORIGIN_OPTION ? "--draft-acceptance"
-      : drafts.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED
-          ? "measured, by what workers tried"
-          : "ESTIMATED, of published runs");
+      drafts.acceptance_origin() == v1::FIGURE_ORIGIN_OPTION     ? "--draft-acceptance"
+      : drafts.acceptance_origin() == v1::FIGURE_ORIGIN_MEASURED ? "measured, by what workers tried"
+                                                                 : "ESTIMATED, of published runs");
 }
 
 void AddPlanning(const v1::Assumptions& a, Lines* lines) {
@@ -329,7 +328,9 @@ std::vector<std::string> AssumptionLines(const v1::Assumptions& a) {
   AddWorkload(a.workload(), &lines);
   if (a.has_planning()) {
     lines.push_back(
-        "a stage has devices of one kind in one machine: the search tries no others (search)");
+        "a stage has devices of one kind in one machine; over unlike devices, or machines joined "
+        "by 25 Gbit/s and more, only stages that are a whole replica of at most 8 devices are "
+        "tried, where there are at most 64 in all (search)");
     lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
   }
   for (const v1::KindTerms& kind : a.kinds()) lines.push_back(KindText(kind));
