@@ -7,6 +7,9 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <utility>
+
+#include "deploy/up_flags.h"
 
 namespace tessera::deploy {
 namespace {
@@ -63,6 +66,35 @@ TEST_CASE("how long --sensitivity takes depends on the cluster, and its help say
   const PlanCli plan(program);
   const std::string help = program.FindSubcommand("plan")->FindFlag("--sensitivity")->help();
   CHECK_THAT(help, Contains("; takes seconds to minutes, by the number of devices"));
+}
+
+// What both have goes by the name that serving programs give it; plan's first names are aliases.
+TEST_CASE("plan and up call one thing by one name") {
+  Program program("", "tessera");
+  const PlanCli plan(program);
+  UpFlags up_flags;
+  const Command up = AddUp(program, up_flags);
+  const Command planned = *program.FindSubcommand("plan");
+  const std::pair<const char*, const char*> names[] = {
+      {"kv-cache-dtype", "kv-dtype"},
+      {"gpu-memory-utilization", "utilisation"},
+      {"max-num-batched-tokens", "max-batched-tokens"},
+      {"max-num-seqs", "max-sequences"},
+      {"max-model-len", "context"},
+  };
+  for (const auto& [name, before] : names) {
+    INFO(name);
+    const auto flag = planned.FindFlag(std::string("--") + name);
+    REQUIRE(flag.has_value());
+    CHECK(flag->long_names() == std::vector<std::string>{name, before});
+    CHECK(up.FindFlag(std::string("--") + name).has_value());
+  }
+  for (const char* name :
+       {"--dtype", "--speculate", "--speculate-tokens", "--workload", "--prefer", "--split"}) {
+    INFO(name);
+    CHECK(planned.FindFlag(name).has_value());
+    CHECK(up.FindFlag(name).has_value());
+  }
 }
 
 TEST_CASE("the files and the sensitivity of --what-if are those of the changed plan") {

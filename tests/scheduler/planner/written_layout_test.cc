@@ -1,11 +1,13 @@
 // Layouts that a person wrote, and the difference between two plans.
 #include "scheduler/planner/written_layout.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 
 #include "proto/document.h"
 #include "scheduler/planner/planner.h"
+#include "scheduler/planner/preference.h"
 #include "scheduler/planner/report/plan_diff.h"
 #include "scheduler/planner/report/plan_table.h"
 #include "tests/scheduler/planner/written_input.h"
@@ -72,6 +74,40 @@ TEST_CASE("the published layout fits, limited by the A5000 stage") {
   const auto kv = static_cast<double>(plan->replicas(0).prediction().kv_capacity_tokens());
   CHECK(kv == Approx(124000).epsilon(0.03));
   CHECK(plan->prediction().requests_per_second() > 0);
+}
+
+// H100s before A100s, with more of the layers than an equal part: a person wrote it.
+TEST_CASE("order and cut of stages of 405B are worth no less than those written by hand") {
+  const PlannerInput input = tests::WrittenInput(R"(
+machines:
+- {name: h, devices: [{kind: H100-SXM, count: 8}], rack: r1}
+- {name: a, devices: [{kind: A100-80, count: 8}], rack: r1}
+- {name: l1, devices: [{kind: L40S, count: 8}], rack: r2}
+- {name: l2, devices: [{kind: L40S, count: 8}], rack: r2}
+tiers: {rack: {bandwidth: 100 Gbit/s, latency: 15 us}, site: {bandwidth: 25 Gbit/s, latency: 30 us}}
+)",
+                                                 "Llama-3.1-405B");
+  v1::WrittenLayout written;
+  REQUIRE(ReadDocument("replicas: [{stages: [{devices: [h/0..7], layers: 66}, "
+                       "{devices: [a/0..7], layers: 60}]}]",
+                       "layout.yaml", &written)
+              .message() == "");
+  PlannerOptions options;
+  options.preference = UsualPreference();
+  options.simulate = false;
+  const auto worth = [&] {
+    const auto plan = MakePlan(input, options);
+    REQUIRE(plan.status().message() == "");
+    const v1::Prediction& said = plan->prediction();
+    REQUIRE(said.time_to_first_token_seconds() > 0);
+    return said.requests_per_second() * std::min(1.0, 0.1 / said.time_per_output_token_seconds()) *
+           std::min(1.0, 5 / said.time_to_first_token_seconds());
+  };
+  const double found = worth();
+  options.given_search = GivenLayout(written, "layout.yaml");
+  const double by_hand = worth();
+  CHECK(by_hand > 0.5);
+  CHECK(found >= 0.995 * by_hand);
 }
 
 TEST_CASE("even layouts of the published case are refused, naming each A4000 and what is missing") {
