@@ -1,5 +1,5 @@
-// What /metrics says of the coordinator's certificates: those of its ports, and that of the cluster.
-// Thread rule: pure function.
+// What /metrics says of the coordinator's certificates: those of its ports, and that of the
+// cluster. Thread rule: pure function.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -10,8 +10,8 @@
 
 namespace tessera::coordinator {
 
-// When they end, and how many changes of their files were left because they do not hold. Null: there
-// is none of that kind.
+// When they end, and how many changes of their files were left because they do not hold. Null:
+// there is none of that kind.
 std::vector<prometheus::MetricFamily> CertificateFamilies(const CertificateWatch* ports,
                                                           const CertificateWatch* cluster);
 

@@ -28,8 +28,8 @@ std::vector<prometheus::MetricFamily> ClientFamilies(const std::vector<ModelUse>
   add("tessera_client_tokens_total",
       "Tokens of prompts, what the prefix cache held left out, and of answers.",
       MetricType::Counter, [](const ClientUse& use) { return use.tokens; });
-  add("tessera_client_deadlines_total", "Requests with a deadline that ended.",
-      MetricType::Counter, [](const ClientUse& use) { return use.with_deadline; });
+  add("tessera_client_deadlines_total", "Requests with a deadline that ended.", MetricType::Counter,
+      [](const ClientUse& use) { return use.with_deadline; });
   add("tessera_client_deadlines_missed_total",
       "Of these, those that ended behind their deadline, or were cut off.", MetricType::Counter,
       [](const ClientUse& use) { return use.late; });

@@ -236,9 +236,10 @@ void AddOptions(const Command& app, CoordinatorOptions& o, FileFlags& files) {
   app.AddOption("--io-threads", o.io_threads, "Threads for HTTP connections")
       .Range(1, 256)
       .ShowDefault();
-  app.AddOption("--shutdown-timeout", o.shutdown_timeout_seconds,
-                "Max seconds from SIGTERM to the end: requests are finished, and the last tenth (0.5 "
-                "to 2 s) is for readers to take the errors of those that are not")
+  app.AddOption(
+         "--shutdown-timeout", o.shutdown_timeout_seconds,
+         "Max seconds from SIGTERM to the end: requests are finished, and the last tenth (0.5 "
+         "to 2 s) is for readers to take the errors of those that are not")
       .Check(NonNegative())
       .ShowDefault();
   app.AddOption("--progress-timeout", o.progress_timeout_seconds,

@@ -42,8 +42,8 @@ struct CoordinatorOptions {
   std::string cluster_tls_file;  // tls/cluster_tls.h; empty: workers are called plainly
   bool open_loopback = false;    // on loopback, asks for neither, but for what the two files hold
   std::vector<std::string> plan_files;  // one for each model; none: another source of plans
-  std::string cluster_file;   // plan at start, from the workers that register
-  std::string workload_file;  // for that plan
+  std::string cluster_file;             // plan at start, from the workers that register
+  std::string workload_file;            // for that plan
   double plan_wait_seconds = 30;
   double replan_after_seconds = 60;  // 0: never
   std::string replan = "roles";      // what a changed workload changes: off, roles, auto
@@ -66,10 +66,10 @@ struct CoordinatorOptions {
   int64_t max_body_memory_bytes = 256 << 20;  // of all requests' bodies together
   double shutdown_timeout_seconds = 30;
   double progress_timeout_seconds = 60;  // 0: no replica counts as stalled
-  bool rehearsal = false;  // takes emulated devices, and no others (proto/emulated_kind.h)
-  std::string ha;              // of the store that several coordinators share; empty: it is alone
+  bool rehearsal = false;       // takes emulated devices, and no others (proto/emulated_kind.h)
+  std::string ha;               // of the store that several coordinators share; empty: it is alone
   double ha_lease_seconds = 5;  // a leader that is not heard of for so long is replaced
-  std::string otlp_endpoint;  // of a collector of traces; empty: there is none
+  std::string otlp_endpoint;    // of a collector of traces; empty: there is none
   std::string log_level = "info";
   std::string log_format = "text";
 };

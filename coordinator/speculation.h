@@ -1,4 +1,5 @@
-// The source of drafts that the workers' steps try: what --speculate asks for, made into terms of Configure.
+// The source of drafts that the workers' steps try: what --speculate asks for, made into terms of
+// Configure.
 //
 // Thread rule: called once, from main.
 #pragma once

@@ -168,17 +168,17 @@ class Checks {
     const double began = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
     const absl::Status reached = Reach(address, 5);
     if (!reached.ok()) {
-      return Problem("coordinator",
-                     StrCat("nothing answers at ", address, ": ",
-                            std::string(StdView(reached.message())),
-                            ": is it started there with --host and --grpc-port, and is the port "
-                            "open to this machine?"));
+      return Problem(
+          "coordinator",
+          StrCat("nothing answers at ", address, ": ", std::string(StdView(reached.message())),
+                 ": is it started there with --host and --grpc-port, and is the port "
+                 "open to this machine?"));
     }
     const double seconds = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()) - began;
-    const absl::Status spoken = ProbeTls(
-        {.address = address,
-         .tls = tls_,
-         .of_cluster = flags_.tls.ca.empty() && !flags_.tls.cluster.empty()});
+    const absl::Status spoken =
+        ProbeTls({.address = address,
+                  .tls = tls_,
+                  .of_cluster = flags_.tls.ca.empty() && !flags_.tls.cluster.empty()});
     if (!spoken.ok()) {
       return Problem(absl::IsFailedPrecondition(spoken) ? "TLS" : "gRPC",
                      StrCat(address, ": ", std::string(StdView(spoken.message()))));
@@ -222,10 +222,10 @@ class Checks {
       const std::string text(StdView(reply.status().message()));
       const bool token = absl::IsUnauthenticated(reply.status());
       const bool older = absl::IsUnimplemented(reply.status());
-      Say(Problem(token   ? "token"
-                  : older ? "build"
+      Say(Problem(token                                        ? "token"
+                  : older                                      ? "build"
                   : absl::IsFailedPrecondition(reply.status()) ? "TLS"
-                          : "gRPC",
+                                                               : "gRPC",
                   older ? StrCat("the coordinator is of a build that cannot check: this one is ",
                                  std::string(BuildVersion()), ", run the same build everywhere")
                         : text));
@@ -253,10 +253,9 @@ class Checks {
     if (problem.empty() && ports_.Reached(index))
       return Well(one.what, StrCat("the coordinator reaches ", one.address));
     if (problem.empty()) {
-      return Problem(one.what,
-                     StrCat("the coordinator reaches another program at ", one.address,
-                            ", none of its connections came here: name with ", one.flag,
-                            " the address that leads to the port of this machine"));
+      return Problem(one.what, StrCat("the coordinator reaches another program at ", one.address,
+                                      ", none of its connections came here: name with ", one.flag,
+                                      " the address that leads to the port of this machine"));
     }
     std::string remedy = StrCat(
         "open the port to it (a firewall?), or name an address that it "
@@ -384,8 +383,7 @@ int RunCheck(const CheckFlags& flags) {
   std::string listen = flags.listen;
   if (listen.ends_with(":0")) listen.back() = '1';  // any port
   const auto coordinators = ReadCoordinatorList(flags.coordinator);
-  if (!coordinators.ok())
-    return FailUsage(std::string(StdView(coordinators.status().message())));
+  if (!coordinators.ok()) return FailUsage(std::string(StdView(coordinators.status().message())));
   if (const std::string problem = WorkerNameProblem(flags.name);
       !flags.name.empty() && !problem.empty()) {
     return FailUsage(StrCat("--name '", WithoutControls(flags.name), "': ", problem));

@@ -201,13 +201,15 @@ std::string WhyNot(v1::Coordinator::Stub& stub) {
     return ": what answers there speaks HTTP/1, as the coordinator's --port does";
   if (absl::StrContains(text, "Connection refused")) return ": connection refused";
   if (absl::StrContains(text, "Socket closed"))
-    return ": it closes connections (if it has --tls-cert, give --tls-ca; if --cluster-tls, give that)";
+    return ": it closes connections (if it has --tls-cert, give --tls-ca; if --cluster-tls, give "
+           "that)";
   if (absl::StrContains(text, "Hostname Verification"))
     return ": its certificate is for other names (--tls-server-name)";
   if (absl::StrContains(text, "wrong version number"))
     return ": it speaks plain gRPC (leave --tls-ca or --cluster-tls out)";
   if (absl::StrContains(text, "SSL_ERROR_SSL"))
-    return ": --tls-ca holds no authority of its certificate, or --cluster-tls is another cluster's";
+    return ": --tls-ca holds no authority of its certificate, or --cluster-tls is another "
+           "cluster's";
   return "";
 }
 

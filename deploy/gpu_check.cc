@@ -65,12 +65,12 @@ void AddSanitizer(bool emulated, std::vector<Check>* checks) {
   if (emulated) left_out = "compute-sanitizer is for GPUs";
   for (const char* tool : {"memcheck", "racecheck"}) {
     for (const char* test : {"plain_kernels", "linear_kernels", "tensor_attention", "kv_kernels"}) {
-      checks->push_back({StrCat(tool, ": ", test),
-                         {sanitizer, "--tool", tool, "--error-exitcode", "9",
-                          StrCat("bin/", test, "_gpu_test")},
-                         60,
-                         kAllPassed,
-                         left_out});
+      checks->push_back(
+          {StrCat(tool, ": ", test),
+           {sanitizer, "--tool", tool, "--error-exitcode", "9", StrCat("bin/", test, "_gpu_test")},
+           60,
+           kAllPassed,
+           left_out});
     }
   }
 }

@@ -117,7 +117,8 @@ absl::Status RehearsalProcesses::StartCoordinator() {
       absl::StrCat(60 / options_.speed)};
   std::error_code none;
   std::filesystem::remove(ports, none);  // of a rehearsal before in this folder
-  auto started = ChildProcess::Start("coordinator", arguments, options_.folder + "/coordinator.log");
+  auto started =
+      ChildProcess::Start("coordinator", arguments, options_.folder + "/coordinator.log");
   if (!started.ok()) return started.status();
   coordinator_ = std::make_unique<ChildProcess>(*std::move(started));
   while (Now() - begin < kCoordinatorSeconds) {

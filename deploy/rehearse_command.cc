@@ -21,9 +21,9 @@
 #include "absl/strings/str_format.h"
 #include "deploy/plan_file.h"
 #include "deploy/rehearsal/rehearsal_folder.h"
-#include "deploy/rehearsal_processes.h"
 #include "deploy/rehearsal/rehearsal_report.h"
 #include "deploy/rehearsal/request_player.h"
+#include "deploy/rehearsal_processes.h"
 #include "proto/document.h"
 #include "scheduler/input/catalogue.h"
 #include "scheduler/input/cluster_graph.h"
@@ -149,12 +149,11 @@ class Rehearsal {
   absl::Status ReadRequests() {
     const auto file = ReadWorkload();
     if (!file.ok()) return file.status();
-    const auto samples =
-        SamplesOf(file->workload, file->trace, plan_.model().max_positions(),
-                  flags_.workload.empty() ? flags_.plan : flags_.workload);
+    const auto samples = SamplesOf(file->workload, file->trace, plan_.model().max_positions(),
+                                   flags_.workload.empty() ? flags_.plan : flags_.workload);
     if (!samples.ok()) return samples.status();
-    facts_.rate = flags_.requests_per_second > 0 ? flags_.requests_per_second
-                                                 : samples->requests_per_second;
+    facts_.rate =
+        flags_.requests_per_second > 0 ? flags_.requests_per_second : samples->requests_per_second;
     if (facts_.rate <= 0) facts_.rate = kDefaultLoad * plan_.prediction().requests_per_second();
     if (facts_.rate <= 0) {
       return absl::InvalidArgumentError(
@@ -176,9 +175,9 @@ class Rehearsal {
                                       samples->classes);
     } else {
       const double span = file->trace.back().arrival_seconds;
-      const double own = span > 0 ? static_cast<double>(file->trace.size() - 1) / span : facts_.rate;
-      requests_ =
-          RequestsFromTrace(file->trace, facts_.rate / own, plan_.model().max_positions());
+      const double own =
+          span > 0 ? static_cast<double>(file->trace.size() - 1) / span : facts_.rate;
+      requests_ = RequestsFromTrace(file->trace, facts_.rate / own, plan_.model().max_positions());
     }
     std::erase_if(requests_, [&](const auto& r) { return r.arrival_seconds > seconds; });
     if (requests_.empty()) {
@@ -356,7 +355,7 @@ class Rehearsal {
   scheduler::ClusterGraph graph_;
   scheduler::PlanReplicas replicas_;
   std::vector<scheduler::SimulatedRequest> requests_;
-  Kill kill_;                    // no machine: none is killed
+  Kill kill_;  // no machine: none is killed
   std::chrono::steady_clock::time_point play_began_;
   double killed_seconds_ = 0;   // of the play's clock
   double longest_seconds_ = 0;  // from the last arrival to the last answer, as simulated

@@ -1,5 +1,6 @@
 // `tessera rehearse`: a plan in; the same plan at work on this machine, with devices that compute
-// nothing and take their time from the cost model, and what it promised beside what came of it, out.
+// nothing and take their time from the cost model, and what it promised beside what came of it,
+// out.
 //
 // Thread rule: one call at a time, from main. Starts processes, which end with it.
 #pragma once

@@ -97,11 +97,13 @@ class SimulateCall {
 
   absl::Status Write(const scheduler::SimulationResult& result, std::string* out) const {
     if (!flags_.csv.empty()) {
-      if (absl::Status s = WriteFileText(flags_.csv, RequestsCsv(result, RestsOn())); !s.ok()) return s;
+      if (absl::Status s = WriteFileText(flags_.csv, RequestsCsv(result, RestsOn())); !s.ok())
+        return s;
       *out += StrCat("\nrequests written to ", flags_.csv, "\n");
     }
     if (!flags_.timeline_svg.empty()) {
-      if (absl::Status s = WriteFileText(flags_.timeline_svg, TimelineSvg(result, RestsOn())); !s.ok())
+      if (absl::Status s = WriteFileText(flags_.timeline_svg, TimelineSvg(result, RestsOn()));
+          !s.ok())
         return s;
       *out += StrCat("\ntimeline written to ", flags_.timeline_svg, "\n");
     }

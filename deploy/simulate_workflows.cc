@@ -57,9 +57,9 @@ class Simulation {
     if (!result.ok()) return result.status();
     WriteTable(*plain, *result, tuning.tuned);
     if (!flags_.csv.empty()) {
-      const absl::Status written =
-          WriteFileText(flags_.csv, StrCat(scheduler::CsvComment(flags_.rests_on),
-                                           WorkflowsCsv(workflows_, *result)));
+      const absl::Status written = WriteFileText(
+          flags_.csv,
+          StrCat(scheduler::CsvComment(flags_.rests_on), WorkflowsCsv(workflows_, *result)));
       if (!written.ok()) return written;
       out_.table += StrCat("\nworkflows written to ", flags_.csv, "\n");
     }

@@ -28,8 +28,8 @@ absl::Status WriteNew(const std::string& path, const std::string& text, bool* ma
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   *made = file >= 0;
   if (file < 0 && errno == EEXIST) return absl::OkStatus();
-  bool written = file >= 0 && write(file, text.data(), text.size()) ==
-                                  static_cast<ssize_t>(text.size());
+  bool written =
+      file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   const int error = errno;
   if (file >= 0) written = close(file) == 0 && written;
   if (written) return absl::OkStatus();
@@ -98,8 +98,9 @@ class Maker {
 
   absl::Status FindAuthority() {
     const auto issue = [this]() -> absl::StatusOr<std::string> {
-      const auto made = MakeAuthority({.common_name = "Tessera cluster " + DrawSecret().substr(0, 8),
-                                       .ends_in_seconds = flags_.days * kDaySeconds});
+      const auto made =
+          MakeAuthority({.common_name = "Tessera cluster " + DrawSecret().substr(0, 8),
+                         .ends_in_seconds = flags_.days * kDaySeconds});
       if (!made.ok()) return made.status();
       return made->key + made->certificate;
     };
@@ -119,9 +120,9 @@ class Maker {
 
   absl::Status MakeMember(const std::string& name, const std::vector<std::string>& names) {
     return Make(name + ".pem", [&]() -> absl::StatusOr<std::string> {
-      const auto made = SignCertificate(authority_, {.common_name = name,
-                                                     .names = names,
-                                                     .ends_in_seconds = flags_.days * kDaySeconds});
+      const auto made = SignCertificate(
+          authority_,
+          {.common_name = name, .names = names, .ends_in_seconds = flags_.days * kDaySeconds});
       if (!made.ok()) return made.status();
       return made->key + made->certificate + authority_certificate_;
     });
@@ -137,7 +138,8 @@ class Maker {
 
 void AddToken(const Command& app, TokenFlags& flags) {
   const Command token = app.AddSubcommand(
-      "token", "Make the secret and the certificates by which a cluster's processes know each other");
+      "token",
+      "Make the secret and the certificates by which a cluster's processes know each other");
   token.RequireSubcommands(1, 1);
   const Command create =
       token.AddSubcommand("create", "Make them in a folder, or those that are missing there");
@@ -163,8 +165,8 @@ absl::StatusOr<std::string> CreateToken(const TokenFlags& flags) {
   Maker maker(flags);
   if (absl::Status s = maker.MakeAll(); !s.ok()) return s;
   std::string text = maker.text();
-  const std::string token = StrCat(" --cluster-token-file ", flags.folder, "/token --cluster-tls ",
-                                   flags.folder, "/");
+  const std::string token =
+      StrCat(" --cluster-token-file ", flags.folder, "/token --cluster-tls ", flags.folder, "/");
   text += StrCat("\nnext, here:\n  tessera-coordinator MODEL --host ADDRESS", token,
                  "coordinator.pem\n");
   for (const std::string& machine : flags.machines) {
@@ -174,9 +176,11 @@ absl::StatusOr<std::string> CreateToken(const TokenFlags& flags) {
                    machine, ".pem --name ", machine, "/0\n");
   }
   for (const std::string& pool : flags.pools) {
-    text += StrCat("on each machine that shares ", pool, ".pem:\n  tessera-worker --coordinator "
-                   "ADDRESS:8001 --listen ITS_ADDRESS:9000 --cluster-token-file token --cluster-tls ",
-                   pool, ".pem\n");
+    text +=
+        StrCat("on each machine that shares ", pool,
+               ".pem:\n  tessera-worker --coordinator "
+               "ADDRESS:8001 --listen ITS_ADDRESS:9000 --cluster-token-file token --cluster-tls ",
+               pool, ".pem\n");
   }
   text += StrCat("keep ", flags.folder,
                  "/authority.pem to yourself: whoever has it can make machines of this cluster\n");

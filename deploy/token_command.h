@@ -23,13 +23,13 @@ struct TokenFlags {
   std::string folder;
   std::vector<std::string> machines;
   std::vector<std::string> pools;  // files that machines share
-  int days = 3650;  // that new certificates hold
+  int days = 3650;                 // that new certificates hold
 };
 
 void AddToken(const Command& app, TokenFlags& flags);
 
-// Returns what was made, and the next commands. INVALID_ARGUMENT: a machine's name that is no file's,
-// or an authority of another tool; UNAVAILABLE: the folder cannot be written.
+// Returns what was made, and the next commands. INVALID_ARGUMENT: a machine's name that is no
+// file's, or an authority of another tool; UNAVAILABLE: the folder cannot be written.
 absl::StatusOr<std::string> CreateToken(const TokenFlags& flags);
 
 }  // namespace tessera::deploy

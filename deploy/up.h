@@ -19,7 +19,7 @@ namespace tessera::deploy {
 
 struct UpOptions {
   std::vector<std::string> models;  // as the coordinator takes them: FOLDER or NAME=FOLDER
-  int workers = 0;  // 0: one per core, two at most, or all that are named below
+  int workers = 0;                  // 0: one per core, two at most, or all that are named below
   // Those that --cluster or --plan names; empty: local/0, local/1, ...
   std::vector<LocalWorker> named_workers;
   // What is to be known of the named workers' devices: lines that are printed before they start.

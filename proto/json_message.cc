@@ -31,9 +31,8 @@ absl::Status ReadJsonMessage(const std::string& path, google::protobuf::Message*
   const auto parsed = google::protobuf::util::JsonStringToMessage(*text, message);
   if (parsed.ok()) return absl::OkStatus();
   const std::string reason(parsed.message());
-  return absl::InvalidArgumentError(
-      StrCat(path, ": is no ", message->GetDescriptor()->name(),
-             " as JSON: ", reason.substr(0, reason.find('\n'))));
+  return absl::InvalidArgumentError(StrCat(path, ": is no ", message->GetDescriptor()->name(),
+                                           " as JSON: ", reason.substr(0, reason.find('\n'))));
 }
 
 }  // namespace tessera

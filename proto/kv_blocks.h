@@ -1,5 +1,5 @@
-// How KV is cut into blocks where nobody says otherwise: what coordinator, worker and simulator must
-// agree on.
+// How KV is cut into blocks where nobody says otherwise: what coordinator, worker and simulator
+// must agree on.
 #pragma once
 
 #include <cstdint>

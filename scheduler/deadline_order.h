@@ -2,9 +2,10 @@
 // those that can still make it. The daemon and the simulator's workflows both order here.
 //
 // A call may be one of several stages of a workflow with one deadline for the whole: its part of
-// what is left is then divided by the stages left, this one included (HexGen-Text2SQL). Its slack is
-// that part less what the call takes. What cannot make it any more goes behind all that can: under
-// overload the order by slack alone would serve the late ones first, and make the others late.
+// what is left is then divided by the stages left, this one included (HexGen-Text2SQL). Its slack
+// is that part less what the call takes. What cannot make it any more goes behind all that can:
+// under overload the order by slack alone would serve the late ones first, and make the others
+// late.
 //
 // Thread rule: pure functions. Units: seconds; deadlines on the clock of `now`.
 #pragma once

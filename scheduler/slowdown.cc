@@ -79,9 +79,9 @@ void SlowdownWatch::Observe(const std::string& replica, const StepTotals& totals
                             double now_seconds) {
   Replica& of = replicas_[replica];
   const StepTotals& last = of.last;
-  if (of.seen && (totals.decode_steps < last.decode_steps ||
-                  totals.prefill_steps < last.prefill_steps ||
-                  totals.decode_seconds < last.decode_seconds)) {
+  if (of.seen &&
+      (totals.decode_steps < last.decode_steps || totals.prefill_steps < last.prefill_steps ||
+       totals.decode_seconds < last.decode_seconds)) {
     of = Replica();
   }
   if (of.seen && now_seconds - of.last_seconds < kSpacingSeconds) return;

@@ -1,12 +1,12 @@
-// Which replicas have become slow: the time of their steps over the time predicted for them, against
-// their own past and against the others'.
+// Which replicas have become slow: the time of their steps over the time predicted for them,
+// against their own past and against the others'.
 //
 // Idea: a step has a kind (it computes prompts, or it only decodes) and a size (tokens per step).
-// What a step of one size takes is learnt per replica, over some ten minutes of steps; sizes between
-// known ones are interpolated, larger ones are taken in proportion. Tokens per second are no
-// measure: they fall with demand, and a replica that got less would look slower still. A slowness
-// that all replicas share is none: then the prediction is wrong, or all of them are crowded.
-// After Malleus (arXiv 2410.13333), which plans by such rates.
+// What a step of one size takes is learnt per replica, over some ten minutes of steps; sizes
+// between known ones are interpolated, larger ones are taken in proportion. Tokens per second are
+// no measure: they fall with demand, and a replica that got less would look slower still. A
+// slowness that all replicas share is none: then the prediction is wrong, or all of them are
+// crowded. After Malleus (arXiv 2410.13333), which plans by such rates.
 //
 //   usual -> slow   (more than kSlowFrom times, over kWindowSeconds of steps)
 //   slow  -> usual  (the factor below kUsualBelow)

@@ -33,8 +33,8 @@ const std::map<std::string_view, std::set<std::string_view>>& AllowedEdges() {
   return edges;
 }
 
-// Single files of a folder that is otherwise closed to the includer; and devices that compute nothing
-// take their time from the planner's cost model.
+// Single files of a folder that is otherwise closed to the includer; and devices that compute
+// nothing take their time from the planner's cost model.
 bool IsAllowedFile(std::string_view from_file, std::string_view include) {
   if (from_file.starts_with("worker/emulation/") && include.starts_with("scheduler/")) return true;
   return from_file.starts_with("worker/") &&

@@ -72,10 +72,8 @@ absl::StatusOr<ClientTls> ReadClientTls(const ClientTlsFiles& files) {
 }
 
 ClientTls ToClusterMember(const Certificates& own, const std::string& server_name) {
-  return {.authorities = own.client_ca,
-          .chain = own.chain,
-          .key = own.key,
-          .server_name = server_name};
+  return {
+      .authorities = own.client_ca, .chain = own.chain, .key = own.key, .server_name = server_name};
 }
 
 }  // namespace tessera

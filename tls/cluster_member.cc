@@ -16,9 +16,8 @@ namespace tessera {
 namespace {
 
 // They own nothing: the certificates outlive them.
-using StackHandle = std::unique_ptr<STACK_OF(X509), decltype([](STACK_OF(X509) * stack) {
-                                      sk_X509_free(stack);
-                                    })>;
+using StackHandle =
+    std::unique_ptr<STACK_OF(X509), decltype([](STACK_OF(X509) * stack) { sk_X509_free(stack); })>;
 using StoreHandle = std::unique_ptr<X509_STORE, OpensslDeleter<X509_STORE_free>>;
 using VerificationHandle = std::unique_ptr<X509_STORE_CTX, OpensslDeleter<X509_STORE_CTX_free>>;
 
@@ -72,11 +71,11 @@ absl::Status CheckClusterMember(const std::string& chain, const Certificates& cl
   }
   const std::string machine = worker.substr(0, worker.find('/'));
   if (IsOfMachine(owner, machine)) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat(
-      "worker ", worker, " shows the certificate of machine ", owner.common_name,
-      ": start it as --name ", owner.common_name, "/0, or give it ", kClusterTlsFlag,
-      " with a file of `tessera token create --machine ", machine,
-      "` (or --pool NAME, for a file that machines share)"));
+  return absl::FailedPreconditionError(
+      StrCat("worker ", worker, " shows the certificate of machine ", owner.common_name,
+             ": start it as --name ", owner.common_name, "/0, or give it ", kClusterTlsFlag,
+             " with a file of `tessera token create --machine ", machine,
+             "` (or --pool NAME, for a file that machines share)"));
 }
 
 }  // namespace tessera

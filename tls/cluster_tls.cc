@@ -21,9 +21,8 @@ absl::StatusOr<Certificates> ReadClusterTls(const std::string& file) {
   absl::StatusOr<Certificates> read = ReadCertificates(ClusterFiles(file));
   if (!read.ok()) return read.status();
   const std::vector<X509Handle> all = PemCertificates(read->client_ca);
-  const bool has_authority = std::any_of(all.begin(), all.end(), [](const X509Handle& one) {
-    return X509_check_ca(one.get()) != 0;
-  });
+  const bool has_authority = std::any_of(
+      all.begin(), all.end(), [](const X509Handle& one) { return X509_check_ca(one.get()) != 0; });
   if (has_authority && X509_check_ca(all.front().get()) != 0) {
     return absl::InvalidArgumentError(
         StrCat(kClusterTlsFlag, " ", file,

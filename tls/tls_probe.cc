@@ -168,9 +168,9 @@ class Handshake {
     return absl::OkStatus();
   }
 
-  bool shown() const { return shown_; }          // a certificate came
-  bool made() const { return made_; }            // this side was through
-  bool asked() const { return asked_; }          // for a certificate of this side
+  bool shown() const { return shown_; }  // a certificate came
+  bool made() const { return made_; }    // this side was through
+  bool asked() const { return asked_; }  // for a certificate of this side
   bool speaks_tls() const { return shown_ || alert_; }
   bool of_other_name() const { return of_other_name_; }
   const std::string& unverified() const { return unverified_; }  // why; empty: it is verified
@@ -220,7 +220,8 @@ class Handshake {
     if (chain.empty() || !key.ok()) return;
     SSL_CTX_use_certificate(context_.get(), chain.front().get());
     SSL_CTX_use_PrivateKey(context_.get(), key->get());
-    for (size_t i = 1; i < chain.size(); ++i) SSL_CTX_add1_chain_cert(context_.get(), chain[i].get());
+    for (size_t i = 1; i < chain.size(); ++i)
+      SSL_CTX_add1_chain_cert(context_.get(), chain[i].get());
   }
 
   void NoteError() {
@@ -264,10 +265,10 @@ absl::Status NoGrpc(Answer kind) {
         "what has this port says nothing to a client of gRPC: it hangs, or is another program");
   }
   return absl::UnavailableError(
-      kind == Answer::kHttp1
-          ? "what answers there speaks HTTP/1, as the coordinator's --port does: its --grpc-port is "
-            "needed"
-          : "what answers there speaks no gRPC: another program has this port");
+      kind == Answer::kHttp1 ? "what answers there speaks HTTP/1, as the coordinator's --port "
+                               "does: its --grpc-port is "
+                               "needed"
+                             : "what answers there speaks no gRPC: another program has this port");
 }
 
 absl::Status ProbePlainly(const TlsProbe& probe) {
@@ -289,7 +290,8 @@ absl::Status ProbePlainly(const TlsProbe& probe) {
                    "), and this side speaks none: give ", kClusterTlsFlag,
                    " with this machine's file of `tessera token create`")
           : StrCat("it speaks TLS with a certificate for ", Names(owner), " (signed by ",
-                   owner.issuer, "), and this side speaks none: give --tls-ca with the authority "
+                   owner.issuer,
+                   "), and this side speaks none: give --tls-ca with the authority "
                    "that signed it"));
 }
 
@@ -315,11 +317,11 @@ absl::Status CheckShown(const TlsProbe& probe, const Handshake& handshake) {
   }
   if (!handshake.of_other_name()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      probe.of_cluster
-          ? StrCat("its certificate is of ", owner.common_name, ", which is no coordinator's: name "
-                   "the coordinator's gRPC port with --coordinator")
-          : StrCat("its certificate is for ", Names(owner), ", not for ", NameWanted(probe),
-                   ": name one of these with --tls-server-name"));
+      probe.of_cluster ? StrCat("its certificate is of ", owner.common_name,
+                                ", which is no coordinator's: name "
+                                "the coordinator's gRPC port with --coordinator")
+                       : StrCat("its certificate is for ", Names(owner), ", not for ",
+                                NameWanted(probe), ": name one of these with --tls-server-name"));
 }
 
 absl::Status ProbeInTls(const TlsProbe& probe) {

@@ -28,10 +28,11 @@ namespace tessera::worker {
 namespace {
 
 void Declare(const Command& app, WorkerOptions* o) {
-  app.AddOption("--coordinator", o->coordinator,
-                "host:port of the coordinator's gRPC service, of several (--ha) each, with commas between; "
-                "without it the worker waits to be "
-                "configured");
+  app.AddOption(
+      "--coordinator", o->coordinator,
+      "host:port of the coordinator's gRPC service, of several (--ha) each, with commas between; "
+      "without it the worker waits to be "
+      "configured");
   app.AddOption("--listen", o->listen,
                 "host:port of this worker's gRPC service; port 0 takes a free one. Addresses other "
                 "than loopback need --cluster-token-file")

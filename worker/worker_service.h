@@ -43,10 +43,9 @@ struct WorkerServiceOptions {
   std::function<void(bool ready)> on_ready;  // serving or not any more (health); may be empty
 };
 
-using WorkerMethods = v1::Worker::WithAsyncMethod_Session<
-    v1::Worker::WithCallbackMethod_Configure<v1::Worker::WithCallbackMethod_Profile<
-        v1::Worker::WithCallbackMethod_ProbeLink<
-            v1::Worker::WithCallbackMethod_FindKept<v1::Worker::Service>>>>>;
+using WorkerMethods = v1::Worker::WithAsyncMethod_Session<v1::Worker::WithCallbackMethod_Configure<
+    v1::Worker::WithCallbackMethod_Profile<v1::Worker::WithCallbackMethod_ProbeLink<
+        v1::Worker::WithCallbackMethod_FindKept<v1::Worker::Service>>>>>;
 
 class WorkerService final : public WorkerMethods {
  public:

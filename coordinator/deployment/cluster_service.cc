@@ -241,8 +241,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                         v1::CheckWorkerReply* reply) override {
     absl::Status allowed = CheckToken(*context);
     if (allowed.ok()) {
-      allowed = CheckMember(*context, request->name(),
-                            !Metadata(*context, kClusterTlsKey).empty());
+      allowed = CheckMember(*context, request->name(), !Metadata(*context, kClusterTlsKey).empty());
     }
     if (allowed.ok() && request->addresses_size() > kMaxCheckedAddresses) {
       allowed = absl::InvalidArgumentError(
@@ -350,8 +349,8 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
         absl::StrCat("the cluster token is missing or wrong: ", options_.token_advice()));
   }
 
-  // What the caller has proved in its handshake decides; `claims`: it says that it has --cluster-tls,
-  // which tells why there is no proof.
+  // What the caller has proved in its handshake decides; `claims`: it says that it has
+  // --cluster-tls, which tells why there is no proof.
   absl::Status CheckMember(const grpc::CallbackServerContext& context, const std::string& worker,
                            bool claims) const {
     if (!options_.cluster_certificates) {

@@ -38,7 +38,7 @@ struct ClusterServiceOptions {
   std::vector<ClusterModel> models;  // at least one, in the order of the flags
   std::string cluster_token;         // empty: none is asked for
   WorkerTls worker_tls;
-  ClusterNow cluster_certificates;  // one of which workers must prove to own; empty: none
+  ClusterNow cluster_certificates;            // one of which workers must prove to own; empty: none
   std::function<std::string()> token_advice;  // what a worker without it does
   AdminAccess admin;
   std::string build_version;                           // of this process

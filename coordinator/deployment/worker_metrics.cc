@@ -146,8 +146,7 @@ std::vector<prometheus::MetricFamily> HandOverFamilies(const v1::GetClusterReply
     Add(labels, {}, static_cast<double>(pair.bytes()), &bytes);
     Add(labels, {}, pair.seconds(), &seconds);
     Add(labels, {}, pair.back_off_seconds(), &back_off);
-    if (!pair.transport().empty())
-      Add(labels, {{"transport", pair.transport()}}, 1, &transport);
+    if (!pair.transport().empty()) Add(labels, {{"transport", pair.transport()}}, 1, &transport);
   }
   return {prompts, failures, bytes, seconds, back_off, transport};
 }

@@ -55,9 +55,9 @@ absl::StatusOr<v1::RegisterReply> WorkerPool::Register(const v1::RegisterRequest
   if (const std::string field = FieldWithControls(request); problem.empty() && !field.empty())
     problem = absl::StrCat("its ", field, " has characters that are not printed");
   if (!problem.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a worker that calls itself '", WithoutControls(request.name().substr(0, 64)),
-                     "': ", problem, " (the worker's --name)"));
+    return absl::InvalidArgumentError(absl::StrCat("a worker that calls itself '",
+                                                   WithoutControls(request.name().substr(0, 64)),
+                                                   "': ", problem, " (the worker's --name)"));
   }
   absl::Status versions =
       CheckVersions(absl::StrCat("worker ", request.name()), request.build_version(),

@@ -27,8 +27,8 @@ enum class Step : intptr_t { kStarted = 1, kAccepted, kRead, kWritten, kFinished
 
 void* Tag(Step step) { return reinterpret_cast<void*>(step); }
 
-// Whether the leader's headers also ended the call. The callback API reports such headers as failed,
-// a completion queue as received; only ClientReactor has a public way to ask.
+// Whether the leader's headers also ended the call. The callback API reports such headers as
+// failed, a completion queue as received; only ClientReactor has a public way to ask.
 bool IsRefused(grpc::ClientContext& context) {
   struct Reactor final : grpc::internal::ClientReactor {
     void OnDone(const grpc::Status&) override {}

@@ -16,8 +16,8 @@ constexpr size_t kMaxIdBytes = 128;
 constexpr int kMaxStages = 1000;
 
 absl::Status Refused(const char* header, const std::string& value, const std::string& takes) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      header, ": \"", value.substr(0, 64), "\" is not ", takes));
+  return absl::InvalidArgumentError(
+      absl::StrCat(header, ": \"", value.substr(0, 64), "\" is not ", takes));
 }
 
 // What SimpleAtod takes beside digits are hexadecimal numbers, spaces and words.
@@ -53,9 +53,10 @@ absl::StatusOr<AskedDeadline> ReadDeadline(const DeadlineHeaders& headers,
     asked.seconds = SecondsFromNow(headers.deadline, now_unix_seconds);
     if (!asked.seconds.has_value() || !std::isfinite(*asked.seconds) ||
         *asked.seconds > kMaxSeconds) {
-      return Refused("x-request-deadline", headers.deadline,
-                     "a number of seconds from now, above 0 (2.5, 1500ms), or a time (RFC 3339), an "
-                     "hour away at most, once");
+      return Refused(
+          "x-request-deadline", headers.deadline,
+          "a number of seconds from now, above 0 (2.5, 1500ms), or a time (RFC 3339), an "
+          "hour away at most, once");
     }
   }
   const bool plain = std::all_of(headers.workflow.begin(), headers.workflow.end(),
@@ -65,9 +66,8 @@ absl::StatusOr<AskedDeadline> ReadDeadline(const DeadlineHeaders& headers,
                    absl::StrCat("up to ", kMaxIdBytes, " printable characters without spaces"));
   }
   asked.workflow = headers.workflow;
-  if (!headers.stages_left.empty() &&
-      (!absl::SimpleAtoi(headers.stages_left, &asked.stages_left) || asked.stages_left < 1 ||
-       asked.stages_left > kMaxStages)) {
+  if (!headers.stages_left.empty() && (!absl::SimpleAtoi(headers.stages_left, &asked.stages_left) ||
+                                       asked.stages_left < 1 || asked.stages_left > kMaxStages)) {
     return Refused("x-workflow-stages-left", headers.stages_left,
                    absl::StrCat("a number from 1 to ", kMaxStages));
   }

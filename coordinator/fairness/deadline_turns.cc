@@ -55,8 +55,7 @@ std::optional<DeadlineTurns::Place> DeadlineTurns::Enter(const GenerationRequest
     // Between its neighbours, so that turns never fall from rank to rank: the first one's is the
     // least of all.
     const auto next = others.upper_bound(place.rank);
-    if (next != others.end())
-      place.turn = std::min(turn, std::max<uint64_t>(next->second, 2) - 1);
+    if (next != others.end()) place.turn = std::min(turn, std::max<uint64_t>(next->second, 2) - 1);
     if (next != others.begin()) place.turn = std::max(place.turn, std::prev(next)->second);
   }
   others.emplace(place.rank, place.turn);
@@ -67,9 +66,8 @@ void DeadlineTurns::Leave(const std::string& client, const Place& place) {
   const auto others = waiting_.find(client);
   if (others == waiting_.end()) return;
   const auto [first, last] = others->second.equal_range(place.rank);
-  const auto found = std::find_if(first, last, [&](const auto& entry) {
-    return entry.second == place.turn;
-  });
+  const auto found =
+      std::find_if(first, last, [&](const auto& entry) { return entry.second == place.turn; });
   if (found != last) others->second.erase(found);
   if (others->second.empty()) waiting_.erase(others);
 }

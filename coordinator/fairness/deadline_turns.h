@@ -1,7 +1,7 @@
-// Turns of requests that have deadlines, among those of the same client that wait: least slack first
-// (scheduler/deadline_order.h). A request with less slack than others that wait gets a turn before
-// theirs; one that cannot make its deadline any more gets a turn far behind, which comes all the
-// same. Fairness between clients counts tokens as ever: whoever is served earlier pays as much.
+// Turns of requests that have deadlines, among those of the same client that wait: least slack
+// first (scheduler/deadline_order.h). A request with less slack than others that wait gets a turn
+// before theirs; one that cannot make its deadline any more gets a turn far behind, which comes all
+// the same. Fairness between clients counts tokens as ever: whoever is served earlier pays as much.
 //
 // Requests of one workflow have one deadline: who names it once need not do so again.
 //
@@ -45,7 +45,7 @@ class DeadlineTurns {
   // The request's own, which it then sets for its workflow, or the workflow's.
   std::optional<double> DeadlineOf(const GenerationRequest& request, double now_seconds);
 
-  std::map<std::string, std::multimap<double, uint64_t>> waiting_;  // by client: turns by rank
+  std::map<std::string, std::multimap<double, uint64_t>> waiting_;   // by client: turns by rank
   std::map<std::pair<std::string, std::string>, double> workflows_;  // by client and id: deadlines
 };
 

@@ -22,7 +22,7 @@ struct GrpcPortOptions {
   CertificateWatch* certificates = nullptr;  // outlives the port; null: plain
   // The certificates of a cluster, whose members may show theirs there; likewise, null: none.
   CertificateWatch* members = nullptr;
-  bool describes_itself = false;             // answers reflection
+  bool describes_itself = false;  // answers reflection
   // Outlive the port.
   grpc::Service* cluster = nullptr;
   grpc::Service* inference = nullptr;

@@ -494,8 +494,7 @@ class InferenceServiceImpl final : public v1::Inference::CallbackService {
       deadline += one->second.empty() ? " " : std::string(one->second.data(), one->second.size());
     }
     return ReadDeadline(
-        {deadline, Metadata(context, "x-workflow-id"),
-         Metadata(context, "x-workflow-stages-left")},
+        {deadline, Metadata(context, "x-workflow-id"), Metadata(context, "x-workflow-stages-left")},
         options_.now_unix_seconds ? static_cast<double>(options_.now_unix_seconds()) : 0);
   }
 

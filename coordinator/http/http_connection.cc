@@ -40,15 +40,13 @@ void CheckChunk(uint64_t, beast::string_view extensions, beast::error_code& erro
 }
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t kMaxHeaderBytes = 64 << 10;
+constexpr size_t kMaxHeaderBytes = 64 << 10, kMaxReadAheadBytes = 16 << 10;
 // Max bytes that nothing has read yet: a header and the next request's begin, or a piece of a body.
 constexpr size_t kMaxBufferBytes = 160 << 10;
-constexpr size_t kMaxReadAheadBytes = 16 << 10;
 constexpr std::chrono::milliseconds kWatchInterval{200};
 // Every answer begins so (http_exchange.cc).
 constexpr std::string_view kAnswerBegin = "HTTP/1.1 ";
-constexpr std::chrono::seconds kMaxProbeInterval{8};
-constexpr std::chrono::seconds kLinger{5};
+constexpr std::chrono::seconds kMaxProbeInterval{8}, kLinger{5};
 constexpr std::chrono::seconds kHandshake{10};  // of TLS, all of it
 
 class Connection final : public HttpConnectionControl,
@@ -255,28 +253,30 @@ class Connection final : public HttpConnectionControl,
   // Reads the header before the body: its trailers are put among the headers by the parser.
   void TakeHeader() {
     const auto& message = parser_->get();
+    const std::string_view target(message.target().data(), message.target().size());
     request_.method = std::string(message.method_string());
-    request_.path = PathOf({message.target().data(), message.target().size()});
+    request_.path = PathOf(target);
     request_.has_body = !parser_->is_done();
     request_.on_loopback = state_->on_loopback;
-    request_.target_authority =
-        std::string(TargetAuthority({message.target().data(), message.target().size()}));
+    request_.target_authority = std::string(TargetAuthority(target));
     std::string key;  // Anthropic's clients send one under a name of their own
     const std::pair<const char*, std::string*> fields[] = {
-        {"Host", &request_.host}, {"Origin", &request_.origin},
-        {"Accept", &request_.accept}, {"x-api-key", &key},
+        {"Host", &request_.host},
+        {"Origin", &request_.origin},
+        {"Accept", &request_.accept},
+        {"x-api-key", &key},
         {"Authorization", &request_.authorization},
         {"Content-Type", &request_.content_type},
-        {"X-Request-Id", &request_.request_id}, {"Sec-Fetch-Site", &request_.fetch_site},
+        {"X-Request-Id", &request_.request_id},
+        {"Sec-Fetch-Site", &request_.fetch_site},
         {"Access-Control-Request-Method", &request_.cors_method},
         {"Access-Control-Request-Headers", &request_.cors_headers},
         {"x-workflow-id", &request_.workflow},
         {"x-workflow-stages-left", &request_.workflow_stages_left}};
     for (const auto& [name, value] : fields) *value = std::string(message[name]);
-    const auto [first, last] = message.equal_range("x-request-deadline");
-    for (auto it = first; it != last; ++it)  // an empty one, or a second, is seen to be wrong
-      request_.deadline += (it == first ? "" : ", ") + std::string(it->value()) +
-                           (it->value().empty() ? " " : "");
+    for (auto [it, end] = message.equal_range("x-request-deadline"); it != end; ++it)
+      request_.deadline += (request_.deadline.empty() ? "" : ", ") + std::string(it->value()) +
+                           (it->value().empty() ? " " : "");  // which is seen to be wrong
     if (request_.authorization.empty() && !key.empty()) request_.authorization = "Bearer " + key;
     exchange_options_.head_only = message.method() == http::verb::head;
     exchange_options_.keep_alive = message.keep_alive();

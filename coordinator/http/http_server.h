@@ -42,16 +42,16 @@ struct HttpRequest {
   std::string authorization;
   std::string content_type;
   std::string accept;
-  std::string request_id;    // X-Request-Id
-  std::string deadline;      // x-request-deadline
-  std::string workflow;      // x-workflow-id
+  std::string request_id;            // X-Request-Id
+  std::string deadline;              // x-request-deadline
+  std::string workflow;              // x-workflow-id
   std::string workflow_stages_left;  // x-workflow-stages-left
   std::string resume;                // x-tessera-resume
-  std::string origin;        // of a browser's page
-  std::string fetch_site;    // Sec-Fetch-Site, of a browser
-  std::string cors_method;   // Access-Control-Request-Method, of a preflight
-  std::string cors_headers;  // Access-Control-Request-Headers, likewise
-  std::string traceparent;   // W3C's Trace Context
+  std::string origin;                // of a browser's page
+  std::string fetch_site;            // Sec-Fetch-Site, of a browser
+  std::string cors_method;           // Access-Control-Request-Method, of a preflight
+  std::string cors_headers;          // Access-Control-Request-Headers, likewise
+  std::string traceparent;           // W3C's Trace Context
 };
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;

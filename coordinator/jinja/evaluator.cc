@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "coordinator/jinja/interpreter.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/interpreter.h"
 #include "coordinator/jinja/values/methods.h"
 #include "coordinator/jinja/values/operators.h"
 #include "coordinator/jinja/values/print.h"

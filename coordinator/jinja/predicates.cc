@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/access.h"
 #include "coordinator/jinja/values/compare.h"
-#include "coordinator/jinja/filters.h"
 #include "coordinator/jinja/values/operators.h"
 #include "coordinator/jinja/values/print.h"
 #include "coordinator/jinja/values/status.h"

@@ -140,10 +140,10 @@ void Replanner::ChangeRoles(const v1::DeploymentPlan& plan, const v1::Workload& 
   if (choice->gain >= options_.min_gain) {
     const std::string roles = RoleChanges(plan, choice->plan);
     Logger("coordinator")
-        .info("{}: {} are expected instead of {}, {:.0f} % better; no weights are read",
-              roles.empty() ? "requests are shared otherwise"
-                            : absl::StrCat("roles change, ", roles),
-              Words(choice->figures), Words(choice->running), choice->gain * 100);
+        .info(
+            "{}: {} are expected instead of {}, {:.0f} % better; no weights are read",
+            roles.empty() ? "requests are shared otherwise" : absl::StrCat("roles change, ", roles),
+            Words(choice->figures), Words(choice->running), choice->gain * 100);
     if (!Apply(choice->plan)) return;
   } else {
     Logger("coordinator")

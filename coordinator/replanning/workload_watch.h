@@ -35,13 +35,13 @@ struct WorkloadFigures {
 };
 
 struct WorkloadWatchOptions {
-  double window_seconds = 300;  // requests that ended before are forgotten
-  size_t max_requests = 4096;   // that are remembered
-  double recent_seconds = 15;   // whose requests count, and
-  size_t min_requests = 40;     // so many; where the window has fewer, nothing is said
-  double band = 1.5;            // a figure is off beyond this factor
-  double inner_band = 1.25;     // and is not any more within this one
-  double settle_seconds = 5;    // that it must be off
+  double window_seconds = 300;   // requests that ended before are forgotten
+  size_t max_requests = 4096;    // that are remembered
+  double recent_seconds = 15;    // whose requests count, and
+  size_t min_requests = 40;      // so many; where the window has fewer, nothing is said
+  double band = 1.5;             // a figure is off beyond this factor
+  double inner_band = 1.25;      // and is not any more within this one
+  double settle_seconds = 5;     // that it must be off
   double interval_seconds = 60;  // between two times that something is judged
 };
 

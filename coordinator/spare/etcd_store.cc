@@ -196,8 +196,9 @@ class EtcdStore final : public LeaderStore {
     if (answer.status == 401 || no_name || says("revision of auth store is old"))
       return absl::UnauthenticatedError(text);
     if (says("permission denied")) {
-      return absl::UnavailableError(StrCat(text, ": its role needs to read and write the keys of "
-                                                 "this cluster, those behind /tessera/CLUSTER/"));
+      return absl::UnavailableError(StrCat(text,
+                                           ": its role needs to read and write the keys of "
+                                           "this cluster, those behind /tessera/CLUSTER/"));
     }
     return absl::UnavailableError(text);
   }

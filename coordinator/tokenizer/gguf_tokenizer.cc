@@ -171,13 +171,13 @@ bool Flag(const GgufHeader& header, std::string_view key, bool otherwise) {
   return value == nullptr ? otherwise : *value != 0;
 }
 
-// As tokenizer.ggml.token_type has it, but one piece alone may be unknown to the library: the one of
-// the key, else the first. Converters mark tokens for padding so too (Phi-3).
+// As tokenizer.ggml.token_type has it, but one piece alone may be unknown to the library: the one
+// of the key, else the first. Converters mark tokens for padding so too (Phi-3).
 std::vector<int64_t> PieceTypes(const GgufHeader& header, const GgufTokens& tokens) {
   std::vector<int64_t> types = tokens.types;
   const auto* id = header.Find<int64_t>("tokenizer.ggml.unknown_token_id");
-  size_t unknown = static_cast<size_t>(std::find(types.begin(), types.end(), kUnknown) -
-                                       types.begin());
+  size_t unknown =
+      static_cast<size_t>(std::find(types.begin(), types.end(), kUnknown) - types.begin());
   if (id != nullptr && *id >= 0 && *id < static_cast<int64_t>(types.size()))
     unknown = static_cast<size_t>(*id);
   std::replace(types.begin(), types.end(), int64_t{kUnknown}, int64_t{kUnused});

@@ -36,8 +36,10 @@ std::string TokenizerJson(int64_t tokens) {
   for (int byte = 0; byte < 256 && byte < tokens; ++byte)
     vocabulary[SpellingOf(byte, &unprintable)] = byte;
   for (int64_t id = 256; id < tokens; ++id) vocabulary[StrCat("\u0120word", id)] = id;
-  const nlohmann::json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false},
-                                {"trim_offsets", true}, {"use_regex", true}};
+  const nlohmann::json bytes = {{"type", "ByteLevel"},
+                                {"add_prefix_space", false},
+                                {"trim_offsets", true},
+                                {"use_regex", true}};
   return nlohmann::json({{"version", "1.0"},
                          {"added_tokens", nlohmann::json::array()},
                          {"normalizer", nullptr},

@@ -13,8 +13,8 @@
 
 namespace tessera::deploy {
 
-// Tokens that the tokenizer has words for: those of the 256 bytes, then words; fewer where the model
-// has fewer.
+// Tokens that the tokenizer has words for: those of the 256 bytes, then words; fewer where the
+// model has fewer.
 inline constexpr int64_t kRehearsedTokens = 4096;
 int64_t RehearsedTokens(const v1::Model& model);
 

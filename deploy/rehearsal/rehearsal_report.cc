@@ -71,22 +71,24 @@ std::string FormingText(const RehearsalFacts& facts) {
       "time to form: coordinator listens %.2f s, workers registered %.2f s, replicas ready %.2f s",
       facts.forming.coordinator, facts.forming.workers, facts.forming.replicas);
   if (facts.load_seconds > 0)
-    absl::StrAppendFormat(&text, "; reading weights, which is predicted to take %.0f s, is not in it",
+    absl::StrAppendFormat(&text,
+                          "; reading weights, which is predicted to take %.0f s, is not in it",
                           facts.load_seconds);
   return text + "\n";
 }
 
 std::string RecoveryText(const Recovery& recovery) {
-  std::string text = absl::StrFormat("machine %s was killed at %.1f s: ", recovery.machine,
-                                     recovery.at_seconds);
+  std::string text =
+      absl::StrFormat("machine %s was killed at %.1f s: ", recovery.machine, recovery.at_seconds);
   if (recovery.ready_seconds.has_value()) {
     absl::StrAppendFormat(&text, "started again, all replicas were ready %.2f s later; ",
                           *recovery.ready_seconds);
   } else {
     text += "not all replicas were ready again when it was given up; ";
   }
-  return text + absl::StrFormat("longest pause of a stream from then on %.2f s, %d requests failed\n",
-                                recovery.longest_pause_seconds, recovery.failed_requests);
+  return text +
+         absl::StrFormat("longest pause of a stream from then on %.2f s, %d requests failed\n",
+                         recovery.longest_pause_seconds, recovery.failed_requests);
 }
 
 std::string LimitsText(const RehearsalFacts& facts) {
@@ -101,7 +103,8 @@ std::string LimitsText(const RehearsalFacts& facts) {
         "for.\n";
   if (facts.hands_over)
     text +=
-        "Of KV that is handed over, tickets, blocks and codecs are real; 2 numbers a head and token "
+        "Of KV that is handed over, tickets, blocks and codecs are real; 2 numbers a head and "
+        "token "
         "travel,\nand the sender waits for as long as all of it takes on the planned link.\n";
   return text;
 }
@@ -130,8 +133,8 @@ ServedFigures FiguresOf(const scheduler::SimulationReport& simulated) {
   return figures;
 }
 
-ServedFigures FiguresOf(const Play& play,
-                        const std::vector<scheduler::SimulatedRequest>& requests, double speed) {
+ServedFigures FiguresOf(const Play& play, const std::vector<scheduler::SimulatedRequest>& requests,
+                        double speed) {
   ServedFigures figures;
   std::vector<double> ttft, tpot;
   double last = 0;
@@ -214,33 +217,32 @@ std::string RehearsalText(const RehearsalFacts& facts) {
 
 std::string RehearsalJson(const RehearsalFacts& facts) {
   const double tokens = std::max<double>(1, static_cast<double>(facts.tokens));
-  nlohmann::json json = {
-      {"plan", facts.plan_file},
-      {"model", facts.model},
-      {"devices", facts.devices},
-      {"machines", facts.machines},
-      {"replicas", facts.replicas},
-      {"speed", facts.speed},
-      {"offered_requests_per_second", facts.rate},
-      {"requests", facts.requests},
-      {"failed", facts.failed},
-      {"unfinished", facts.unfinished},
-      {"most_streams", facts.most_streams},
-      {"play_seconds", facts.play_seconds},
-      {"tokens", facts.tokens},
-      {"promised", ToJson(facts.promised)},
-      {"rehearsed", ToJson(facts.rehearsed)},
-      {"steps", facts.lateness.steps},
-      {"late_p50_seconds", facts.lateness.p50},
-      {"late_p99_seconds", facts.lateness.p99},
-      {"late_p99_share", facts.lateness.share_p99},
-      {"valid", facts.lateness.kept()},
-      {"coordinator_cpu_seconds_per_token", facts.cpu.coordinator / tokens},
-      {"workers_cpu_seconds_per_token", facts.cpu.workers / tokens},
-      {"form_seconds",
-       {{"coordinator", facts.forming.coordinator},
-        {"workers", facts.forming.workers},
-        {"replicas", facts.forming.replicas}}}};
+  nlohmann::json json = {{"plan", facts.plan_file},
+                         {"model", facts.model},
+                         {"devices", facts.devices},
+                         {"machines", facts.machines},
+                         {"replicas", facts.replicas},
+                         {"speed", facts.speed},
+                         {"offered_requests_per_second", facts.rate},
+                         {"requests", facts.requests},
+                         {"failed", facts.failed},
+                         {"unfinished", facts.unfinished},
+                         {"most_streams", facts.most_streams},
+                         {"play_seconds", facts.play_seconds},
+                         {"tokens", facts.tokens},
+                         {"promised", ToJson(facts.promised)},
+                         {"rehearsed", ToJson(facts.rehearsed)},
+                         {"steps", facts.lateness.steps},
+                         {"late_p50_seconds", facts.lateness.p50},
+                         {"late_p99_seconds", facts.lateness.p99},
+                         {"late_p99_share", facts.lateness.share_p99},
+                         {"valid", facts.lateness.kept()},
+                         {"coordinator_cpu_seconds_per_token", facts.cpu.coordinator / tokens},
+                         {"workers_cpu_seconds_per_token", facts.cpu.workers / tokens},
+                         {"form_seconds",
+                          {{"coordinator", facts.forming.coordinator},
+                           {"workers", facts.forming.workers},
+                           {"replicas", facts.forming.replicas}}}};
   if (facts.recovery.has_value()) {
     json["killed"] = {{"machine", facts.recovery->machine},
                       {"at_seconds", facts.recovery->at_seconds},

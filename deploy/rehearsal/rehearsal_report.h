@@ -25,14 +25,14 @@ struct ServedFigures {
 };
 
 ServedFigures FiguresOf(const scheduler::SimulationReport& simulated);
-ServedFigures FiguresOf(const Play& play,
-                        const std::vector<scheduler::SimulatedRequest>& requests, double speed);
+ServedFigures FiguresOf(const Play& play, const std::vector<scheduler::SimulatedRequest>& requests,
+                        double speed);
 
 // How late emulated steps ended, in seconds of this machine.
 struct LatenessFigures {
   int64_t steps = 0;
-  double model_seconds = 0;         // of all steps
-  double p50 = 0, p99 = 0;          // seconds that a step ended late
+  double model_seconds = 0;             // of all steps
+  double p50 = 0, p99 = 0;              // seconds that a step ended late
   double share_p50 = 0, share_p99 = 0;  // of the step's time
   // Whether steps kept their time: share_p99 is at most kMaxLateShare.
   bool kept() const;
@@ -57,8 +57,9 @@ struct CpuSeconds {
 
 struct Recovery {
   std::string machine;
-  double at_seconds = 0;                // of the workload's time
-  std::optional<double> ready_seconds;  // of this machine's, from the kill until all replicas were ready
+  double at_seconds = 0;  // of the workload's time
+  std::optional<double>
+      ready_seconds;  // of this machine's, from the kill until all replicas were ready
   int64_t failed_requests = 0;
   double longest_pause_seconds = 0;  // of this machine's: between two tokens, from the kill on
 };

@@ -13,8 +13,8 @@
 //     and what copies bring, it may read before. LetNextLaunchBegin(), called behind that, is for
 //     the next launch,
 //   - the instructions of warp_ops.h instead of inline PTX.
-// Two rules: no block waits for another one of its own grid; floats are summed in an order that depends on the
-// extent of the sum alone, so that every schedule gives the same bits.
+// Two rules: no block waits for another one of its own grid; floats are summed in an order that
+// depends on the extent of the sum alone, so that every schedule gives the same bits.
 #pragma once
 
 #include "kernels/cuda/runtime.h"

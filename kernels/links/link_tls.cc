@@ -79,7 +79,8 @@ absl::StatusOr<SSL_CTX*> MakeContext(const SSL_METHOD* method,
   SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
   // Frames say their length, so that an end inside one is seen without a last word of TLS.
   SSL_CTX_set_options(context.get(), SSL_OP_IGNORE_UNEXPECTED_EOF);
-  // The chain is as it was given: OpenSSL would verify this end's own in each handshake to build one.
+  // The chain is as it was given: OpenSSL would verify this end's own in each handshake to build
+  // one.
   SSL_CTX_set_mode(context.get(), SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_NO_AUTO_CHAIN);
   SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
   if (!Show(context.get(), certificates)) {

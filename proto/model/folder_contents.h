@@ -1,5 +1,5 @@
-// What a folder holds that is no model, or not all of one, in words for whoever gave it. Reads names
-// of files and small ones. Thread-safe.
+// What a folder holds that is no model, or not all of one, in words for whoever gave it. Reads
+// names of files and small ones. Thread-safe.
 #pragma once
 
 #include <filesystem>

@@ -165,9 +165,10 @@ class HeaderReader {
     if (!ok() || std::string_view(magic.data(), 4) != "GGUF") {
       const bool pointer = std::string_view(magic.data(), 4) == "vers";
       status_ = absl::InvalidArgumentError(StrCat(
-          file_, pointer ? ": a pointer of Git LFS, not the file itself: fetch it (git lfs pull, hf "
-                           "download)"
-                         : ": not a GGUF file, or cut off"));
+          file_, pointer
+                     ? ": a pointer of Git LFS, not the file itself: fetch it (git lfs pull, hf "
+                       "download)"
+                     : ": not a GGUF file, or cut off"));
       return 0;
     }
     const auto version = static_cast<int64_t>(Unsigned(4));

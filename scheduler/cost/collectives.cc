@@ -50,8 +50,8 @@ double GridRounds(int ranks) {
   return kNever;
 }
 
-// The kind with the fewest rounds among those that send as much and differ in their rounds alone; of
-// equal ones the first of AllReduceKind.
+// The kind with the fewest rounds among those that send as much and differ in their rounds alone;
+// of equal ones the first of AllReduceKind.
 AllReduceKind FewestRounds(int ranks) {
   if (ranks > 2 && IsPowerOfTwo(ranks)) return AllReduceKind::kHalvingDoubling;
   return GridRounds(ranks) < 2.0 * (ranks - 1) ? AllReduceKind::kGridRing : AllReduceKind::kRing;

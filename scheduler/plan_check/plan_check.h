@@ -28,8 +28,8 @@ absl::Status CheckPlan(const v1::DeploymentPlan& plan);
 // CheckPlan, and the plan against the cluster it is for: devices exist, are of the kind named,
 // and have the memory; machines that exchange anything are joined; no link or uplink carries more
 // than its bandwidth, and loads are as stated; USD follow from prices; no prediction beats the
-// peaks of the devices (weights read at full memory bandwidth once per token, or once for those that
-// a step gives with drafts, two operations per parameter and token).
+// peaks of the devices (weights read at full memory bandwidth once per token, or once for those
+// that a step gives with drafts, two operations per parameter and token).
 absl::Status CheckPlanOn(const v1::DeploymentPlan& plan, const v1::Cluster& cluster,
                          const v1::DeviceCatalogue& catalogue);
 

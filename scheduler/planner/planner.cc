@@ -98,11 +98,11 @@ class Planner {
   // "All devices together" are those that workers run on.
   absl::Status WithLeftOut(const absl::Status& refused) const {
     if (planning_.left_out.empty() || !absl::IsResourceExhausted(refused)) return refused;
-    return absl::ResourceExhaustedError(StrCat(
-        StdView(refused.message()), "; without ", CountedKinds(planning_.left_out),
-        ", on which no worker runs: ",
-        input_.by_request ? "options.include_unsupported" : "--include-unsupported",
-        " plans for them"));
+    return absl::ResourceExhaustedError(
+        StrCat(StdView(refused.message()), "; without ", CountedKinds(planning_.left_out),
+               ", on which no worker runs: ",
+               input_.by_request ? "options.include_unsupported" : "--include-unsupported",
+               " plans for them"));
   }
 
   static bool Serves(const absl::StatusOr<Placement>& placement) {

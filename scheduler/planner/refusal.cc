@@ -166,8 +166,8 @@ absl::Status WithWaysOut(const Search& search, const PlacementProblem& problem,
   absl::StatusOr<ModelShape> light =
       MakeModelShape(input.model, v1::DATA_TYPE_INT8, v1::DATA_TYPE_UNSPECIFIED);
   if (light.ok() && problem.model->weight_bytes_per_element > light->weight_bytes_per_element) {
-    *light = WithKvElement(*light, problem.model->kv_bytes_per_element,
-                           problem.model->kv_scale_bytes);
+    *light =
+        WithKvElement(*light, problem.model->kv_bytes_per_element, problem.model->kv_scale_bytes);
     PlacementProblem with = less;
     with.model = &*light;
     add(input.by_request ? "weight_dtype int8" : "--dtype int8", with);

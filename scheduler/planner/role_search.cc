@@ -180,9 +180,7 @@ class RoleSearch {
     return nullptr;
   }
 
-  bool MayGoOn() const {
-    return judged_.size() < kMaxJudgements && !options_.watch.Stopped();
-  }
+  bool MayGoOn() const { return judged_.size() < kMaxJudgements && !options_.watch.Stopped(); }
 
   void Explore(const Roles& now) {
     Judge(now);
@@ -320,9 +318,8 @@ class RoleSearch {
     question.watch = options_.watch;
     v1::SimulatedFigures seen;
     const double promised = promise.prediction().requests_per_second();
-    absl::Status s =
-        SeeServed(question, *replicas, promised,
-                  RequestsFor(question, promise, promised, Seen::kServed), &seen);
+    absl::Status s = SeeServed(question, *replicas, promised,
+                               RequestsFor(question, promise, promised, Seen::kServed), &seen);
     if (!s.ok() || !(seen.requests_per_second() > 0)) return std::nullopt;
     figures.requests_per_second = std::min(promised, seen.requests_per_second());
     const double asked = preference_.asked_requests_per_second;
@@ -336,8 +333,7 @@ class RoleSearch {
     if (!s.ok()) return std::nullopt;
     figures.ttft_seconds = seen.time_to_first_token_mean_seconds();
     figures.tpot_seconds = seen.time_per_output_token_mean_seconds();
-    figures.alone_seconds =
-        figures.ttft_seconds + preference_.decode_steps * figures.tpot_seconds;
+    figures.alone_seconds = figures.ttft_seconds + preference_.decode_steps * figures.tpot_seconds;
     return figures;
   }
 
@@ -377,15 +373,14 @@ PlanFigures FiguresOf(const v1::DeploymentPlan& plan) {
   figures.tpot_seconds = prediction.time_per_output_token_seconds();
   if (plan.simulated().requests_per_second() > 0) {
     const v1::SimulatedFigures& seen = plan.simulated();
-    figures.requests_per_second =
-        std::min(figures.requests_per_second, seen.requests_per_second());
+    figures.requests_per_second = std::min(figures.requests_per_second, seen.requests_per_second());
     figures.ttft_seconds = seen.time_to_first_token_mean_seconds();
     figures.tpot_seconds = seen.time_per_output_token_mean_seconds();
   }
   // By the formula some wait without end.
   if (figures.ttft_seconds <= 0) figures.ttft_seconds = kUnlimited;
-  figures.alone_seconds = figures.ttft_seconds +
-                          std::max(0.0, plan.basis().output_tokens() - 1) * figures.tpot_seconds;
+  figures.alone_seconds =
+      figures.ttft_seconds + std::max(0.0, plan.basis().output_tokens() - 1) * figures.tpot_seconds;
   figures.missed.assign(plan.missed_limits().begin(), plan.missed_limits().end());
   return figures;
 }

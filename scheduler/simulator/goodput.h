@@ -35,9 +35,9 @@ absl::StatusOr<SimulationResult> SimulateAt(const GoodputQuestion& question, dou
 std::vector<double> AttainedByClass(const SimulationResult& result,
                                     const std::vector<RequestClass>& classes);
 
-// The largest rate up to `most` that is served and at which every class attains what it asks for, to
-// a hundredth of `most`; 0: not even at `least`, where that is above 0, else not at a sixteenth of
-// `most`. One simulation tells that `least` is too much.
+// The largest rate up to `most` that is served and at which every class attains what it asks for,
+// to a hundredth of `most`; 0: not even at `least`, where that is above 0, else not at a sixteenth
+// of `most`. One simulation tells that `least` is too much.
 absl::StatusOr<double> SimulatedGoodputUpTo(const GoodputQuestion& question, double least,
                                             double most);
 

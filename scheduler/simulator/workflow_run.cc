@@ -85,12 +85,11 @@ class WorkflowRun : public RequestSource, public Dispatcher {
   double Rank(const SimulatedRequest& request, double now) override {
     if (policy_.round_robin || !policy_.by_urgency) return now;
     const Workflow& workflow = workflows_[static_cast<size_t>(request.workflow)];
-    return DeadlineRank(
-        {.deadline_seconds = workflow.arrival_seconds + workflow.deadline_seconds,
-         .stages_left =
-             static_cast<double>(workflow.stages.size()) - static_cast<double>(request.stage),
-         .expected_seconds = base_seconds_},
-        now);
+    return DeadlineRank({.deadline_seconds = workflow.arrival_seconds + workflow.deadline_seconds,
+                         .stages_left = static_cast<double>(workflow.stages.size()) -
+                                        static_cast<double>(request.stage),
+                         .expected_seconds = base_seconds_},
+                        now);
   }
 
   Route Choose(std::span<const ReplicaLoad> loads, const SimulatedRequest& request,

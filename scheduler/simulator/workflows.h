@@ -6,10 +6,10 @@
 // where its time is the call's on that replica when alone, base that of the fastest, and
 // outstanding work the seconds that the replica still owes (the paper's public traces show that
 // counting all work ever sent there loses at heavy load). Order: each replica serves the call of
-// least slack first, of those that can still make it (scheduler/deadline_order.h). Alpha is tuned by
-// replaying the workflows that arrived last; round-robin in order of arrival is one of the choices
-// and what is used until one of them is better in the replay.
-// Thread rule: one thread per run. Deterministic. Units: seconds, tokens.
+// least slack first, of those that can still make it (scheduler/deadline_order.h). Alpha is tuned
+// by replaying the workflows that arrived last; round-robin in order of arrival is one of the
+// choices and what is used until one of them is better in the replay. Thread rule: one thread per
+// run. Deterministic. Units: seconds, tokens.
 #pragma once
 
 #include <cstdint>

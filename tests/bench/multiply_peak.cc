@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kSums = 16;  // more than an instruction's latency times how many start in a cycle
 
-// Each multiplies for `steps` rounds of kSums instructions, and returns a number that depends on it.
+// Each multiplies for `steps` rounds of kSums instructions, and returns a number that depends on
+// it.
 __attribute__((target("avx512f,avx512bf16"))) float MultiplyBf16(int64_t steps) {
   __m512 sums[kSums];
   const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f003f00));  // pairs of 0.5

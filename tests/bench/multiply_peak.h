@@ -1,5 +1,5 @@
-// The rate of arithmetic that products of bf16 weights are held against: multiply-adds in registers,
-// with the widest instruction for them that the vector units have (AMX left aside).
+// The rate of arithmetic that products of bf16 weights are held against: multiply-adds in
+// registers, with the widest instruction for them that the vector units have (AMX left aside).
 // Thread rule: one thread at a time, which takes part in the pool's work.
 #pragma once
 

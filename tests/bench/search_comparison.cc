@@ -44,8 +44,8 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr double kMaxLoss = 0.001;
-constexpr double kRoundingOfTable = 5e-4;    // of values that an earlier run printed
-constexpr double kMaxSimulatedLoss = 0.02;   // what the planner calls clearly better
+constexpr double kRoundingOfTable = 5e-4;   // of values that an earlier run printed
+constexpr double kMaxSimulatedLoss = 0.02;  // what the planner calls clearly better
 constexpr int64_t kSimulatedRequests = 30000;
 constexpr double kReached = 0.01;       // off the value of `best`: as good
 constexpr double kClockSeconds = 0.02;  // what the clock and the system add to either

@@ -78,10 +78,10 @@ class StreamReader : public GenerationSink {
 class FakeCluster {
  public:
   // `adjust` may be empty.
-  explicit FakeCluster(std::optional<v1::DeploymentPlan> plan,
-                       double recovery_timeout_seconds = 300, double progress_seconds = 300,
-                       std::function<void(DeploymentOptions&)> adjust = nullptr,
-                       double heartbeat_timeout_seconds = WorkerPoolOptions().heartbeat_timeout_seconds)
+  explicit FakeCluster(
+      std::optional<v1::DeploymentPlan> plan, double recovery_timeout_seconds = 300,
+      double progress_seconds = 300, std::function<void(DeploymentOptions&)> adjust = nullptr,
+      double heartbeat_timeout_seconds = WorkerPoolOptions().heartbeat_timeout_seconds)
       : plan_(std::move(plan)),
         recovery_timeout_seconds_(recovery_timeout_seconds),
         progress_seconds_(progress_seconds),
@@ -102,8 +102,8 @@ class FakeCluster {
     Begin();
   }
 
-  FakeWorker& Add(const std::string& name, uint64_t plan_epoch = 0,
-                  int64_t memory_bytes = 1 << 30, const std::string& gpu_name = "") {
+  FakeWorker& Add(const std::string& name, uint64_t plan_epoch = 0, int64_t memory_bytes = 1 << 30,
+                  const std::string& gpu_name = "") {
     FakeWorkerOptions options;
     options.coordinator = address_;
     options.name = name;

@@ -138,8 +138,8 @@ class Daemon {
         busy.push_back(name);
     }
     if (busy.empty()) return false;
-    At& at = links_.at(busy[static_cast<size_t>(
-        random_.Integer(0, static_cast<int64_t>(busy.size()) - 1))]);
+    At& at = links_.at(
+        busy[static_cast<size_t>(random_.Integer(0, static_cast<int64_t>(busy.size()) - 1))]);
     if (at.reserve < at.link->reserves.size()) {
       GiveRoom(at);
     } else {
@@ -173,8 +173,7 @@ class Daemon {
     const bool hands_over = submit.has_kv_target();
     const bool sent = hands_over && at.tokens == 1;
     const int32_t tokens = before + ++at.tokens;
-    v1::TokenEvent event =
-        link->Token(index, 0, 5, submit.prompt_token_ids_size() + tokens - 1);
+    v1::TokenEvent event = link->Token(index, 0, 5, submit.prompt_token_ids_size() + tokens - 1);
     event.set_prefill_seconds(at.tokens == 1 ? 0.01 + 0.02 * random_.Uniform() : 0);
     const bool last = tokens == submit.max_tokens();
     if (last) event.set_finish(v1::FINISH_REASON_LENGTH);
@@ -215,8 +214,8 @@ TEST_CASE("one trace of decisions, equal in daemon and simulator") {
     const auto index = [](const std::string& name) {
       return static_cast<int>(std::find(kNames.begin(), kNames.end(), name) - kNames.begin());
     };
-    pairs.push_back({index(pair.prefill), index(pair.decode), pair.share,
-                     pair.kv_seconds_per_token, kLayers});
+    pairs.push_back(
+        {index(pair.prefill), index(pair.decode), pair.share, pair.kv_seconds_per_token, kLayers});
   }
   const auto simulator = scheduler::MakePlanDispatcher({{0, pairs}});
   std::map<std::pair<int, int>, int> routes;

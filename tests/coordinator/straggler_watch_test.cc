@@ -45,8 +45,8 @@ struct Example {
         const std::string& device = stage.workers(0).device();
         v1::WorkerCounters& counters = workers[device].counters;
         counters.set_uptime_seconds(now);
-        counters.set_busy_seconds(counters.busy_seconds() + steps * 0.010 /
-                                                                replica.stages_size() * of(device));
+        counters.set_busy_seconds(counters.busy_seconds() +
+                                  steps * 0.010 / replica.stages_size() * of(device));
       }
       v1::EngineLoad& load = workers[replica.stages(0).workers(0).device()].load;
       load.set_steps(load.steps() + static_cast<uint64_t>(steps));

@@ -173,13 +173,13 @@ TEST_CASE("every pair of replicas has its series, and its transport once there i
   pair.set_transport("tcp, staged");
   pair.set_failures(4);
   pair.set_back_off_seconds(8);
-  for (const std::string& line : {"tessera_kv_transfers_total" + labels + "} 7\n",
-                                  "tessera_kv_transfer_failures_total" + labels + "} 4\n",
-                                  "tessera_kv_transfer_bytes_total" + labels + "} 3000\n",
-                                  "tessera_kv_transfer_seconds_total" + labels + "} 2\n",
-                                  "tessera_kv_transfer_back_off_seconds" + labels + "} 8\n",
-                                  "tessera_kv_transfer_transport_info" + labels +
-                                      ",transport=\"tcp, staged\"} 1\n"}) {
+  for (const std::string& line :
+       {"tessera_kv_transfers_total" + labels + "} 7\n",
+        "tessera_kv_transfer_failures_total" + labels + "} 4\n",
+        "tessera_kv_transfer_bytes_total" + labels + "} 3000\n",
+        "tessera_kv_transfer_seconds_total" + labels + "} 2\n",
+        "tessera_kv_transfer_back_off_seconds" + labels + "} 8\n",
+        "tessera_kv_transfer_transport_info" + labels + ",transport=\"tcp, staged\"} 1\n"}) {
     CHECK_THAT(text(), Contains(line));
   }
 }

@@ -246,9 +246,8 @@ TEST_CASE("pairs of replicas: what moved, what failed, and who is left") {
   v1::HandOverStatus& other = *cluster.add_hand_overs();
   other.set_prefill_replica("r-a/0");
   other.set_decode_replica("d2");
-  CHECK_THAT(ShowCluster(cluster),
-             Contains("d not ready: r-a/0 does both\n") &&
-                 Contains("d2 not ready: r-a/0 does both\n"));
+  CHECK_THAT(ShowCluster(cluster), Contains("d not ready: r-a/0 does both\n") &&
+                                       Contains("d2 not ready: r-a/0 does both\n"));
   v1::ReplicaStatus& second = *cluster.add_replicas();
   second.set_name("d2");
   second.set_ready(true);

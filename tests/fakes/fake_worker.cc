@@ -441,8 +441,7 @@ class Service final : public v1::Worker::CallbackService {
     {
       std::lock_guard lock(mutex_);
       if (request.fence().plan_epoch() == epoch_ && epoch_ > 0) {
-        const bool same =
-            google::protobuf::util::MessageDifferencer::Equals(configured_, request);
+        const bool same = google::protobuf::util::MessageDifferencer::Equals(configured_, request);
         taken_up_ += same ? 1 : 0;
         call->End(same ? absl::OkStatus()
                        : absl::FailedPreconditionError("another configuration is served"));
@@ -526,8 +525,8 @@ class FakeWorkerImpl final : public FakeWorker {
         registration.cluster_token = std::move(run->cluster_token);
     }
     registration.request.set_name(options.name);
-    registration.request.set_address(
-        options.address.empty() ? "127.0.0.1:" + std::to_string(port) : options.address);
+    registration.request.set_address(options.address.empty() ? "127.0.0.1:" + std::to_string(port)
+                                                             : options.address);
     registration.request.set_incarnation(static_cast<uint64_t>(NowSeconds() * 1e9));
     registration.request.set_build_version(std::string(BuildVersion()));
     registration.request.set_protocol_version(kProtocolVersion);

@@ -47,8 +47,8 @@ struct FakeWorkerOptions {
   double logprobs_tokens_per_second = 1;
   uint64_t plan_epoch = 0;  // that it registers with, as of an earlier coordinator
   int64_t memory_bytes = int64_t{1} << 40;
-  std::string gpu_name = {};  // empty: it is none
-  std::string address = {};   // that it registers; empty: its own
+  std::string gpu_name = {};                   // empty: it is none
+  std::string address = {};                    // that it registers; empty: its own
   std::shared_ptr<FakeRendezvous> rendezvous;  // for replicas of several workers
 };
 
@@ -64,7 +64,7 @@ class FakeWorker {
   virtual v1::ConfigureRequest configured() const = 0;  // the newest
   // Further ones with the epoch and the terms that it serves; with other terms they are refused.
   virtual int64_t taken_up() const = 0;
-  virtual int64_t sessions() const = 0;                 // that have been opened
+  virtual int64_t sessions() const = 0;  // that have been opened
   // What comes from now on reports progress only, until Release.
   virtual void HoldConfigures() = 0;
   // Of those that are held.

@@ -7,8 +7,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = static_cast<int64_t>(size);
-  const auto entries = tessera::ParseSafetensorsHeader(
-      {reinterpret_cast<const char*>(data), size}, bytes, "fuzzed");
+  const auto entries =
+      tessera::ParseSafetensorsHeader({reinterpret_cast<const char*>(data), size}, bytes, "fuzzed");
   if (!entries.ok()) {
     if (entries.status().message().empty()) std::abort();
     return 0;

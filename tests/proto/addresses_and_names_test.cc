@@ -15,8 +15,8 @@ TEST_CASE("a worker's name makes no line of a log and no step between folders") 
     INFO(good);
     CHECK(WorkerNameProblem(good).empty());
   }
-  for (const char* wrong :
-       {"a\nb/0", "a\tb", "a\x1b[2Jb", "a\x7f", "", "/0", "box/", "a//b", "..", "../x", "a/../b", "./a"}) {
+  for (const char* wrong : {"a\nb/0", "a\tb", "a\x1b[2Jb", "a\x7f", "", "/0", "box/", "a//b", "..",
+                            "../x", "a/../b", "./a"}) {
     INFO(wrong);
     CHECK_THAT(WorkerNameProblem(wrong), Contains("a name "));
   }

@@ -46,10 +46,10 @@ std::map<Places, int> Serve(const std::vector<ReplicaLoad>& replicas, std::vecto
 
 TEST_CASE("traffic keeps the shares whatever the load says, among those that can serve") {
   std::vector<ReplicaLoad> replicas = {Replica(10), Replica(), Replica()};
-  std::vector<PairLoad> pairs = {  // a fifth is shed
-      {.prefill = 0, .decode = 0, .share = 0.1},
-      {.prefill = 1, .decode = 1, .share = 0.6},
-      {.prefill = 2, .decode = 2, .share = 0.1}};
+  std::vector<PairLoad> pairs = {// a fifth is shed
+                                 {.prefill = 0, .decode = 0, .share = 0.1},
+                                 {.prefill = 1, .decode = 1, .share = 0.6},
+                                 {.prefill = 2, .decode = 2, .share = 0.1}};
   std::map<Places, int> got = Serve(replicas, pairs, 1000);
   CHECK(std::abs(got[{0, 0}] - 125) <= 20);
   CHECK(std::abs(got[{1, 1}] - 750) <= 40);
@@ -162,7 +162,8 @@ TEST_CASE("what a pool cannot hold is not sent there") {
   replicas[1].kv_tokens = 1100;
   CHECK(Choose(replicas, pairs, {1000, 100}) == Places{0, 1});
   CHECK(Choose(replicas, pairs, {1000, 101}) == Places{0, 0});  // it may become as long there
-  CHECK(Choose(replicas, pairs, {.prompt_tokens = 1000, .expected_output_tokens = 200, .choices = 2}) ==
+  CHECK(Choose(replicas, pairs,
+               {.prompt_tokens = 1000, .expected_output_tokens = 200, .choices = 2}) ==
         Places{0, 1});
   replicas[0].kv_tokens = 1050;
   CHECK(Choose(replicas, pairs, {1000, 500}) == Places{0, 1});  // nowhere longer

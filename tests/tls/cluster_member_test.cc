@@ -13,10 +13,10 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using tests::ForLocalhost;
 using tests::Issue;
 using tests::IssueAuthority;
 using tests::Issued;
-using tests::ForLocalhost;
 using tests::IssueOptions;
 
 Issued Make(const Issued& authority, const std::string& common_name,
@@ -29,7 +29,8 @@ Issued Make(const Issued& authority, const std::string& common_name,
 
 Certificates Cluster(const Issued& authority) {
   const Issued own = Make(authority, "coordinator", {kCoordinatorServerName, kWorkerServerName});
-  return {.chain = own.certificate, .key = own.key,
+  return {.chain = own.certificate,
+          .key = own.key,
           .client_ca = own.certificate + authority.certificate};
 }
 
@@ -74,8 +75,7 @@ TEST_CASE("what another authority signed, or nobody showed, is not of the cluste
   CHECK_THAT(Why(CheckClusterMember(foreign.certificate, cluster, "box/0")),
              Contains("a certificate of box, which other signed") && Contains("--cluster-tls"));
   // The authority that comes with it proves nothing.
-  CHECK_FALSE(
-      CheckClusterMember(foreign.certificate + other.certificate, cluster, "box/0").ok());
+  CHECK_FALSE(CheckClusterMember(foreign.certificate + other.certificate, cluster, "box/0").ok());
   // Of the same name as ours, with another key.
   const Issued twin = IssueAuthority("ours");
   CHECK_FALSE(CheckClusterMember(Make(twin, "box").certificate, cluster, "box/0").ok());
@@ -105,8 +105,8 @@ TEST_CASE("beside --tls-ca the certificate of --cluster-tls is shown") {
   const Issued public_authority = IssueAuthority("public");
   folder.Write("ca.pem", public_authority.certificate);
   folder.Write("box.pem", box.key + box.certificate + ours.certificate);
-  const auto read = ReadClientTls({.ca = (folder.path() / "ca.pem").string(),
-                                   .cluster = (folder.path() / "box.pem").string()});
+  const auto read = ReadClientTls(
+      {.ca = (folder.path() / "ca.pem").string(), .cluster = (folder.path() / "box.pem").string()});
   REQUIRE(read.ok());
   CHECK(read->authorities == public_authority.certificate);
   CHECK(CheckClusterMember(read->chain, Cluster(ours), "box/0").ok());

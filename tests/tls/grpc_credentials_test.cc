@@ -13,11 +13,11 @@
 namespace tessera {
 namespace {
 
+using tests::ForLocalhost;
 using tests::GrpcListener;
 using tests::Issue;
 using tests::IssueAuthority;
 using tests::Issued;
-using tests::ForLocalhost;
 using tests::IssueOptions;
 
 const Issued& Authority() {
@@ -58,20 +58,21 @@ TEST_CASE("a certificate for another name is taken where --tls-server-name says 
   const Issued issued = Issue(Authority(), other);
   const GrpcListener listener(issued);
   CHECK_FALSE(Takes(listener, {.authorities = Authority().certificate}, kRefusedSeconds));
-  CHECK(Takes(listener,
-              {.authorities = Authority().certificate, .server_name = "llm.example.com"}));
-  // As programs of the same deployment know it, which have no authority's certificate.
   CHECK(
-      Takes(listener, {.authorities = issued.certificate, .server_name = "llm.example.com"}));
+      Takes(listener, {.authorities = Authority().certificate, .server_name = "llm.example.com"}));
+  // As programs of the same deployment know it, which have no authority's certificate.
+  CHECK(Takes(listener, {.authorities = issued.certificate, .server_name = "llm.example.com"}));
 }
 
 TEST_CASE("with --tls-client-ca a channel needs a certificate of that authority") {
   const Issued clients = IssueAuthority("clients");
   const GrpcListener listener(Issue(Authority()), clients.certificate);
   const Issued known = Issue(clients), stranger = Issue(Authority());
-  CHECK(Takes(listener, 
+  CHECK(Takes(
+      listener,
       {.authorities = Authority().certificate, .chain = known.certificate, .key = known.key}));
-  CHECK_FALSE(Takes(listener, 
+  CHECK_FALSE(Takes(
+      listener,
       {.authorities = Authority().certificate, .chain = stranger.certificate, .key = stranger.key},
       kRefusedSeconds));
 }

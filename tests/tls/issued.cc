@@ -17,9 +17,8 @@ void Need(bool made) {
 }  // namespace
 
 Issued IssueAuthority(const std::string& common_name) {
-  const auto made = MakeAuthority({.common_name = common_name,
-                                             .begins_in_seconds = -7200,
-                                             .ends_in_seconds = 7 * 86400});
+  const auto made = MakeAuthority(
+      {.common_name = common_name, .begins_in_seconds = -7200, .ends_in_seconds = 7 * 86400});
   Need(made.ok());
   return *made;
 }

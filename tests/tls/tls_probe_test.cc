@@ -12,11 +12,11 @@ namespace tessera {
 namespace {
 
 using Catch::Contains;
+using tests::ForLocalhost;
 using tests::GrpcListener;
 using tests::Issue;
 using tests::IssueAuthority;
 using tests::Issued;
-using tests::ForLocalhost;
 using tests::IssueOptions;
 
 const Issued& Authority() {
@@ -42,10 +42,8 @@ ClientTls Of(const Issued& authority, const Issued& own) {
 }
 
 absl::Status Probe(const GrpcListener& listener, const ClientTls& tls, bool of_cluster) {
-  return ProbeTls({.address = listener.address(),
-                   .tls = tls,
-                   .of_cluster = of_cluster,
-                   .timeout_seconds = 10});
+  return ProbeTls(
+      {.address = listener.address(), .tls = tls, .of_cluster = of_cluster, .timeout_seconds = 10});
 }
 
 std::string Why(const absl::Status& status) {
@@ -104,11 +102,11 @@ TEST_CASE("a plain port, and one of --tls-cert, ask for another flag") {
   CHECK(Probe(listener, client, false).ok());
   CHECK_THAT(Why(Probe(listener, {.authorities = Authority().certificate}, false)),
              Contains("--tls-ca does not hold the authority") && Contains("signed by Public"));
-  CHECK_THAT(Why(Probe(listener,
-                       {.authorities = public_authority.certificate, .server_name = "llm.example"},
-                       false)),
-             Contains("for localhost, 127.0.0.1, not for llm.example") &&
-                 Contains("--tls-server-name"));
+  CHECK_THAT(
+      Why(Probe(listener,
+                {.authorities = public_authority.certificate, .server_name = "llm.example"},
+                false)),
+      Contains("for localhost, 127.0.0.1, not for llm.example") && Contains("--tls-server-name"));
 }
 
 TEST_CASE("a port that takes members beside clients takes both, and no others' certificates") {

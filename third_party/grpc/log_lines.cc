@@ -74,7 +74,8 @@ std::string RefusedHandshake(std::string_view grpc_line) {
   }
   if (says("wrong version number") || says("http request")) {
     return who +
-           " is refused: it speaks no TLS; a worker gets --cluster-tls, or --tls-ca where this port "
+           " is refused: it speaks no TLS; a worker gets --cluster-tls, or --tls-ca where this "
+           "port "
            "has --tls-cert";
   }
   if (says("certificate verify failed") || says("unknown ca")) {

@@ -53,8 +53,7 @@ void Emulation::Fill(const std::string& kind, const std::string& name, SetupOpti
   setup->kernel_path = "none: emulated";
   setup->load_model = [weights, activations](const ModelOptions& options, kernels::Device&,
                                              const std::function<void(int64_t, int64_t)>&) {
-    return absl::StatusOr<std::unique_ptr<Model>>(
-        MakeEmulatedModel(options, weights, activations));
+    return absl::StatusOr<std::unique_ptr<Model>>(MakeEmulatedModel(options, weights, activations));
   };
   setup->fingerprint = [](const std::filesystem::path&) {
     return absl::StatusOr<std::string>(std::string(kRehearsalFingerprint));
@@ -79,8 +78,8 @@ std::function<void(const v1::KvPiece&)> Emulation::KvPaceOf(const std::string& n
     const auto size = [](const v1::Range& range) {
       return static_cast<double>(range.end() - range.begin());
     };
-    const double took = seconds * (piece.end_token() - piece.first_token()) *
-                        size(piece.layers()) * size(piece.kv_heads());
+    const double took = seconds * (piece.end_token() - piece.first_token()) * size(piece.layers()) *
+                        size(piece.kv_heads());
     double end = 0;
     {
       std::lock_guard lock(mutex_);

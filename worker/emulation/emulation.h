@@ -1,5 +1,5 @@
-// All emulated devices of a process: they compute nothing, take each step's time from the cost model
-// and answer with seeded tokens. Everything else of their workers is real: engine, session,
+// All emulated devices of a process: they compute nothing, take each step's time from the cost
+// model and answer with seeded tokens. Everything else of their workers is real: engine, session,
 // admission, blocks, formation, hand-over.
 //
 // Weights are not read. KV pools are counted, and take memory where a hand-over writes to them: of

@@ -46,7 +46,7 @@ struct EngineParts {
   std::shared_ptr<KvPort> kv_port = nullptr;  // null: its KV stays here
   std::unique_ptr<Formation> formation;       // null: the replica is this worker alone
   std::unique_ptr<EngineCore> core;
-  std::unique_ptr<KvMover> mover = nullptr;  // of kv_port
+  std::unique_ptr<KvMover> mover = nullptr;             // of kv_port
   std::unique_ptr<GrammarCompiler> grammars = nullptr;  // null: grammars are refused
 };
 

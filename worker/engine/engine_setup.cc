@@ -12,9 +12,9 @@
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/engine/draft_setup.h"
+#include "worker/engine/kv_messages.h"
 #include "worker/engine/kv_pool.h"
 #include "worker/engine/kv_port_pools.h"
-#include "worker/engine/kv_messages.h"
 #include "worker/engine/ready_report.h"
 #include "worker/engine/state_cache_size.h"
 #include "worker/engine/warm_up.h"
@@ -460,7 +460,8 @@ class Setup {
     options_.limits.total_blocks = kv.common;
     options_.window.total_blocks = kv.window;
     LimitSeats(kv.seats);
-    model_options_.limits = EngineCore::LimitsOf(options_);  // by which all members pad a step alike
+    model_options_.limits =
+        EngineCore::LimitsOf(options_);  // by which all members pad a step alike
     SetSnapshots(kv.snapshots);
     if (absl::Status opened = OpenKvPort(place.self); !opened.ok()) return opened;
     auto stage =

@@ -58,7 +58,7 @@ struct SetupOptions {
                                                            const JoinWatch& watch)>
       join;
   FormationTimes formation_times;
-  StageMaker make_stage;  // of a device that computes nothing; null: StageRunner
+  StageMaker make_stage;            // of a device that computes nothing; null: StageRunner
   DraftSourceFactory draft_source;  // in place of the request's, which must name one; null: that
   KvPortOpener open_kv_port;        // null: KV goes to no other replica, and comes from none
   // What KV on its way has taken of the device's memory already.

@@ -117,9 +117,9 @@ class Formation {
   std::vector<std::shared_ptr<kernels::Link>> control_;  // by member; null where there is none
   std::vector<std::shared_ptr<kernels::Link>> bulk_;  // likewise; those of ranks are group_'s too
   std::vector<std::shared_ptr<kernels::Link>> heartbeats_;
-  std::unique_ptr<kernels::Group> group_;             // null: a stage of one rank
-  std::unique_ptr<kernels::DeviceSums> sums_;         // null: the group sums everything
-  std::unique_ptr<kernels::LinkMonitor> monitor_;     // ends before the links
+  std::unique_ptr<kernels::Group> group_;          // null: a stage of one rank
+  std::unique_ptr<kernels::DeviceSums> sums_;      // null: the group sums everything
+  std::unique_ptr<kernels::LinkMonitor> monitor_;  // ends before the links
 };
 
 }  // namespace tessera::worker

@@ -39,8 +39,8 @@ namespace tessera::worker {
 struct LinkHubOptions {
   // kernels/links/link_address.h: "127.0.0.1:0", "unix:/run/user/0/tessera-1.sock".
   std::vector<std::string> listen;
-  std::string cluster_token;  // empty: none is asked for
-  uint64_t incarnation = 0;   // of this worker
+  std::string cluster_token;                                    // empty: none is asked for
+  uint64_t incarnation = 0;                                     // of this worker
   std::shared_ptr<const kernels::LinkTlsSource> tls = nullptr;  // of links over TCP; null: plain
 };
 

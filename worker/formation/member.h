@@ -33,8 +33,8 @@ struct MemberOptions {
   StepLimits limits;
   KvBlocks kv_blocks{0};  // of the replica
   int64_t block_tokens = 0;
-  kernels::Link* control = nullptr;     // to the leader; of the formation, as the others
-  std::vector<kernels::Link*> bulk;     // shut down at the end
+  kernels::Link* control = nullptr;  // to the leader; of the formation, as the others
+  std::vector<kernels::Link*> bulk;  // shut down at the end
   // Makes this worker's part in moving KV, with what sends notes to the leader. Null: it has none.
   std::function<std::unique_ptr<KvMemberPart>(std::function<void(const v1::KvNote&)>)> kv_part;
   std::function<void(const absl::Status& reason)> on_end;

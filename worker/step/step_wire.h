@@ -15,8 +15,8 @@
 
 namespace tessera::worker {
 
-// Overwrites `descriptor`, whose memory is reused; its fence and number are the caller's. Where masks
-// are not made yet, rows that have one lack it and their bans.
+// Overwrites `descriptor`, whose memory is reused; its fence and number are the caller's. Where
+// masks are not made yet, rows that have one lack it and their bans.
 void WriteDescriptor(const StepWork& work, v1::StepDescriptor* descriptor);
 // What those rows lack, once the masks are made; `masks` has nothing else but the caller's number.
 void WriteMasks(const StepWork& work, v1::StepDescriptor* masks);

@@ -35,8 +35,8 @@
 namespace tessera::worker {
 
 struct KvOutboxOptions {
-  std::string cluster_token;  // empty: none
-  uint64_t incarnation = 0;   // of this worker
+  std::string cluster_token;                                    // empty: none
+  uint64_t incarnation = 0;                                     // of this worker
   std::shared_ptr<const kernels::LinkTlsSource> tls = nullptr;  // as KvInboxOptions::tls
   double wait_seconds = 10;   // for the peer to take a piece, and to say that all has come
   double idle_seconds = 120;  // for more KV to be added
@@ -46,8 +46,8 @@ struct KvOutboxOptions {
   KvCoder* coder = &HostKvCoder();
   // Pairs of the pools' device with devices that KV goes to; null: it goes through the hosts.
   DevicePairs* pairs = nullptr;
-  // Waits, on the thread that sends a piece, for as long as it takes on a link that only a plan has.
-  // Null: links are as they are.
+  // Waits, on the thread that sends a piece, for as long as it takes on a link that only a plan
+  // has. Null: links are as they are.
   std::function<void(const v1::KvPiece& piece)> pace = nullptr;
 };
 

@@ -1,4 +1,5 @@
-// The kernels over AVX512_BF16, which sets with tiles have too, but for what they multiply with tiles.
+// The kernels over AVX512_BF16, which sets with tiles have too, but for what they multiply with
+// tiles.
 //
 // Included by files with -m flags of their own, so everything here has internal linkage.
 #pragma once

@@ -50,9 +50,7 @@ std::string CudaGroupMaker::sums_kind() const {
   return maps_sums_ ? StrCat(CudaOps::kPlatformName, " ", kSumsVersion) : "";
 }
 
-int64_t CudaGroupMaker::SumsMemoryBytes(int size) const {
-  return MappedSumBytes(size);
-}
+int64_t CudaGroupMaker::SumsMemoryBytes(int size) const { return MappedSumBytes(size); }
 
 absl::StatusOr<std::unique_ptr<DeviceSums>> CudaGroupMaker::MapSums(
     int rank, int size, std::shared_ptr<std::byte> memory, const GroupOptions& options) {

@@ -45,8 +45,9 @@ class CudaLinear {
   // InvalidArgument where the arguments do not fit, and nothing is enqueued.
   absl::Status Enqueue(const LinearArgs& args, CudaStream& stream) const;
   absl::Status Enqueue(const GroupedLinearArgs& args, CudaStream& stream) const;
-  // Where TakesHeads: the matrices are 16-bit weights, alike and equally far apart, a fast kernel has
-  // them, and the workspace has room for the rows as that reads them. The op's check may still refuse it.
+  // Where TakesHeads: the matrices are 16-bit weights, alike and equally far apart, a fast kernel
+  // has them, and the workspace has room for the rows as that reads them. The op's check may still
+  // refuse it.
   bool TakesHeads(const HeadLinearArgs& args) const;
   absl::Status Enqueue(const HeadLinearArgs& args, CudaStream& stream) const;
 

@@ -49,8 +49,8 @@ std::string WhySlowAttention(const AttentionArgs& args, int capability) {
   const char* const start = "the plain kernel computes it: ";
   const int64_t head_dim = args.q.shape[2];
   const DType cached = args.cache.keys.dtype;
-  const bool multiplied = args.products == DType::kF16 ||
-                          (args.products == DType::kBF16 && capability >= kAmpere);
+  const bool multiplied =
+      args.products == DType::kF16 || (args.products == DType::kBF16 && capability >= kAmpere);
   if (HasKvScales(cached) && multiplied) {
     return HasCodeAttention(head_dim, kCodeTileKeys)
                ? StrCat(start, "blocks of ", args.cache.keys.shape[2], " tokens in ", Name(cached))
@@ -79,8 +79,8 @@ void SlowKernels::Note(const char* op, const LinearProblem& problem, LinearKerne
                     (kernel == LinearKernel::kGemv && !HasManyRows(problem));
   if (fast) return;
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto seen = seen_.emplace(op, problem.in, problem.weights, problem.products,
-                                  problem.group_size, kernel);
+  const auto seen =
+      seen_.emplace(op, problem.in, problem.weights, problem.products, problem.group_size, kernel);
   if (seen.second) Log(op, WhySlowLinear(problem, capability));
 }
 

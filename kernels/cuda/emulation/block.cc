@@ -268,8 +268,8 @@ void Block::Land(const Copy& copy) {
 
 void Block::CheckCapability(int capability, const Site& site, const char* what) {
   if (capability_ >= capability) return;
-  Fail(site, StrCat("a GPU of capability ", capability_ / 10, ".", capability_ % 10, " has no ",
-                    what));
+  Fail(site,
+       StrCat("a GPU of capability ", capability_ / 10, ".", capability_ % 10, " has no ", what));
 }
 
 void Block::CopyAsync(void* shared, const void* global, int size_bytes, int read_bytes,

@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kGroup = kGemmWindow;  // inputs that must share one scale
 
-// A GEMM with split depth has enough blocks for large GPUs, and each block sums so many stages at least.
+// A GEMM with split depth has enough blocks for large GPUs, and each block sums so many stages at
+// least.
 constexpr int64_t kSplitBlocks = 256, kMinPartStages = 4;
 constexpr int kMinStages = 2, kEnoughStages = 3, kMaxStages = 6;
 

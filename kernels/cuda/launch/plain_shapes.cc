@@ -66,9 +66,8 @@ LaunchShape SortShape(int64_t choices, int64_t experts) {
   const int64_t with_room = kPlainSharedBytes / expert_bytes - 1;
   const int64_t wanted = std::min(Ceil(choices, kWarpThreads), kMaxWarps);
   const int64_t warps = std::max<int64_t>(1, std::min(wanted, with_room));
-  return {.blocks = {1},
-          .threads = {kWarpThreads, warps},
-          .shared_bytes = (warps + 1) * expert_bytes};
+  return {
+      .blocks = {1}, .threads = {kWarpThreads, warps}, .shared_bytes = (warps + 1) * expert_bytes};
 }
 
 LaunchShape ElementShape(int64_t elements) {

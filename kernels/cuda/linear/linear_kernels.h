@@ -37,8 +37,8 @@ struct LinearParams {
   int64_t experts = 1, expert_bytes = 0;  // from one expert's weights to the next one's
   // Experts with fewer or more rows are left alone; a maximum of 0 is none. With offsets.
   int min_expert_rows = 0, max_expert_rows = 0;
-  // Above 0 experts are heads, of so many rows each: row t * experts + h meets head h. Weights of 16
-  // bits, without offsets, source_rows and silu_gate.
+  // Above 0 experts are heads, of so many rows each: row t * experts + h meets head h. Weights of
+  // 16 bits, without offsets, source_rows and silu_gate.
   int head_rows = 0;
   DType weight_dtype = DType::kBF16, in_dtype = DType::kF32, out_dtype = DType::kF32;
   bool e2m1 = false;  // i4: codes are e2m1, and scales f32, see LinearSpec

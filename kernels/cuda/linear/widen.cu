@@ -31,9 +31,8 @@ __global__ void WidenKernel(WidenParams p) {
 template <typename T>
 cudaError_t LaunchAs(const WidenParams& p, cudaStream_t stream) {
   const LaunchShape shape = SpreadShape(p.columns, p.out_stride / 2);
-  return WithCodeType(p, [&](auto type) {
-    return LaunchEarly(WidenKernel<T, decltype(type)>, shape, stream, p);
-  });
+  return WithCodeType(
+      p, [&](auto type) { return LaunchEarly(WidenKernel<T, decltype(type)>, shape, stream, p); });
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ __device__ __forceinline__ float Bounded(float logit) {
   return fminf(fmaxf(logit, -kLargestFloat), kLargestFloat);
 }
 
-// Bias, then penalties, then the mask. An id may have several biases, which count in order: a thread adds all of
-// its ids. In the history an id stands once. Returns whether there is any.
+// Bias, then penalties, then the mask. An id may have several biases, which count in order: a
+// thread adds all of its ids. In the history an id stands once. Returns whether there is any.
 __device__ __forceinline__ bool AdjustLogits(const SampleParams& p, int64_t row, float* logits) {
   const int bias_begin = p.bias_offsets[row], bias_end = p.bias_offsets[row + 1];
   for (int e = bias_begin; e < bias_end; ++e) {

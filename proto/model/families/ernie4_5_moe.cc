@@ -42,11 +42,10 @@ constexpr TensorNames kTensors = [] {
 }();
 
 // The width of the shared expert is written wrong by llama.cpp's converter, and nobody reads it.
-constexpr GgufFacts::Keys kGgufKeys = {
-    {{"expert_shared_count", "moe_num_shared_experts"},
-     {"expert_shared_feed_forward_length", ""},
-     {"leading_dense_block_count", "moe_layer_start_index"},
-     {"interleave_moe_layer_step", "moe_layer_interval"}}};
+constexpr GgufFacts::Keys kGgufKeys = {{{"expert_shared_count", "moe_num_shared_experts"},
+                                        {"expert_shared_feed_forward_length", ""},
+                                        {"leading_dense_block_count", "moe_layer_start_index"},
+                                        {"interleave_moe_layer_step", "moe_layer_interval"}}};
 
 }  // namespace
 

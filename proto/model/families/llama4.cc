@@ -131,25 +131,26 @@ constexpr TensorNames kTensors = [] {
 
 }  // namespace
 
-extern const Family kLlama4 = {.architecture = "Llama4ForCausalLM",
-                               .name = "Llama 4 (text)",
-                               .read = Read,
-                               .tensors = kTensors,
-                               .rope_theta = 5e5,
-                               .norm_epsilon = 1e-5,
-                               .vocabulary = 202048,
-                               .heads = 40,
-                               .kv_heads = 8,
-                               .head_dim = 128,
-                               .max_positions = 131072,
-                               .neighbour_pairs = true,
-                               .gguf = {.architecture = "llama4",
-                                        .with_experts = true,
-                                        .experts = 128,  // Maverick
-                                        .config_of_experts = R"({"use_qk_norm": false})",
-                                        .dense_width = "intermediate_size_mlp",
-                                        .keys = {{{.gguf = "interleave_moe_layer_step",
-                                                   .config = "interleave_moe_layer_step"}}}}};
+extern const Family kLlama4 = {
+    .architecture = "Llama4ForCausalLM",
+    .name = "Llama 4 (text)",
+    .read = Read,
+    .tensors = kTensors,
+    .rope_theta = 5e5,
+    .norm_epsilon = 1e-5,
+    .vocabulary = 202048,
+    .heads = 40,
+    .kv_heads = 8,
+    .head_dim = 128,
+    .max_positions = 131072,
+    .neighbour_pairs = true,
+    .gguf = {
+        .architecture = "llama4",
+        .with_experts = true,
+        .experts = 128,  // Maverick
+        .config_of_experts = R"({"use_qk_norm": false})",
+        .dense_width = "intermediate_size_mlp",
+        .keys = {{{.gguf = "interleave_moe_layer_step", .config = "interleave_moe_layer_step"}}}}};
 
 extern const Family kLlama4Wrapped = {.architecture = "Llama4ForConditionalGeneration",
                                       .name = "Llama 4 (its text part)",

@@ -23,8 +23,9 @@ void Read(ConfigDraft& draft) {
   constexpr double kTheta = 5e5;
   const bool for_all = config.file().ends_with(".gguf");
   if (!for_all && config.NumberOr("rope_theta", kTheta, 1, 1e12) != kTheta) {
-    config.Fail("rope_theta", "other than 500000 is not supported at the top level: write it into "
-                              "rope_parameters, for each type of layers");
+    config.Fail("rope_theta",
+                "other than 500000 is not supported at the top level: write it into "
+                "rope_parameters, for each type of layers");
   }
   v1::LayerKind windowed = full;
   v1::Attention& with_window = *windowed.mutable_attention();

@@ -44,8 +44,9 @@ void StretchPositions(JsonReader& scaling, RopeConfig* read) {
   read->max_positions = static_cast<int64_t>(positions);
 }
 
-// Length the model was trained at. The key of the configuration's top level wins over the one beside
-// the scaling; null: it does not count, as where each type of layers has a scaling of its own.
+// Length the model was trained at. The key of the configuration's top level wins over the one
+// beside the scaling; null: it does not count, as where each type of layers has a scaling of its
+// own.
 int64_t OriginalPositions(JsonReader* top, JsonReader& scaling, int64_t fallback) {
   constexpr const char* kKey = "original_max_position_embeddings";
   JsonReader& reader = top != nullptr && top->Has(kKey) ? *top : scaling;

@@ -22,8 +22,8 @@ struct MoveOptions {
   // Sequential reads of an NVMe drive on PCIe 3.0 x4 as data sheets give them, 2-3.5 GB/s.
   double disk_bytes_per_second = 2e9;   // per machine that gives no weight_read
   double network_bytes_per_second = 0;  // per machine, where weights come over it; 0: they do not
-  // A change of role alone reads nothing. Workers whose share changes free what they hold before they
-  // load, and read everything. true: they read only what they lack.
+  // A change of role alone reads nothing. Workers whose share changes free what they hold before
+  // they load, and read everything. true: they read only what they lack.
   bool keeps_weights = false;
 };
 

@@ -1,9 +1,9 @@
-// A plan in a few lines: what runs where, what to expect, how sure that is, the next command; at the
-// end the plans to choose from, where there are some.
+// A plan in a few lines: what runs where, what to expect, how sure that is, the next command; at
+// the end the plans to choose from, where there are some.
 //
-// About kSummaryLines lines before these, and one for each replica, wrapped at 100 columns: what would make it
-// longer is left out as a whole and stands in PlanTable; no amount, pipeline or command is cut
-// off. Thread rule: pure function.
+// About kSummaryLines lines before these, and one for each replica, wrapped at 100 columns: what
+// would make it longer is left out as a whole and stands in PlanTable; no amount, pipeline or
+// command is cut off. Thread rule: pure function.
 #pragma once
 
 #include <string>

@@ -19,12 +19,12 @@ constexpr double kGap = 0.02;  // between bound and relaxation, at which it is e
 constexpr int kMaxRounds = 16;
 constexpr int kMaxFutile = 3;  // rounds that gain less than kMinGain
 constexpr double kMinGain = 1e-3;
-constexpr int kBoxes = 20000;           // of a pricing
-constexpr int64_t kMaxBoxes = 200000;   // in all
+constexpr int kBoxes = 20000;          // of a pricing
+constexpr int64_t kMaxBoxes = 200000;  // in all
 constexpr double kFirstTolerance = 0.05;
 constexpr double kLastTolerance = 0.002;
-constexpr double kSmoothing = 0.5;    // of the duals, towards those of the best bound
-constexpr double kMinPrice = 1e-4;    // of an even share: free devices would make ratios infinite
+constexpr double kSmoothing = 0.5;  // of the duals, towards those of the best bound
+constexpr double kMinPrice = 1e-4;  // of an even share: free devices would make ratios infinite
 
 // Prices of devices by class, and what a request that is prefilled is worth, by model.
 struct Duals {

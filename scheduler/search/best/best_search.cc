@@ -35,7 +35,8 @@ std::vector<Placement> Plain(const PlacementProblem& problem) {
   ReplicaJudge judge(problem);
   std::vector<Placement> plain = JudgedPlain(problem, &judge);
   const std::vector<std::string> kinds = PlainPlacements(problem).kinds();
-  if (kinds.size() < 2 || problem.graph->devices() > kKindsUpTo || problem.goal != Goal::kThroughput)
+  if (kinds.size() < 2 || problem.graph->devices() > kKindsUpTo ||
+      problem.goal != Goal::kThroughput)
     return plain;
   for (const std::string& kind : kinds) {
     if (problem.watch.Stopped()) break;

@@ -7,12 +7,12 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kBetter = 1 + 1e-7;
-constexpr double kNearlyAsGood = 0.97;     // before stages change order and widths
-constexpr int64_t kMaxFutile = 11000;      // sets of stages judged in moves that lose at first
-constexpr int kRefineFurtherUpTo = 24;     // devices
-constexpr int kCoarseSteps = 20;           // that all layers are dealt in
-constexpr int64_t kMaxLayoutWork = 1000;   // those times device sets
-constexpr size_t kMaxKicksOfTwo = 16;      // kept of one pair of replicas
+constexpr double kNearlyAsGood = 0.97;    // before stages change order and widths
+constexpr int64_t kMaxFutile = 11000;     // sets of stages judged in moves that lose at first
+constexpr int kRefineFurtherUpTo = 24;    // devices
+constexpr int kCoarseSteps = 20;          // that all layers are dealt in
+constexpr int64_t kMaxLayoutWork = 1000;  // those times device sets
+constexpr size_t kMaxKicksOfTwo = 16;     // kept of one pair of replicas
 
 // All of them, half of them, one: what a move takes of so many devices.
 std::vector<int> Parts(int devices) {

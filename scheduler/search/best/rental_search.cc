@@ -15,14 +15,14 @@
 namespace tessera::scheduler {
 namespace {
 
-constexpr size_t kMaxSets = 200;        // whose throughput is estimated
-constexpr int kSetNodes = 200000;       // of looking for them
-constexpr int kMaxPlans = 48;           // of one budget
-constexpr int kMaxPlansOfStep = 6;      // of one on the way up to a budget that is enough
-constexpr int kMaxPlansInAll = 96;      // for the least price
-constexpr int64_t kMaxDevices = 1200;   // of all plans together, the first aside
-constexpr double kDoubt = 1.2;    // a set may serve more than it promises: columns are missing
-constexpr int kMaxDoubtful = 8;   // sets that promise too little, and are planned all the same
+constexpr size_t kMaxSets = 200;       // whose throughput is estimated
+constexpr int kSetNodes = 200000;      // of looking for them
+constexpr int kMaxPlans = 48;          // of one budget
+constexpr int kMaxPlansOfStep = 6;     // of one on the way up to a budget that is enough
+constexpr int kMaxPlansInAll = 96;     // for the least price
+constexpr int64_t kMaxDevices = 1200;  // of all plans together, the first aside
+constexpr double kDoubt = 1.2;         // a set may serve more than it promises: columns are missing
+constexpr int kMaxDoubtful = 8;        // sets that promise too little, and are planned all the same
 // The number of planned sets after which what they served says how far promises can be trusted.
 constexpr int kEnoughSeen = 6;
 constexpr double kMoreThanSeen = 1.02;

@@ -142,8 +142,8 @@ TEST_CASE("at nine tenths of the load fewer requests are late than in order of a
         const double seconds = 0.5 + draw(), slack = 2 + 18 * draw();
         const auto deadline = by_deadline ? std::optional(slack) : std::nullopt;
         const uint64_t turn = front.Turn("a", deadline);
-        queue.push_back({front.flow.requests.size() - 1, front.now, seconds, front.now + slack,
-                         turn});
+        queue.push_back(
+            {front.flow.requests.size() - 1, front.now, seconds, front.now + slack, turn});
         next -= std::log(1 - draw()) / 0.9;
         ++asked;
         continue;
@@ -219,8 +219,7 @@ TEST_CASE("turns follow slack, whatever the order in which requests come") {
   std::sort(turns.begin(), turns.end());
   for (size_t i = 0; i < turns.size(); ++i) {
     CHECK(urgent < turns[i].second);
-    if (i > 0 && turns[i - 1].first < turns[i].first)
-      CHECK(turns[i - 1].second <= turns[i].second);
+    if (i > 0 && turns[i - 1].first < turns[i].first) CHECK(turns[i - 1].second <= turns[i].second);
   }
 }
 

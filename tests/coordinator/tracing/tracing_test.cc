@@ -153,7 +153,8 @@ TEST_CASE("spans are written as OTLP's JSON wants them") {
 TEST_CASE("a collector's address") {
   const auto plain = ParseOtlpEndpoint("http://collector");
   REQUIRE(plain.ok());
-  CHECK((plain->peer.host == "collector" && plain->peer.port == "4318" && plain->path == "/v1/traces"));
+  CHECK((plain->peer.host == "collector" && plain->peer.port == "4318" &&
+         plain->path == "/v1/traces"));
   const auto ipv6 = ParseOtlpEndpoint("http://[::1]:4319/otlp/");
   REQUIRE(ipv6.ok());
   CHECK((ipv6->peer.host == "::1" && ipv6->peer.port == "4319" && ipv6->path == "/otlp/v1/traces"));

@@ -93,8 +93,8 @@ __global__ void NumberKernel(NumberParams p) {
 
 __global__ void PairSumKernel(PairSumParams p) {
   const unsigned lane = threadIdx.x;
-  p.sums[lane] = p.bf16 ? AddPairs<BFloat16>(p.a[lane], p.b[lane])
-                        : AddPairs<Float16>(p.a[lane], p.b[lane]);
+  p.sums[lane] =
+      p.bf16 ? AddPairs<BFloat16>(p.a[lane], p.b[lane]) : AddPairs<Float16>(p.a[lane], p.b[lane]);
   p.masked[lane] = MaskAndOr(p.a[lane], 0x0ff00ff0u, p.b[lane]);
 }
 

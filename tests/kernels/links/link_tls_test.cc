@@ -123,8 +123,7 @@ class Tap {
 
 TEST_CASE("ends of one authority meet") {
   const Issued authority = IssueAuthority();
-  const Outcomes met =
-      Meet(SignedBy(authority, authority).get(), SignedBy(authority, authority));
+  const Outcomes met = Meet(SignedBy(authority, authority).get(), SignedBy(authority, authority));
   CHECK(met.client.ok());
   CHECK(met.server.ok());
 }
@@ -168,8 +167,8 @@ TEST_CASE("what an encrypted link carries cannot be read between its ends; a pla
     Tap tap((*listener)->address().port);
     std::string received;
     {
-      auto client = ConnectLink({.host = "127.0.0.1", .port = tap.port()}, kPatienceSeconds,
-                                tls.get());
+      auto client =
+          ConnectLink({.host = "127.0.0.1", .port = tap.port()}, kPatienceSeconds, tls.get());
       REQUIRE(client.ok());
       CHECK((*client)->is_encrypted() == encrypted);
       CHECK((*client)->rules_out_nccl() == encrypted);
@@ -318,15 +317,14 @@ TEST_CASE("two ends that agree on new keys while both sockets are full read on")
 TEST_CASE("what OpenSSL does not take is an error") {
   const Issued authority = IssueAuthority();
   const Issued own = Issue(authority), other = Issue(authority);
-  CHECK(absl::IsInvalidArgument(LinkTlsContext::Make({.chain = own.certificate,
-                                                      .key = other.key,
-                                                      .authority = authority.certificate})
-                                    .status()));
+  CHECK(absl::IsInvalidArgument(
+      LinkTlsContext::Make(
+          {.chain = own.certificate, .key = other.key, .authority = authority.certificate})
+          .status()));
   INFO("a certificate that may sign nothing is no authority");
-  CHECK(absl::IsInvalidArgument(LinkTlsContext::Make({.chain = own.certificate,
-                                                      .key = own.key,
-                                                      .authority = own.certificate})
-                                    .status()));
+  CHECK(absl::IsInvalidArgument(
+      LinkTlsContext::Make({.chain = own.certificate, .key = own.key, .authority = own.certificate})
+          .status()));
 }
 
 }  // namespace

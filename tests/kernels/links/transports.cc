@@ -50,8 +50,11 @@ LinkedEnds Connect(const std::string& transport) {
   auto second = (*listener)->Accept(kPatienceSeconds);
   REQUIRE(second.ok());
   if (tls != nullptr) {  // whose handshake takes both ends
-    std::thread greets(
-        [&] { CHECK((*first)->Send(kernels::kPingFrame, absl::Span<const std::byte>(), kPatienceSeconds).ok()); });
+    std::thread greets([&] {
+      CHECK((*first)
+                ->Send(kernels::kPingFrame, absl::Span<const std::byte>(), kPatienceSeconds)
+                .ok());
+    });
     std::string nothing;
     CHECK((*second)->ReceiveAny(0, &nothing, kPatienceSeconds).ok());
     greets.join();

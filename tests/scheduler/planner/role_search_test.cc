@@ -84,8 +84,8 @@ v1::DeploymentPlan BestOfAll(const PlannerInput& input, size_t replicas,
 void CheckNothingIsRead(const v1::DeploymentPlan& from, const v1::DeploymentPlan& to) {
   CHECK(CheckPlan(to).message() == "");
   for (const ReplicaChange& replica : ChangeOf(from, to).replicas) {
-    CHECK((replica.kind == ReplicaChange::Kind::kKeep ||
-           replica.kind == ReplicaChange::Kind::kFlip));
+    CHECK(
+        (replica.kind == ReplicaChange::Kind::kKeep || replica.kind == ReplicaChange::Kind::kFlip));
     CHECK(replica.from == replica.to);
   }
 }
@@ -166,10 +166,9 @@ TEST_CASE("roles are those of the best assignment, found by trying all of them")
         BestOfAll(input, one.cards.size(), roles).prediction().requests_per_second();
     INFO(one.cards.size() << " " << one.cards[0] << " " << one.workload);
     CHECK(choice->figures.requests_per_second == Approx(best).epsilon(0.01));
-    CHECK(choice->gain == Approx(choice->figures.requests_per_second /
-                                     choice->running.requests_per_second -
-                                 1)
-                              .margin(1e-9));
+    CHECK(choice->gain ==
+          Approx(choice->figures.requests_per_second / choice->running.requests_per_second - 1)
+              .margin(1e-9));
     CheckNothingIsRead(running, choice->plan);
   }
 }
@@ -241,14 +240,13 @@ TEST_CASE("a mix that turns round under load: what is served recovers, and no re
   CheckNothingIsRead(running, choice->plan);
   const double rate = 0.7 * choice->figures.requests_per_second;
   REQUIRE(rate > choice->running.requests_per_second);
-  const std::vector<int> flipped =
-      Finished(input, running, choice->plan, 30, rate, 120, 200, 600);
+  const std::vector<int> flipped = Finished(input, running, choice->plan, 30, rate, 120, 200, 600);
   const std::vector<int> kept = Finished(input, running, running, 30, rate, 120, 200, 600);
   // Of as many as come in 40 s, once those that had waited are answered too.
   const auto late = [](const std::vector<int>& of) { return of[8] + of[9] + of[10] + of[11]; };
   INFO(rate << " requests/s come, " << choice->running.requests_per_second
-            << " were served before; in 40 s " << 40 * rate << " come, " << late(flipped)
-            << " and " << late(kept) << " are answered");
+            << " were served before; in 40 s " << 40 * rate << " come, " << late(flipped) << " and "
+            << late(kept) << " are answered");
   CHECK(late(flipped) > 0.9 * 40 * rate);
   CHECK(late(kept) < 0.7 * 40 * rate);
 }

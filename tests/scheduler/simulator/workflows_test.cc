@@ -125,7 +125,8 @@ TEST_CASE("at nine tenths of the load, least slack first makes fewer late than r
   const double capacity = *WorkflowCapacity(replicas, all, kExpected);
   const std::vector<Workflow> workflows = Generate(replicas, 0.9 * capacity, 400);
   const auto plain = SimulateWorkflows(replicas, workflows, {}, {}, kExpected);
-  const auto by_arrival = SimulateWorkflows(replicas, workflows, {false, 0.3, false}, {}, kExpected);
+  const auto by_arrival =
+      SimulateWorkflows(replicas, workflows, {false, 0.3, false}, {}, kExpected);
   const auto by_slack = SimulateWorkflows(replicas, workflows, {false, 0.3, true}, {}, kExpected);
   INFO(plain->attainment << ", by arrival " << by_arrival->attainment << ", by slack "
                          << by_slack->attainment);

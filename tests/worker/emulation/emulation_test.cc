@@ -17,10 +17,8 @@
 namespace tessera::worker {
 namespace {
 
-constexpr StepLimits kLimits = {.max_tokens = 8,
-                                .max_sequences = 4,
-                                .max_logit_rows = 4,
-                                .max_blocks_per_sequence = 4};
+constexpr StepLimits kLimits = {
+    .max_tokens = 8, .max_sequences = 4, .max_logit_rows = 4, .max_blocks_per_sequence = 4};
 constexpr int64_t kVocabulary = 100;
 
 // Each sleep ends `late` after it should.
@@ -35,13 +33,13 @@ class TestClock final : public EmulatedClock {
   double late = 0;
 };
 
-// A second for each row that decodes, ten for each of a prompt, in each of two stages; a hop of 3 s.
+// A second for each row that decodes, ten for each of a prompt, in each of two stages; a hop of 3
+// s.
 class PlainCosts final : public scheduler::CostTable {
  public:
   int stages() const override { return 2; }
   bool linear_in_context() const override { return true; }
-  void Step(const scheduler::StepWork& work,
-            std::span<scheduler::StageTime> times) const override {
+  void Step(const scheduler::StepWork& work, std::span<scheduler::StageTime> times) const override {
     for (scheduler::StageTime& time : times)
       time = {work.decode_rows + 10 * work.prefill_tokens, 3};
   }
@@ -125,8 +123,7 @@ TEST_CASE("a step takes the time of the model, at the speed that is asked for") 
   EmulatedStageOptions options = Emulated(&clock, &lateness);
   options.speed = 2;
   clock.late = 0.5;
-  EmulatedStage stage(options, {.limits = kLimits, .samples = true, .busy_nanoseconds = &busy},
-                      {});
+  EmulatedStage stage(options, {.limits = kLimits, .samples = true, .busy_nanoseconds = &busy}, {});
   const MixedStep step;
   StepOutcome outcome;
   REQUIRE(stage.Run(step.work(), &outcome).ok());

@@ -53,7 +53,9 @@ TEST_CASE("sequence table: exactly the named moves are legal") {
   }
 }
 
-TEST_CASE("sequence table: a sequence may end in every state; its blocks return and its listener hears why") {
+TEST_CASE(
+    "sequence table: a sequence may end in every state; its blocks return and its listener hears "
+    "why") {
   for (const SequenceState state : {kHeld, kWaiting, kArriving, kJoining, kRunning, kSent}) {
     CAPTURE(static_cast<int>(state));
     Table t;

@@ -339,7 +339,8 @@ TEST_CASE("a member that no link reaches is named with its address while the oth
   CHECK(absl::IsCancelled(joined));
   REQUIRE(blocked.size() == 2);
   INFO(blocked[0]);
-  CHECK_THAT(blocked[0], Catch::StartsWith("cannot reach r0 stage 0 rank 0 (box/0): link at 127.0.0.1:1: "));
+  CHECK_THAT(blocked[0],
+             Catch::StartsWith("cannot reach r0 stage 0 rank 0 (box/0): link at 127.0.0.1:1: "));
   CHECK_THAT(blocked[0], Catch::Contains("--link-port") && Catch::Contains("--advertise-link"));
   CHECK(blocked[1].empty());
 }

@@ -51,8 +51,8 @@ std::vector<std::string> LinesOf(const std::string& name, v1::DataType requested
                                  v1::DataType kv = v1::DATA_TYPE_UNSPECIFIED) {
   const auto model = ReadModelFolder(GoldenFolder(name).string());
   REQUIRE(model.ok());
-  const auto types = ResolveDTypes(*model, requested, kv,
-                                   {.float16 = true, .bfloat16 = capability >= 80});
+  const auto types =
+      ResolveDTypes(*model, requested, kv, {.float16 = true, .bfloat16 = capability >= 80});
   if (!types.ok()) return {};  // refused, with its reason
   const tests::LoggedLines lines("kernels");
   TinyModel tiny(GoldenFolder(name), {.cuda = true,
@@ -167,7 +167,8 @@ TEST_CASE("a layer of a GPU's step takes nine launches, of one row eight, in eve
 #endif
 }
 
-TEST_CASE("int4 in groups that no fast kernel takes is decoded when it is read, and the log says so") {
+TEST_CASE(
+    "int4 in groups that no fast kernel takes is decoded when it is read, and the log says so") {
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
 #else

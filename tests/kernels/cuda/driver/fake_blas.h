@@ -16,8 +16,8 @@ namespace tessera::tests {
 struct FakeBlas {
   kernels::cuda::BlasStatus create_error = 0;
   kernels::cuda::BlasStatus multiply_error = 0;
-  bool suggests = true;            // an algorithm for every product
-  int most_suggestions = 1;        // at once
+  bool suggests = true;      // an algorithm for every product
+  int most_suggestions = 1;  // at once
   // Called with the place of a product's algorithm among its suggestions; may be empty.
   std::function<void(int)> on_product = nullptr;
   int64_t workspace_bytes = 1000;  // that its algorithms want, and get

@@ -15,7 +15,7 @@ struct FakeNccl {
   std::atomic<double> delay_seconds = 0;   // of everything that is exchanged
   std::atomic<bool> aborts_block = false;  // those that begin now
   std::atomic<bool> joins_fail = false;
-  std::atomic<int> absent_rank = -1;  // whose joins the others never hear of
+  std::atomic<int> absent_rank = -1;    // whose joins the others never hear of
   std::atomic<void*> stream = nullptr;  // of the last send or receipt
   // What was called, and what is there.
   std::atomic<int> aborted = 0, destroyed = 0, alive = 0;

@@ -72,8 +72,7 @@ TEST_CASE("a GPU refuses blocks with more shared memory than it has") {
     CAPTURE(capability);
     const AsCapability as(capability);
     const bool has = capability == 80 || capability == 90;
-    CHECK(Run(&NothingKernel, large).error ==
-          (has ? cudaSuccess : cudaErrorInvalidConfiguration));
+    CHECK(Run(&NothingKernel, large).error == (has ? cudaSuccess : cudaErrorInvalidConfiguration));
     // Arrays that the kernel declares count too.
     const Outcome outcome = Run(&ManyFloatsKernel, {.threads = {32}, .shared_bytes = 74 << 10});
     CHECK((outcome.error == cudaSuccess) == has);
