@@ -25,6 +25,8 @@ using VerificationHandle = std::unique_ptr<X509_STORE_CTX, OpensslDeleter<X509_S
 std::string WhyForeign(const std::vector<X509Handle>& chain,
                        const std::vector<X509Handle>& authorities) {
   const StoreHandle store(X509_STORE_new());
+  // As in the handshakes: an authority that another one signed is enough by itself.
+  X509_STORE_set_flags(store.get(), X509_V_FLAG_PARTIAL_CHAIN);
   for (const X509Handle& one : authorities) {
     if (X509_check_ca(one.get()) != 0) X509_STORE_add_cert(store.get(), one.get());
   }

@@ -62,11 +62,13 @@ class AnonymousFile {
 struct ServedFiles {
   AnonymousFile pair;  // key and chain in one, so that no reader sees one of each
   AnonymousFile client_ca;
-  std::mutex writing;  // each watch has a thread
+  std::mutex writing;                  // each watch has a thread, and may end before the other
+  std::string of_clients, of_members;  // authorities
 
   bool WritePair(const Certificates& certificates) {
     return pair.Write(certificates.key + "\n" + certificates.chain);
   }
+  bool WriteAuthorities() { return client_ca.Write(of_clients + "\n" + of_members); }
 };
 
 }  // namespace
@@ -74,25 +76,24 @@ struct ServedFiles {
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(CertificateWatch& watch,
                                                                    CertificateWatch* members) {
   const auto files = std::make_shared<ServedFiles>();
-  // Whose certificates clients may show, now.
-  const auto authorities = [&watch, members] {
-    const std::string of_clients = watch.now()->client_ca;
-    return members == nullptr ? of_clients : of_clients + "\n" + members->now()->client_ca;
-  };
-  const bool asks = !watch.now()->client_ca.empty(), takes = asks || members != nullptr;
-  if (!files->WritePair(*watch.now()) || (takes && !files->client_ca.Write(authorities()))) {
+  files->of_clients = watch.now()->client_ca;
+  if (members != nullptr) files->of_members = members->now()->client_ca;
+  const bool asks = !files->of_clients.empty(), takes = asks || members != nullptr;
+  if (!files->WritePair(*watch.now()) || (takes && !files->WriteAuthorities())) {
     return absl::UnavailableError(
         StrCat("no anonymous file for the certificates of gRPC: ", strerror(errno)));
   }
-  watch.OnChange([files, authorities, takes](const std::shared_ptr<const Certificates>& changed) {
+  watch.OnChange([files, takes](const std::shared_ptr<const Certificates>& changed) {
     const std::lock_guard lock(files->writing);
     files->WritePair(*changed);
-    if (takes) files->client_ca.Write(authorities());
+    files->of_clients = changed->client_ca;
+    if (takes) files->WriteAuthorities();
   });
   if (members != nullptr) {
-    members->OnChange([files, authorities](const std::shared_ptr<const Certificates>&) {
+    members->OnChange([files](const std::shared_ptr<const Certificates>& changed) {
       const std::lock_guard lock(files->writing);
-      files->client_ca.Write(authorities());
+      files->of_members = changed->client_ca;
+      files->WriteAuthorities();
     });
   }
   const std::string pair = files->pair.path();

@@ -183,6 +183,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     absl::Status taken = CheckToken(*context);
     if (taken.ok()) taken = CheckMember(*context, request->name(), request->cluster_tls());
     if (taken.ok()) {
+      HearTerm(*context, request->name());
       if (absl::Status s = TakesWorkers(*context); !s.ok()) return Finish(context, s);
       const auto registered = pool_.Register(*request, options_.now_seconds());
       if (registered.ok()) *reply = *registered;
@@ -198,6 +199,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
                                       const v1::HeartbeatRequest* request,
                                       v1::HeartbeatReply*) override {
     if (absl::Status s = CheckToken(*context); !s.ok()) return Finish(context, s);
+    HearTerm(*context, request->name());
     if (absl::Status s = TakesWorkers(*context); !s.ok()) return Finish(context, s);
     const absl::Status heard = pool_.Heartbeat(*request, options_.now_seconds());
     if (const std::string failure = pool_.FailureOf(request->name());
@@ -261,10 +263,17 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   }
 
  private:
+  // Which leader a worker obeys is heard where it proves its name.
+  void HearTerm(const grpc::CallbackServerContext& context, const std::string& worker) const {
+    const uint64_t obeyed = LeaderTermIn(context.client_metadata());
+    if (options_.hear_term && options_.leader_term && options_.leader_term() < obeyed &&
+        CheckMember(context, worker, false).ok())
+      options_.hear_term(obeyed);
+  }
+
   absl::Status TakesWorkers(const grpc::CallbackServerContext& context) const {
     const uint64_t obeyed = LeaderTermIn(context.client_metadata());
     if (options_.leader_term && options_.leader_term() < obeyed) {
-      if (options_.hear_term) options_.hear_term(obeyed);
       return absl::UnavailableError(
           "this coordinator has led before, the worker obeys a later one: ask the next");
     }

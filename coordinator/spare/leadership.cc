@@ -41,6 +41,7 @@ uint64_t Leadership::term() const {
 }
 
 void Leadership::HearTerm(uint64_t term) {
+  if (term >= uint64_t{1} << 63) return;  // no store counts so far, and one more must be there
   std::lock_guard lock(mutex_);
   heard_term_ = std::max(heard_term_, term);
 }

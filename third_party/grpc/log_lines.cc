@@ -26,7 +26,9 @@ std::string_view Quoted(std::string_view line, std::string_view name) {
 // "ipv4:10.0.0.2:51242" without its kind and port, which differ each time.
 std::string HostOf(std::string_view address) {
   address = address.substr(address.find(':') + 1);
-  return std::string(address.substr(0, address.rfind(':')));
+  address = address.substr(0, address.rfind(':'));
+  if (!address.starts_with("%5B") || !address.ends_with("%5D")) return std::string(address);
+  return StrCat("[", std::string(address.substr(3, address.size() - 6)), "]");
 }
 
 // Lets each line through once in ten minutes: probes of a port come every few seconds.
@@ -38,7 +40,8 @@ class Repeated {
     const auto now = std::chrono::steady_clock::now();
     const std::lock_guard lock(mutex_);
     std::erase_if(said_, [&](const auto& entry) { return entry.second + kAgain <= now; });
-    return said_.size() < kMaxLines && said_.emplace(line, now).second;
+    if (said_.size() >= kMaxLines) said_.clear();
+    return said_.emplace(line, now).second;
   }
 
  private:
@@ -81,7 +84,8 @@ std::string RefusedHandshake(std::string_view grpc_line) {
   if (says("certificate verify failed") || says("unknown ca")) {
     return who +
            " is refused: one side's certificate comes from an authority that the other does not "
-           "know; give --cluster-tls files of one `tessera token create` to all";
+           "know, or is past its end; give --cluster-tls files of one `tessera token create` to "
+           "all";
   }
   if (says("SSL_ERROR")) {
     const size_t at = grpc_line.find("SSL_ERROR");
