@@ -286,6 +286,7 @@ class Preferring {
   // Clearly: simulations of what stands aside are shorter.
   static bool Outdoes(Choosable aside, const Choosable& best, const Preference& preference) {
     constexpr double kClearly = 1.02;
+    if (aside.figures.missed.empty() != best.figures.missed.empty()) return false;
     aside.figures.requests_per_second /= kClearly;
     aside.figures.ttft_seconds *= kClearly;
     aside.figures.tpot_seconds *= kClearly;

@@ -26,11 +26,12 @@
 namespace tessera {
 
 // A matcher's call takes at most kMaxMatcherSeconds of a core, its masks kMeanMaskSeconds each over
-// a long answer, and its parser keeps at most kMaxMatcherStates states, of some 50 bytes each. The
+// a long answer, and its parser looks at no more than
+// kMaxMatcherStates states that it may keep, of some 50 bytes each. The
 // part of a compile that tries tokens takes kMaxCompileSeconds.
 inline constexpr double kMaxMatcherSeconds = 0.25;
 inline constexpr double kMeanMaskSeconds = 0.025;
-inline constexpr int64_t kMaxMatcherStates = 8'000'000;
+inline constexpr int64_t kMaxMatcherStates = 16'000'000;
 inline constexpr double kMaxCompileSeconds = 60;
 
 bool HasTokenGrammars();

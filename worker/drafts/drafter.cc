@@ -48,6 +48,11 @@ int64_t Drafter::Choose(const DraftLengths& lengths, int64_t proposed, DraftedSt
   return 1;
 }
 
+void Drafter::NoteRefused(const DraftLengths& lengths) {
+  probes_ = false;
+  if (IsDue(lengths.steps())) due_ = (lengths.steps() / kProbe + 1) * kProbe;
+}
+
 int64_t Drafter::WantNext(const DraftLengths& lengths, int64_t most, DraftedStep* step) {
   if (GaveUp() || rest_ > 0) return 0;
   const int64_t pays = lengths.Choose(acceptance_, most, length_, step);

@@ -37,6 +37,8 @@ class Drafter {
   // How many of `proposed` drafts, at least one, to try in `step`, to which they are added. Now and
   // then one where none pays, since that may have changed.
   int64_t Choose(const DraftLengths& lengths, int64_t proposed, DraftedStep* step);
+  // Nothing that was proposed could stand, so that nothing is chosen: the try that was due is over.
+  void NoteRefused(const DraftLengths& lengths);
   // A step tried a list, of which the first `accepted` drafts stood.
   void Note(int64_t tried, int64_t accepted);
 

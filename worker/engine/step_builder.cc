@@ -139,6 +139,7 @@ void StepBuilder::Draft(Sequence* sequence, DraftedStep* so_far,
     }
   }
   if (sequence->matcher != nullptr) sequence->matcher->Undo(static_cast<int32_t>(kept));
+  if (kept == 0 && !drafts->empty()) sequence->drafter->NoteRefused(lengths_);
   if (kept > 0 && !options_.all_drafts) {
     kept = sequence->drafter->Choose(lengths_, static_cast<int64_t>(kept), so_far);
   }

@@ -336,7 +336,7 @@ class ModelPlanner {
 
   // Codes with more scales than the int8 that was asked for, and planned with.
   bool OutweighsInt8(const RowForm& form) const {
-    return options_.weight_dtype == DType::kI8 && form.dtype == DType::kI8 &&
+    return options_.weight_dtype == DType::kI8 && form.dtype == DType::kI8 && !form.e2m1 &&
            form.group_size < options_.int8_group_size;
   }
 

@@ -194,7 +194,8 @@ class Headed {
         Drafter& drafter = sequence->drafter;
         drafter.Propose({}, 3, &drafts);
         const int64_t tried =
-            drafts.empty() ? 0 : drafter.Choose(lengths_, std::ssize(drafts), &step);
+            drafts.empty() || refuses_ ? 0 : drafter.Choose(lengths_, std::ssize(drafts), &step);
+        if (!drafts.empty() && refuses_) drafter.NoteRefused(lengths_);
         sequence->proposed = drafter.WantNext(lengths_, 3, &next);
         wanted = std::max(wanted, sequence->proposed);
         if (tried == 0) continue;
@@ -209,6 +210,8 @@ class Headed {
     }
     return done;
   }
+  // No draft may stand from now on, as where a grammar forbids all.
+  void RefuseAll() { refuses_ = true; }
   // Steps take this long from now on, of any number of rows, and have done so for a while.
   void SetSeconds(double seconds) {
     row_seconds_ = 0;
@@ -224,8 +227,16 @@ class Headed {
 
   DraftLengths lengths_;
   double step_seconds_ = 0, row_seconds_ = 1;
+  bool refuses_ = false;
   std::vector<std::unique_ptr<Sequence>> sequences_;
 };
+
+TEST_CASE("where no draft may stand, a head proposes in few steps, too") {
+  Headed heads(Measured(0, 1));
+  heads.RefuseAll();
+  heads.Run(120, 0);
+  CHECK(heads.Run(640, 0).wanted <= 2 * (640 / 64 + 1));
+}
 
 TEST_CASE("where no draft pays, a head proposes in few steps, the same for all sequences") {
   Headed heads(Measured(0, 1));
