@@ -42,10 +42,10 @@
 #include "tests/bench/gpu/op_rates.h"
 #include "tests/bench/gpu/predicted_steps.h"
 #include "tests/bench/gpu/random_checkpoint.h"
-#include "tests/bench/gpu/rank_steps.h"
 #include "tests/bench/gpu/rank_sums.h"
 #include "tests/bench/gpu/served_rates.h"
 #include "tests/bench/model_steps.h"
+#include "tests/bench/rank_steps.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/devices/cuda/cuda_devices.h"
 

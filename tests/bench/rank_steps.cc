@@ -1,4 +1,4 @@
-#include "tests/bench/gpu/rank_steps.h"
+#include "tests/bench/rank_steps.h"
 
 #include <algorithm>
 #include <array>
