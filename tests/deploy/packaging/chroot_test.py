@@ -15,7 +15,7 @@ from run_tests import Skip
 
 FETCH_SECONDS = 600  # for a base system, and for what the packages need
 # A process inside sees itself in /proc, which goes with it.
-ENTER = 'mount -t proc proc "$0/proc" && root=$0 && exec chroot --userspec="$1" "$root" "${@:2}"'
+ENTER = 'mount -t proc proc "$0/proc" && root=$0 && exec /usr/sbin/chroot --userspec="$1" "$root" "${@:2}"'
 
 base = []  # its folder, once it is made
 
