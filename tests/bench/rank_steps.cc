@@ -15,8 +15,8 @@
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "scheduler/shares.h"
+#include "tests/bench/gpu/rank_sums.h"
 #include "tests/bench/model_steps.h"
-#include "tests/kernels/links/shared_mappings.h"
 
 namespace tessera::bench {
 namespace {
@@ -68,19 +68,14 @@ absl::StatusOr<RankSteps> MeasureRankSteps(kernels::Device& one, kernels::Device
   const std::vector<v1::WorkerShare> shares =
       scheduler::StageShares(*model, 0, LayerCount(*model), kRanks, v1::DATA_TYPE_UNSPECIFIED);
   const std::array<kernels::Device*, kRanks> devices = {&one, &other};
-  for (kernels::Device* device : devices) {
-    if (device->group_maker() == nullptr || device->group_maker()->sums_kind().empty()) {
-      return absl::UnimplementedError(device->Describe() + ": it maps no memory for sums");
-    }
-  }
-  const auto shared = tests::MapForRanks(kRanks, one.group_maker()->SumsMemoryBytes(kRanks));
-  if (shared.empty()) return absl::ResourceExhaustedError("no memory to share");
+  const auto shared = MemoryForSums(one, other);
+  if (!shared.ok()) return shared.status();
   auto hosts = kernels::CreateLoopbackGroups(kRanks);
   if (!hosts.ok()) return hosts.status();
   std::array<Rank, kRanks> ranks;
   for (int r = 0; r < kRanks; ++r) {
     ranks[r].host = std::move((*hosts)[r]);
-    const absl::Status ready = ranks[r].Prepare(*devices[r], r, shared[r],
+    const absl::Status ready = ranks[r].Prepare(*devices[r], r, (*shared)[r],
                                                 {.folder = folder,
                                                  .context_tokens = context,
                                                  .max_batch = 1,

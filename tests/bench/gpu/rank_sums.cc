@@ -69,18 +69,25 @@ struct Rank {
 
 }  // namespace
 
-absl::StatusOr<double> RankSumSeconds(kernels::Device& one, kernels::Device& other, int64_t bytes) {
-  const std::array<kernels::Device*, kRanks> devices = {&one, &other};
-  for (kernels::Device* device : devices) {
+absl::StatusOr<std::vector<std::shared_ptr<std::byte>>> MemoryForSums(kernels::Device& one,
+                                                                      kernels::Device& other) {
+  for (kernels::Device* device : {&one, &other}) {
     if (device->group_maker() == nullptr || device->group_maker()->sums_kind().empty()) {
       return absl::UnimplementedError(device->Describe() + ": it maps no memory for sums");
     }
   }
-  const auto shared = tests::MapForRanks(kRanks, one.group_maker()->SumsMemoryBytes(kRanks));
+  auto shared = tests::MapForRanks(kRanks, one.group_maker()->SumsMemoryBytes(kRanks));
   if (shared.empty()) return absl::ResourceExhaustedError("no memory to share");
+  return shared;
+}
+
+absl::StatusOr<double> RankSumSeconds(kernels::Device& one, kernels::Device& other, int64_t bytes) {
+  const std::array<kernels::Device*, kRanks> devices = {&one, &other};
+  const auto shared = MemoryForSums(one, other);
+  if (!shared.ok()) return shared.status();
   std::array<Rank, kRanks> ranks;
   for (int r = 0; r < kRanks; ++r) {
-    absl::Status status = ranks[r].Prepare(*devices[r], r, shared[r], bytes);
+    absl::Status status = ranks[r].Prepare(*devices[r], r, (*shared)[r], bytes);
     if (!status.ok()) return status;
   }
   std::array<absl::Status, kRanks> said;
