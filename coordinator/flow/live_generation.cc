@@ -80,8 +80,8 @@ namespace {
 // Why a choice whose next token is due at position `expected` ends with this event; else OK.
 absl::Status FaultOf(const v1::TokenEvent& event, const std::string& replica, int64_t expected) {
   if (event.finish() == v1::FINISH_REASON_ERROR) {
-    const absl::Status told(static_cast<absl::StatusCode>(event.error_code()), event.error());
-    return told.ok() ? absl::InternalError(event.error()) : told;
+    const absl::Status failure(static_cast<absl::StatusCode>(event.error_code()), event.error());
+    return failure.ok() ? absl::InternalError(event.error()) : failure;
   }
   if (event.has_token() && event.position() > expected) {
     return absl::DataLossError(absl::StrCat("replica ", replica, " sent the token at position ",

@@ -49,8 +49,8 @@ class Planner {
       placement = Found(*search);
     }
     if (!Serves(placement)) {
-      const bool told = options_.given_search || options_.require_split || planning_.spot();
-      if (told && !placement.ok()) return WithLeftOut(placement.status());
+      const bool says_why = options_.given_search || options_.require_split || planning_.spot();
+      if (says_why && !placement.ok()) return WithLeftOut(placement.status());
       return WithLeftOut(WhyNoPlan(*search, problem_, placement.status(), input_));
     }
     absl::StatusOr<v1::DeploymentPlan> plan = Judged(*std::move(placement));

@@ -4,8 +4,8 @@
 // alike until a link is full, fixing its flows, and going on (Bertsekas and Gallager, "Data
 // Networks", 6.5.2). Incast: a link into which more than `incast_threshold` flows come loses
 // `incast_seconds_per_byte` for each byte and flow beyond (GenModel's epsilon). Cost: all changes
-// of one moment are counted at once; rates are shared out anew among the flows that hang together
-// with what changed, through links that they share, and no others.
+// of one moment are counted at once; new rates are found for what changed and for the flows that it
+// reaches through shared links, and for no others.
 //
 // Activations of pipelines pass the same links. Their steps are too many to be flows: what they
 // take on average (SetBackground) is not there for flows, but for a least part (kMinLeft), and a

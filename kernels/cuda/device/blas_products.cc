@@ -14,8 +14,8 @@ namespace {
 // What NVIDIA advises for Hopper; others take less.
 constexpr int64_t kMaxWorkspaceBytes = int64_t{32} << 20;
 
-// What matrices begin at, whatever lies before them in an arena or a row. The library counts on 256
-// where it is not told, and no tensor core wants more than this.
+// Matrices begin at multiples of it, whatever lies before them in an arena or a row. The library
+// assumes 256 by itself; no tensor core needs more than this.
 constexpr uint32_t kAlignment = 16;
 
 bool IsAligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % kAlignment == 0; }
