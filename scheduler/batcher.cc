@@ -7,10 +7,6 @@
 namespace tessera::scheduler {
 namespace {
 
-// A sequence whose layers keep states computes the drafts that stood in the step before once more,
-// six at most, with the token behind them. So few rows go before chunks of prompts, as one does.
-constexpr int64_t kDecodeRows = 7;
-
 // Whether what runs, grown to the length that is expected of it, finds blocks at every moment to
 // come. Every sequence takes a token per step, so the most is needed just before one of them ends.
 class Growth {

@@ -7,7 +7,8 @@
 //
 // Rule, in this order (sequences are ranked by priority, then arrival; the caller passes them
 // ranked):
-//   1. Decodes first: every running sequence with one token to compute gets its row.
+//   1. Decodes first: every running sequence with one token to compute gets its row; then those
+//      with kDecodeRows at most, which compute drafts that stood once more.
 //   2. Prefill chunks: the other running sequences, best rank first, each take what the budget
 //      still has. So a step never has more than max_batched_tokens rows, a decode runs in every
 //      step, and the gap between two tokens of a stream is one step of the token budget, however
@@ -56,6 +57,10 @@ struct BatchLimits {
   int64_t block_tokens = 16;          // tokens per KV block
   int64_t total_blocks = 0;           // of the pool
 };
+
+// The most tokens that a sequence which decodes has to compute: where layers keep states, the
+// drafts that stood in the step before, six at most, and the token behind them.
+inline constexpr int64_t kDecodeRows = 7;
 
 // For chunk_rows of running and waiting sequences: nothing but the step's limits ends a chunk.
 inline constexpr int64_t kAnyRows = std::numeric_limits<int64_t>::max();

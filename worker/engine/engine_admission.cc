@@ -9,6 +9,9 @@
 namespace tessera::worker {
 namespace {
 
+// So that drafts that stood are computed once more before chunks of prompts are.
+static_assert(kMaxDrafts + 1 <= scheduler::kDecodeRows);
+
 constexpr int64_t kMaxStopIds = 1024;
 constexpr int kMaxBadWords = 4096;
 
