@@ -190,17 +190,17 @@ def running(*coordinator_flags, workers=2, worker_flags=(), model=MODEL, replica
 
 
 @functools.cache
-def lasting(*coordinator_flags):
-    cluster = Cluster(*coordinator_flags, workers=1)
+def lasting(*coordinator_flags, workers=1):
+    cluster = Cluster(*coordinator_flags, workers=workers)
     atexit.register(cluster.stop)
-    cluster.wait_until_ready(1)
+    cluster.wait_until_ready(workers)
     return cluster
 
 
 @contextlib.contextmanager
-def shared(*coordinator_flags):
-    """A cluster of one worker that stays for all tests of a file that ask for these flags."""
-    cluster = lasting(*coordinator_flags)
+def shared(*coordinator_flags, workers=1):
+    """A cluster that stays for all tests of a file that ask for the same."""
+    cluster = lasting(*coordinator_flags, workers=workers)
     try:
         yield cluster
     except Exception:

@@ -1,12 +1,15 @@
 """Streams that break and go on by x-tessera-resume, with the API key that began them."""
 
 import contextlib
+import functools
 import http.client
 import json
+import pathlib
 import re
+import tempfile
 import threading
 
-from cluster import KILL, PATIENCE_SECONDS, running, wait_for
+from cluster import KILL, PATIENCE_SECONDS, running, shared, wait_for
 from run_tests import Skip
 
 MINE, ANOTHER = "a-key-of-some-agents", "a-key-of-somebody-else"
@@ -64,14 +67,12 @@ def resumed_behind(c, answer):
     return [int(n) for n in re.findall(rf"resumes {answer} behind (\d+) tokens", c.log("coordinator"))]
 
 
-@contextlib.contextmanager
-def with_keys(tmp):
-    (tmp / "keys").write_text(f"{MINE} name=mine\n{ANOTHER} name=another\n")
-    (tmp / "keys").chmod(0o600)
-    with running("--api-key-file", str(tmp / "keys"), "--dtype", "float32") as c:
-        # Soon after the start an answer might be that of a replica that is not there yet.
-        wait_for("404", lambda: ask(c, LONG, resume="cmpl-0")[0] == 404)
-        yield c
+@functools.cache
+def flags():
+    keys = pathlib.Path(tempfile.mkdtemp()) / "keys"
+    keys.write_text(f"{MINE} name=mine\n{ANOTHER} name=another\n")
+    keys.chmod(0o600)
+    return "--api-key-file", str(keys), "--dtype", "float32"
 
 
 def ask(c, body, key=MINE, resume=None):
@@ -79,8 +80,8 @@ def ask(c, body, key=MINE, resume=None):
     return status, json.loads(answer)
 
 
-def test_an_answer_goes_on_where_its_client_left_it(tmp):
-    with with_keys(tmp) as c:
+def test_an_answer_goes_on_where_its_client_left_it():
+    with shared(*flags(), workers=2) as c:
         answer, first = begun(c, "/v1/completions", LONG, 8)
         said = list(events(c, "/v1/completions", LONG, answer))
         assert {event["id"] for event in said} == {answer}
@@ -104,9 +105,10 @@ def test_an_answer_goes_on_where_its_client_left_it(tmp):
                 assert tokens(events(c, "/v1/completions", asked, answer)) == expected
 
 
-def test_an_answer_is_that_of_one_key_and_one_request(tmp):
-    with with_keys(tmp) as c:
+def test_an_answer_is_that_of_one_key_and_one_request():
+    with shared(*flags(), workers=2) as c:
         answer, first = begun(c, "/v1/completions", LONG, 5)
+        wait_for("404", lambda: ask(c, LONG, ANOTHER, answer)[0] == 404)
         status, error = ask(c, LONG, ANOTHER, answer)
         assert status == 404 and "within the last minute" in error["error"]["message"], (status, error)
         for change, named in (({"max_tokens": 700}, "max_tokens"), ({"prompt": "Count."}, "prompt"), ({"seed": 3}, "seed"),
@@ -114,6 +116,8 @@ def test_an_answer_is_that_of_one_key_and_one_request(tmp):
                               ({"prompt": ["a", "b"]}, "prompt")):
             status, error = ask(c, {**LONG, **change}, resume=answer)
             assert status == 400 and named in error["error"]["message"], (change, status, error)
+        # Soon after the start such an answer might be that of a replica that is not there yet.
+        wait_for("404", lambda: ask(c, LONG, resume="cmpl-none")[0] == 404)
         status, error = ask(c, LONG, resume="cmpl-none")
         assert status == 404 and "cmpl-none" in error["error"]["message"], (status, error)
         # None of these took anything away. Without a stream the same comes whole.
@@ -122,8 +126,8 @@ def test_an_answer_is_that_of_one_key_and_one_request(tmp):
         assert whole["choices"][0]["token_ids"][:len(tokens(first))] == tokens(first)
 
 
-def test_whoever_resumes_a_stream_that_runs_ends_it(tmp):
-    with with_keys(tmp) as c:
+def test_whoever_resumes_a_stream_that_runs_ends_it():
+    with shared(*flags(), workers=2) as c:
         stream = c.stream(LONG, headers())
         first = next(stream)
         said, ended = [first], threading.Event()
@@ -146,8 +150,8 @@ def busier(c):
     return max(running_at, key=running_at.get)
 
 
-def test_a_resumed_stream_outlives_its_worker_and_what_a_dead_worker_kept_is_said_to_be_gone(tmp):
-    with with_keys(tmp) as c:
+def test_a_resumed_stream_outlives_its_worker_and_what_a_dead_worker_kept_is_said_to_be_gone():
+    with running(*flags()) as c:
         body = {**LONG, "seed": 11}
         expected = tokens(events(c, "/v1/completions", body))
         answer, first = begun(c, "/v1/completions", body, 4)
@@ -177,8 +181,8 @@ def test_a_resumed_stream_outlives_its_worker_and_what_a_dead_worker_kept_is_sai
         assert answer in wait_for("404", settled)
 
 
-def test_a_call_of_a_tool_goes_on(tmp):
-    with with_keys(tmp) as c:
+def test_a_call_of_a_tool_goes_on():
+    with shared(*flags(), workers=2) as c:
         status, _, refusal = c.request("POST", "/v1/chat/completions", {**CHAT, "max_tokens": 1}, headers())
         if status == 400 and "deploy/install_xgrammar" in refusal:
             raise Skip("no xgrammar: deploy/install_xgrammar")
