@@ -161,6 +161,19 @@ TEST_CASE("quantization_config: floats of four bits are planned as decoded") {
   CHECK(FormatName(mixed) == "NVFP4");
   CHECK(FormatName(read(R"("quant_method": "compressed-tensors", "config_groups": {"g": {
       "weights": {"num_bits": 4, "group_size": 16}}})")) == "compressed-tensors");
+  const auto named = [&](const std::string& first, const std::string& second) {
+    return FormatName(read(R"("quant_method": "compressed-tensors", "config_groups": {"a": )" +
+                           first + R"(, "b": )" + second + "}"));
+  };
+  const std::string powers = R"({"weights": {"num_bits": 4, "type": "float",
+      "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}})";
+  const std::string eight = R"({"weights": {"num_bits": 8, "type": "float",
+      "strategy": "channel"}})";
+  CHECK(named(powers, powers) == "MXFP4");
+  CHECK(named(powers, eight) == "MXFP4");
+  CHECK(named(powers, four) == "NVFP4");
+  CHECK(named(four, powers) == "NVFP4");
+  CHECK(named(eight, eight) == "compressed-tensors");
 }
 
 // Sizes and keys of gpt-oss-20b.

@@ -74,12 +74,12 @@ absl::StatusOr<StoredMatrix> FindPacked(const TensorDirectory& tensors,
 }
 
 // What is known of the groups of one config: whether any is kept as int4, and the widest of those;
-// whether all are FP8, and whether any has floats of four bits.
+// whether all are FP8, and the narrowest of floats of four bits.
 struct Groups {
   bool keeps_codes = false;
   bool all_float = true;
-  bool four_bit_floats = false;
-  int64_t widest = 0;  // inputs that share a scale; 0: all, in every group
+  int32_t float_group = 0;  // inputs that share a scale of floats of four bits; 0: has none
+  int64_t widest = 0;       // inputs that share a scale; 0: all, in every group
   void Keep(int64_t group) {
     keeps_codes = true;
     widest = std::max(widest, group);
@@ -129,7 +129,6 @@ void ReadWeights(JsonReader& weights, Groups* groups, v1::Quantization* quantiza
     weights.Fail("num_bits", StrCat(bits, " of type ", type, " is not supported; known are ",
                                     is_float ? "4 and 8" : "2 to 8", kOtherCheckpoint));
   }
-  groups->four_bit_floats |= is_float && bits == 4;
   const std::string strategy = weights.StringOr("strategy", "");
   if (strategy == "block") {
     ReadBlockStructure(weights, quantization);
@@ -140,6 +139,9 @@ void ReadWeights(JsonReader& weights, Groups* groups, v1::Quantization* quantiza
                                     "tensor_group and block", kOtherCheckpoint));
   }
   const int64_t group = weights.IntegerOr("group_size", -1, -1, kMaxGroup);
+  if (is_float && bits == 4 && groups->float_group != kNvfp4Inputs) {
+    groups->float_group = group == kMxfp4Inputs ? kMxfp4Inputs : kNvfp4Inputs;
+  }
   // Without a kept order of groups, inputs that share a scale are neighbours.
   const bool ordered = weights.Has("actorder") && weights.At("actorder").is_string() &&
                        (weights.StringOr("actorder", "") == "group" ||
@@ -205,8 +207,8 @@ void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization) {
   for (const auto& [name, group] : reader.At("config_groups").items()) {
     ReadGroup(reader, name, group, &groups, quantization);
   }
-  if (groups.four_bit_floats && !groups.keeps_codes) {
-    PlanFourBitFloats(quantization);
+  if (groups.float_group > 0 && !groups.keeps_codes) {
+    PlanFourBitFloats(groups.float_group, quantization);
     return;
   }
   if (groups.all_float) PlanFp8(quantization);

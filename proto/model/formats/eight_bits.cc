@@ -198,7 +198,7 @@ void ReadModelOpt(JsonReader& reader, v1::Quantization* quantization) {
                                 "layer", kOtherCheckpoint));
   }
   // Which matrices are FP8 among those of four bits the tensors say.
-  four_bits ? PlanFourBitFloats(quantization) : PlanFp8(quantization);
+  four_bits ? PlanFourBitFloats(kNvfp4Inputs, quantization) : PlanFp8(quantization);
 }
 
 extern const MatrixFormat kEightBitsFormat = {.holds = HoldsEightBits, .find = FindEightBits};

@@ -72,9 +72,8 @@ std::string_view FormatName(const v1::Quantization& quantization) {
     case v1::WEIGHT_FORMAT_FP8: return "FP8";
     case v1::WEIGHT_FORMAT_COMPRESSED_TENSORS:
       // Groups of what is decoded have no other use.
-      return quantization.decoded() && quantization.group_size() == kFourBitFloatInputs
-                 ? "NVFP4"
-                 : "compressed-tensors";
+      if (!quantization.decoded() || quantization.group_size() == 0) return "compressed-tensors";
+      return quantization.group_size() == kMxfp4Inputs ? "MXFP4" : "NVFP4";
     case v1::WEIGHT_FORMAT_BITSANDBYTES: return "bitsandbytes";
     case v1::WEIGHT_FORMAT_MXFP4: return "MXFP4";
     case v1::WEIGHT_FORMAT_GGUF: return "GGUF";

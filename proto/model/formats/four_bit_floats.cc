@@ -19,7 +19,6 @@ namespace {
 constexpr std::string_view kBytes[] = {"U8"};
 constexpr std::string_view kScaleTypes[] = {"F8_E4M3", "U8"};
 constexpr std::string_view kNumbers[] = {"F32"};
-constexpr int64_t kMxGroup = 32;
 
 bool IsBytes(const TensorDirectory& tensors, const std::string& name) {
   const auto tensor = tensors.FindTensor(name);
@@ -52,7 +51,7 @@ absl::StatusOr<StoredMatrix> FindFourBitFloats(const TensorDirectory& tensors,
   }
   const auto scales = tensors.FindTensor(matrix.scales);
   const bool powers = scales.has_value() && scales->dtype == kScaleTypes[1];
-  matrix.scaled_columns = powers ? kMxGroup : kFourBitFloatInputs;
+  matrix.scaled_columns = powers ? kMxfp4Inputs : kNvfp4Inputs;
   if (matrix.columns % matrix.scaled_columns != 0) {
     return absl::InvalidArgumentError(
         StrCat(tensors.DescribeTensor(matrix.codes), " is of a matrix with ", matrix.columns,
@@ -86,9 +85,9 @@ absl::StatusOr<StoredMatrix> FindFourBitFloats(const TensorDirectory& tensors,
 
 }  // namespace
 
-void PlanFourBitFloats(v1::Quantization* quantization) {
+void PlanFourBitFloats(int32_t scaled_inputs, v1::Quantization* quantization) {
   quantization->set_format(v1::WEIGHT_FORMAT_COMPRESSED_TENSORS);
-  quantization->set_group_size(kFourBitFloatInputs);
+  quantization->set_group_size(scaled_inputs);
   quantization->set_decoded(true);
 }
 

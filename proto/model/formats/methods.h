@@ -21,9 +21,10 @@ void ReadMxfp4(JsonReader& reader, v1::Quantization* quantization);
 // as codes, where blocks allow that.
 void PlanFp8(v1::Quantization* quantization);
 
-// Inputs that share a scale of NVFP4.
-inline constexpr int32_t kFourBitFloatInputs = 16;
-// For one of NVFP4, or with matrices of it: they are planned as decoded, as GPUs hold them.
-void PlanFourBitFloats(v1::Quantization* quantization);
+// Inputs that share a scale of NVFP4, and of MXFP4.
+inline constexpr int32_t kNvfp4Inputs = 16, kMxfp4Inputs = 32;
+// For a checkpoint with floats of four bits, of which that many inputs share a scale: they are
+// planned as decoded, as GPUs hold them.
+void PlanFourBitFloats(int32_t scaled_inputs, v1::Quantization* quantization);
 
 }  // namespace tessera
