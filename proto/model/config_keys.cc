@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "third_party/absl/str_cat.h"
 
@@ -88,6 +89,34 @@ constexpr std::string_view kHarmless[] = {"_name_or_path",
                                           "use_bfloat16",
                                           "use_cache"};
 
+// Of a rotation, whatever its type is, in transformers (modeling_rope_utils.py) and the classes'
+// own code, or about images.
+constexpr std::string_view kRopeKeys[] = {"alpha",
+                                          "attention_factor",
+                                          "beta_fast",
+                                          "beta_slow",
+                                          "factor",
+                                          "finetuned",
+                                          "high_freq_factor",
+                                          "interleaved",
+                                          "llama_4_scaling_beta",
+                                          "long_factor",
+                                          "long_mscale",
+                                          "low_freq_factor",
+                                          "max_position_embeddings",
+                                          "mrope_interleaved",
+                                          "mrope_section",
+                                          "mscale",
+                                          "mscale_all_dim",
+                                          "original_max_position_embeddings",
+                                          "partial_rotary_factor",
+                                          "rope_theta",
+                                          "rope_type",
+                                          "short_factor",
+                                          "short_mscale",
+                                          "truncate",
+                                          "type"};
+
 // Ends the name of a class that is no wrapper.
 constexpr std::string_view kText = "ForCausalLM";
 
@@ -95,9 +124,13 @@ constexpr std::string_view kText = "ForCausalLM";
 // sides is not computed here.
 constexpr std::string_view kIsCausal = "is_causal";
 
+template <size_t kCount>
+bool IsKnown(const std::string_view (&list)[kCount], std::string_view key) {
+  return std::find(std::begin(list), std::end(list), key) != std::end(list);
+}
+
 bool IsHarmless(std::string_view key) {
-  if (std::find(std::begin(kHarmless), std::end(kHarmless), key) != std::end(kHarmless))
-    return true;
+  if (IsKnown(kHarmless, key)) return true;
   for (const std::string_view end : {"dropout", "_pdrop", "_token_id", "_token_index"}) {
     if (key.ends_with(end)) return true;
   }
@@ -119,6 +152,22 @@ json OracleKeysOf(std::string_view architecture) {
 std::string Shown(const json& value) {
   constexpr size_t kMaxShown = 60;
   return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, kMaxShown);
+}
+
+// Keys of a rotation that nobody reads, or of one for each type of layers:
+// "rope_scaling.attn_factor".
+void AddUnreadOfRope(const std::string& place, const json& rope, std::vector<std::string>* keys) {
+  if (!rope.is_object()) return;
+  for (const auto& [key, value] : rope.items()) {
+    const std::string name = StrCat(place, ".", key);
+    if (value.is_object()) {
+      for (const auto& [inner, unused] : value.items()) {
+        if (!IsKnown(kRopeKeys, inner)) keys->push_back(StrCat(name, ".", inner));
+      }
+    } else if (!value.is_null() && !IsKnown(kRopeKeys, key)) {
+      keys->push_back(name);
+    }
+  }
 }
 
 }  // namespace
@@ -146,8 +195,10 @@ void CheckModelType(JsonReader& config, std::string_view architecture) {
 std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
   constexpr size_t kMaxNamed = 12, kMaxKeyShown = 60;
   const json oracle = OracleKeysOf(architecture);
-  std::string named;
-  size_t count = 0;
+  std::vector<std::string> unknown;
+  for (const char* rope : {"rope_parameters", "rope_scaling"}) {
+    if (config.Has(rope)) AddUnreadOfRope(rope, config.At(rope), &unknown);
+  }
   for (const std::string& key : config.Unread()) {
     if (IsHarmless(key)) continue;
     const json& value = config.At(key.c_str());
@@ -166,10 +217,14 @@ std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
                               "), and other values are not supported here"));
       return "";
     }
-    if (++count > kMaxNamed) continue;
-    named += StrCat(named.empty() ? "" : ", ", key.substr(0, kMaxKeyShown));
+    unknown.push_back(key);
   }
+  const size_t count = unknown.size();
   if (count == 0) return "";
+  std::string named;
+  for (size_t i = 0; i < std::min(count, kMaxNamed); ++i) {
+    named += StrCat(named.empty() ? "" : ", ", unknown[i].substr(0, kMaxKeyShown));
+  }
   if (count > kMaxNamed) named += ", ...";
   return StrCat(config.file(), ": ", count, count == 1 ? " key is" : " keys are",
                 " passed over, as transformers does for ", architecture, ": ", named);

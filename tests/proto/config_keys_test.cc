@@ -93,4 +93,27 @@ TEST_CASE("harmless keys say nothing, unknown ones are named once") {
         "mystery");
 }
 
+TEST_CASE("keys of a rotation that nobody reads are named too") {
+  std::vector<std::string> notes;
+  // As DeepSeek-R1-0528-Qwen3-8B has it: transformers knows attention_factor alone.
+  const auto read = Read("Qwen3ForCausalLM", R"("rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+      "original_max_position_embeddings": 8, "attn_factor": 0.8782488562869419,
+      "beta_slow": null, "of_nobody": null}, "mystery": 1)",
+                         &notes);
+  REQUIRE(read.ok());
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] ==
+        "config.json: 2 keys are passed over, as transformers does for Qwen3ForCausalLM: "
+        "rope_scaling.attn_factor, mystery");
+  notes.clear();
+  REQUIRE(Read("Gemma3ForCausalLM", R"("rope_parameters": {
+      "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6, "stray": 2},
+      "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})",
+               &notes)
+              .ok());
+  REQUIRE(notes.size() == 1);
+  CHECK_THAT(notes[0], Contains("1 key is passed over"));
+  CHECK_THAT(notes[0], Contains("rope_parameters.full_attention.stray"));
+}
+
 }  // namespace tessera
