@@ -98,6 +98,8 @@ TEST_CASE("gemma3: a rotation for layers with a window, another one for the othe
   CHECK(full.rope().factor() == 8);
   CHECK_THAT(ErrorOf(Config("Gemma3ForCausalLM", R"("attn_logit_softcapping": 50.0)")),
              Contains("attn_logit_softcapping"));
+  CHECK(model.logits_soft_cap() == 0);
+  CHECK(Read("Gemma3ForCausalLM", R"("final_logit_softcapping": 30.0)").logits_soft_cap() == 30);
   CHECK_THAT(ErrorOf(Config("Gemma3ForCausalLM", R"("rope_parameters": {"rope_theta": 1e6})")),
              Contains("rope_parameters.full_attention is missing"));
 }
@@ -128,6 +130,8 @@ TEST_CASE("a wrapper's text part is read, with the defaults of its class") {
   CHECK(KindOf(model, 5).attention().window() == 0);
   CHECK(KindOf(model, 5).attention().rope().factor() == 8);
   CHECK_THAT(ErrorOf(outer + R"("hidden_size": 0}})"), Contains("text_config.num_hidden_layers"));
+  CHECK_THAT(ErrorOf(outer + text + R"(, "final_logit_softcapping": 30.0}})"),
+             Contains("text_config.final_logit_softcapping is not supported here"));
   CHECK_THAT(ErrorOf(R"({"architectures": ["Gemma3ForConditionalGeneration"]})"),
              Contains("text_config must be an object"));
 }

@@ -8,10 +8,14 @@
 namespace tessera {
 namespace {
 
-void RefuseSoftCaps(JsonReader& config) {
-  for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
-    if (config.Has(key)) config.Fail(key, "is not supported here: it must be null");
-  }
+// transformers caps the last logits of the text model alone (Rnj-1), and attention's never.
+void ReadSoftCaps(ConfigDraft& draft) {
+  constexpr const char* kReason = "is not supported here: it must be null";
+  JsonReader& config = draft.config;
+  if (config.Has("attn_logit_softcapping")) config.Fail("attn_logit_softcapping", kReason);
+  const double cap = config.NumberOr("final_logit_softcapping", 0, 1e-6, 1e6);
+  if (cap != 0 && draft.family.wrapped) config.Fail("final_logit_softcapping", kReason);
+  draft.model->set_logits_soft_cap(cap);
 }
 
 void Read(ConfigDraft& draft) {
@@ -24,7 +28,7 @@ void Read(ConfigDraft& draft) {
   full.set_norm_place(v1::NORM_PLACE_BOTH);
   attention.set_qk_norm(true);
   ReadQueryScale(draft, &attention);
-  RefuseSoftCaps(config);
+  ReadSoftCaps(draft);
   RefuseBidirectional(draft);
   ScaleGemmaEmbedding(draft);
   if (!config.ok()) return;
@@ -37,7 +41,9 @@ void Read(ConfigDraft& draft) {
   v1::Attention& with_window = *windowed.mutable_attention();
   *with_window.mutable_rope() = ReadRopeOfType(config, of_windowed, head_dim, positions).rope;
   with_window.set_window(ReadWindowSize(draft));
-  for (const bool has_window : ReadPatternLayers(draft, 6)) {
+  // A GGUF file that names no window has none (Rnj-1).
+  const bool none = config.file().ends_with(".gguf") && !config.Has("sliding_window");
+  for (const bool has_window : ReadPatternLayers(draft, none ? 1 : 6)) {
     AppendLayers(has_window ? windowed : full, 1, draft.model);
   }
 }
@@ -69,7 +75,8 @@ extern const Family kGemma3 = {
              .layers = 62,
              .config_of_layers = R"({"query_pre_attn_scalar": 168})",
              .keys = {{{"rope.freq_base_swa", "rope_local_base_freq"},
-                       {"attention.sliding_window_pattern", "sliding_window_pattern"}}},
+                       {"attention.sliding_window_pattern", "sliding_window_pattern"},
+                       {"final_logit_softcapping", "final_logit_softcapping"}}},
              .scaled_by_head = true,
              .linear_lengthens = false}};
 
