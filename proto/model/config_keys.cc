@@ -89,8 +89,8 @@ constexpr std::string_view kHarmless[] = {"_name_or_path",
                                           "use_bfloat16",
                                           "use_cache"};
 
-// Of a rotation, whatever its type is, in transformers (modeling_rope_utils.py) and the classes'
-// own code, or about images.
+// What is read of a rotation, whatever its type is, in transformers (modeling_rope_utils.py) and
+// the classes' own code, or is about images.
 constexpr std::string_view kRopeKeys[] = {"alpha",
                                           "attention_factor",
                                           "beta_fast",
@@ -127,6 +127,30 @@ constexpr std::string_view kIsCausal = "is_causal";
 template <size_t kCount>
 bool IsKnown(const std::string_view (&list)[kCount], std::string_view key) {
   return std::find(std::begin(list), std::end(list), key) != std::end(list);
+}
+
+// The same (configuration_utils.py, cache_utils.py, integrations of FP8 experts): layers unlike the
+// others, KV that later layers share, caps, and another file of weights.
+constexpr std::string_view kOfAllClasses[] = {
+    "kv_sharing_modes", "mlp_gate_softcap", "mlp_up_softcap",      "per_layer_config",
+    "swiglu_alpha",     "swiglu_limit",     "transformers_weights"};
+
+// transformers' caches of all classes (cache_utils.py) drop older tokens by these, unless
+// layer_types says that every layer sees all.
+constexpr std::string_view kWindows[] = {"attention_chunk_size", "sliding_window"};
+
+bool Shortens(const JsonReader& config, const json& window) {
+  constexpr const char* kLength = "max_position_embeddings";
+  constexpr const char* kTypes = "layer_types";
+  if (!window.is_number()) return true;
+  if (config.Has(kLength) && config.At(kLength).is_number() && window >= config.At(kLength)) {
+    return false;
+  }
+  if (config.Has("use_sliding_window") && config.At("use_sliding_window") == false) return false;
+  if (!config.Has(kTypes) || !config.At(kTypes).is_array()) return true;
+  const json& types = config.At(kTypes);
+  return std::any_of(types.begin(), types.end(),
+                     [](const json& type) { return type != "full_attention"; });
 }
 
 bool IsHarmless(std::string_view key) {
@@ -207,6 +231,17 @@ std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
       if (value == true) continue;
       config.Fail(
           key, StrCat("is ", Shown(value), ": models that attend to both sides are not supported"));
+      return "";
+    }
+    if (IsKnown(kOfAllClasses, key) && !value.empty()) {
+      config.Fail(key, StrCat("is ", Shown(value), ": transformers reads it for every class, and ",
+                              "it is not supported for ", architecture));
+      return "";
+    }
+    if (IsKnown(kWindows, key) && Shortens(config, value)) {
+      config.Fail(key, StrCat("is ", Shown(value), ": transformers forgets older tokens while it ",
+                              "generates then, though ", architecture,
+                              " has no windows; remove it if that is not meant"));
       return "";
     }
     const auto known = oracle.find(key);

@@ -62,6 +62,40 @@ TEST_CASE("a key that transformers reads and nothing here does is refused unless
         "no_rope_layers");
 }
 
+TEST_CASE("a window that the class does not read is refused where it is shorter than the context") {
+  const auto read = [](const std::string& extra) {
+    std::vector<std::string> notes;
+    const auto model = Read("LlamaForCausalLM", extra, &notes);
+    return model.ok() ? std::to_string(notes.size()) : std::string(model.status().message());
+  };
+  CHECK(read(R"("sliding_window": 8)") ==
+        "config.json: sliding_window is 8: transformers forgets older tokens while it generates "
+        "then, though LlamaForCausalLM has no windows; remove it if that is not meant");
+  CHECK_THAT(read(R"("attention_chunk_size": 31)"), Contains("attention_chunk_size is 31"));
+  CHECK_THAT(read(R"("sliding_window": 8,
+      "layer_types": ["full_attention", "sliding_attention"])"),
+             Contains("sliding_window is 8"));
+  // Named, and served.
+  CHECK(read(R"("sliding_window": 32)") == "1");
+  CHECK(read(R"("sliding_window": 8, "use_sliding_window": false)") == "1");
+  CHECK(read(R"("sliding_window": 8, "layer_types": ["full_attention"])") == "1");
+  CHECK(read(R"("sliding_window": null)") == "0");
+}
+
+TEST_CASE("a key that transformers reads for every class is refused") {
+  std::vector<std::string> notes;
+  const auto model =
+      Read("LlamaForCausalLM", R"("per_layer_config": {"1": {"intermediate_size": 32}})", &notes);
+  CHECK(
+      model.status().message() ==
+      "config.json: per_layer_config is {\"1\":{\"intermediate_size\":32}}: transformers reads it "
+      "for every class, and it is not supported for LlamaForCausalLM");
+  CHECK_THAT(
+      std::string(Read("LlamaForCausalLM", R"("swiglu_limit": 7.0)", &notes).status().message()),
+      Contains("swiglu_limit is 7.0"));
+  CHECK(Read("LlamaForCausalLM", R"("per_layer_config": {}, "swiglu_limit": null)", &notes).ok());
+}
+
 TEST_CASE("a model_type of another class is refused: transformers would take that one") {
   const auto read = [](const std::string& architecture, const std::string& type) {
     const auto model = Read(architecture, "\"model_type\": \"" + type + "\"", nullptr);
