@@ -267,10 +267,13 @@ class ConfigWriter {
     if (!keys_.ok()) return;
     const int64_t* used = keys_.Find<int64_t>("expert_used_count");
     const int64_t* width = keys_.Find<int64_t>("expert_feed_forward_length");
+    constexpr const char* kGroups = "expert_group_count";
+    const int64_t* groups = keys_.Find<int64_t>(kGroups);
+    const int no_groups = groups != nullptr && *groups == 1 ? 1 : 0;  // all experts are in one
     CopyKeys(facts);
     for (const auto& [key, neutral] :
          {std::pair("expert_shared_count", 0), std::pair("expert_shared_feed_forward_length", 0),
-          std::pair("expert_group_count", 0), std::pair("expert_group_used_count", 0),
+          std::pair(kGroups, no_groups), std::pair("expert_group_used_count", no_groups),
           std::pair("leading_dense_block_count", 0), std::pair("nextn_predict_layers", 0),
           std::pair("interleave_moe_layer_step", 1), std::pair("expert_weights_scale", 1),
           std::pair(kWeightsNorm, 1)}) {
@@ -366,8 +369,8 @@ class ConfigWriter {
     }
     WriteGrowth(family.gguf, scaling);
     keys_.Refuse("rope.scaling.yarn_ext_factor", 1);
-    keys_.Refuse("rope.scaling.yarn_attn_factor", 1);
-    WriteFactors(attention, scaling);
+    const double usual = CheckYarnFactor(scaling);
+    WriteFactors(attention, usual, scaling);
     // The length that llama.cpp stretches to with it is the file's own.
     const bool lengthens =
         family.gguf.linear_lengthens && scaling.value("rope_type", "") == "linear";
@@ -403,8 +406,26 @@ class ConfigWriter {
     if (grows != 0) scaling["llama_4_scaling_beta"] = grows;
   }
 
-  // Factors for each frequency: longrope's, or what Llama 3.1's rule gives.
-  void WriteFactors(const double* attention, json& scaling) {
+  // What YaRN multiplies cosines and sines by. llama.cpp passes over yarn_attn_factor, which is
+  // attention_factor of config.json, or an attn_factor that transformers passes over (it undoes
+  // what is usual).
+  double CheckYarnFactor(const json& scaling) {
+    constexpr const char* kPassedOver = "rope.scaling.yarn_attn_factor";
+    constexpr double kRounding = 1e-4;
+    const double factor = scaling.value("factor", 1.0);
+    const double usual = factor > 1 && !scaling.contains("mscale") ? 0.1 * std::log(factor) + 1 : 1;
+    const double* said = keys_.FindReal(kPassedOver);
+    const auto says = [&](double value) { return std::abs(*said - value) <= kRounding; };
+    if (said != nullptr && !says(1) && !says(usual) && !says(1 / usual)) {
+      keys_.Fail(keys_.Whole(kPassedOver),
+                 StrCat("is ", *said, ", where ", usual, " is usual: not supported"));
+    }
+    return usual;
+  }
+
+  // Factors for each frequency: longrope's, or what Llama 3.1's rule gives. llama.cpp multiplies
+  // what is usual of YaRN by `attention`.
+  void WriteFactors(const double* attention, double usual, json& scaling) {
     if (!factors_.all.empty()) {
       scaling = {{"rope_type", "longrope"},
                  {"short_factor", factors_.all},
@@ -417,8 +438,10 @@ class ConfigWriter {
       scaling["long_factor"] = factors_.long_;
       scaling.erase("factor");
       if (attention != nullptr) scaling["attention_factor"] = *attention;
-    } else if (attention != nullptr) {
-      scaling["attention_factor"] = *attention;
+    } else if (attention != nullptr && scaling.value("rope_type", "") == "yarn") {
+      scaling["attention_factor"] = usual * *attention;
+    } else {
+      keys_.Refuse("rope.scaling.attn_factor", 1);
     }
   }
 

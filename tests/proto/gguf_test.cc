@@ -1,6 +1,8 @@
 // GGUF files: what a header says, which lies of it are refused by name, and what becomes of keys.
+#include <bit>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -12,6 +14,7 @@
 #include "proto/model/gguf_config.h"
 #include "proto/model/gguf_header.h"
 #include "proto/model/gguf_model.h"
+#include "proto/model/model_config.h"
 #include "proto/model/model_folder.h"
 #include "proto/model/model_tensors.h"
 #include "proto/model/weight_files.h"
@@ -192,6 +195,64 @@ TEST_CASE("keys become config.json's, and what may change answers is refused by 
   std::vector<std::string> without = Llama();
   without.erase(without.begin() + 1);
   CHECK_THAT(ErrorOf(Config(without).status()), Contains("'llama.block_count' is missing"));
+}
+
+std::string GgufReal(std::string_view name, float value) {
+  return GgufKey(name, kGgufF32, GgufNumber(std::bit_cast<uint32_t>(value), 4));
+}
+
+TEST_CASE("yarn: as llama.cpp computes it, which passes over yarn_attn_factor") {
+  const float usual = 0.1F * std::log(8.0F) + 1;
+  const auto yarn = [](const std::string& added) {
+    std::vector<std::string> keys = Llama();
+    keys.push_back(GgufTextKey("llama.rope.scaling.type", "yarn"));
+    keys.push_back(GgufReal("llama.rope.scaling.factor", 8));
+    keys.push_back(GgufKey("llama.rope.scaling.original_context_length", 8));
+    keys.push_back(added);
+    return Config(keys);
+  };
+  // OLMo 3 names what is usual, DeepSeek-R1-0528-Qwen3-8B what undoes it, Rnj-1 says 1.
+  for (const float said : {usual, 1 / usual, 1.0F}) {
+    const auto config = yarn(GgufReal("llama.rope.scaling.yarn_attn_factor", said));
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    CHECK_FALSE((*config)["rope_scaling"].contains("attention_factor"));
+  }
+  CHECK_THAT(ErrorOf(yarn(GgufReal("llama.rope.scaling.yarn_attn_factor", 1.5F)).status()),
+             Contains("'llama.rope.scaling.yarn_attn_factor' is 1.5, where 1.20794 is usual"));
+  const auto multiplied = yarn(GgufReal("llama.rope.scaling.attn_factor", 0.5F));
+  REQUIRE(multiplied.ok());
+  CHECK((*multiplied)["rope_scaling"]["attention_factor"].get<double>() == Approx(usual / 2));
+  CHECK_THAT(ConfigError(Llama(), GgufReal("llama.rope.scaling.attn_factor", 0.5F)),
+             Contains("'llama.rope.scaling.attn_factor' is 0.5"));
+}
+
+TEST_CASE("gemma3: no window where the file names none, and a cap of logits (Rnj-1)") {
+  std::vector<std::string> keys = {
+      GgufTextKey("general.architecture", "gemma3"), GgufKey("gemma3.block_count", 2),
+      GgufKey("gemma3.context_length", 64),          GgufKey("gemma3.embedding_length", 8),
+      GgufKey("gemma3.feed_forward_length", 16),     GgufKey("gemma3.attention.head_count", 2),
+      GgufKey("gemma3.attention.head_count_kv", 1),  GgufKey("gemma3.attention.key_length", 4),
+      GgufKey("gemma3.attention.value_length", 4)};
+  const auto model_of = [&](const std::string& added) {
+    std::vector<std::string> all = keys;
+    all.push_back(added);
+    const auto config = Config(all);
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    const auto model = ParseModelConfig(config->dump(), "m.gguf");
+    INFO(model.status().ToString());
+    REQUIRE(model.ok());
+    return *model;
+  };
+  const v1::Model capped = model_of(GgufReal("gemma3.final_logit_softcapping", 30));
+  CHECK(capped.logits_soft_cap() == 30);
+  REQUIRE(capped.kinds_size() == 1);
+  CHECK(capped.kinds(0).attention().window() == 0);
+  const v1::Model windowed = model_of(GgufKey("gemma3.attention.sliding_window", 16));
+  CHECK(windowed.logits_soft_cap() == 0);
+  REQUIRE(windowed.kinds_size() == 1);
+  CHECK(windowed.kinds(0).attention().window() == 16);
 }
 
 TEST_CASE("ids that end an answer are those of the keys, and control tokens of known texts") {
@@ -428,6 +489,18 @@ TEST_CASE("keys about experts go to the family's own, and are refused where it h
              Contains("'qwen3moe.expert_shared_count' is 1: not supported"));
   CHECK_THAT(error("qwen2moe", GgufKey("qwen2moe.leading_dense_block_count", 1)),
              Contains("'qwen2moe.leading_dense_block_count' is 1: not supported"));
+  // Files of dots.llm1 and Trinity say that all experts are in one group.
+  const auto grouped = [&](uint32_t groups, uint32_t used) {
+    return Config(moe("dots1", {GgufKey("dots1.expert_gating_func", 2),
+                                GgufKey("dots1.expert_group_count", groups),
+                                GgufKey("dots1.expert_group_used_count", used)}));
+  };
+  CHECK(grouped(1, 1).status().message() == "");
+  CHECK(grouped(0, 0).ok());
+  CHECK_THAT(ErrorOf(grouped(4, 2).status()),
+             Contains("'dots1.expert_group_count' is 4: not supported"));
+  CHECK_THAT(ErrorOf(grouped(1, 2).status()),
+             Contains("'dots1.expert_group_used_count' is 2: not supported"));
 }
 
 TEST_CASE("a copy of a GGUF file under another name has its fingerprint, a changed one another") {
