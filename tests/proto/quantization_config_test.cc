@@ -134,6 +134,11 @@ TEST_CASE("quantization_config: whether the codes of a method are kept") {
                                        R"("num_bits": 8)");
   CHECK(text.block_rows() == 128);
   CHECK(text.block_columns() == 64);
+  // Inputs of attention alone, which stay as they are.
+  const v1::Quantization attention = read(R"("config_groups": {"a": {"targets": ["LlamaAttention"],
+      "weights": null, "input_activations": {"num_bits": 8, "type": "float"}}})");
+  CHECK(attention.decoded());
+  CHECK(attention.code_bytes() == 0);
 }
 
 TEST_CASE("quantization_config: floats of four bits are planned as decoded") {

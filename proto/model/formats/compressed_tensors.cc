@@ -76,6 +76,7 @@ absl::StatusOr<StoredMatrix> FindPacked(const TensorDirectory& tensors,
 // What is known of the groups of one config: whether any is kept as int4, and the widest of those;
 // whether all are FP8, and the narrowest of floats of four bits.
 struct Groups {
+  bool has_weights = false;
   bool keeps_codes = false;
   bool all_float = true;
   int32_t float_group = 0;  // inputs that share a scale of floats of four bits; 0: has none
@@ -165,7 +166,9 @@ void ReadGroup(JsonReader& reader, const std::string& name, const nlohmann::json
                        StrCat("quantization_config.", place, ".weights."));
     ReadWeights(weights, groups, quantization);
     group.Adopt(weights.status());
-  } else {
+    groups->has_weights = true;
+  } else if (!group.Has("input_activations")) {
+    // Else activations alone are rounded, which is not done here.
     group.Fail("weights", "is missing");
   }
   reader.Adopt(group.status());
@@ -211,7 +214,7 @@ void ReadCompressedTensors(JsonReader& reader, v1::Quantization* quantization) {
     PlanFourBitFloats(groups.float_group, quantization);
     return;
   }
-  if (groups.all_float) PlanFp8(quantization);
+  if (groups.all_float && groups.has_weights) PlanFp8(quantization);
   quantization->set_decoded(!groups.keeps_codes);
   quantization->set_group_size(static_cast<int32_t>(groups.widest));
 }
