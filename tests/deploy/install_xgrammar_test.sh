@@ -54,7 +54,12 @@ END
 cat > "$made/cpp/grammar_matcher.cc" << 'END'
     auto adaptive_token_mask_it = adaptive_token_mask_cache.find(state);
       const auto cur_token_idx = *token_it++;
+  void Reset() {
+    token_length_history.clear();
+  return pimpl_->AcceptToken(token_id, debug_print);
+  return pimpl_->FillNextTokenBitmask(next_token_bitmask, index, debug_print);
 END
+echo "  // Ensure max and min are valid unicode value." > "$made/cpp/fsm_builder.cc"
 tar -czf "$archive" -C "$TEST_TMPDIR" xgrammar-0.2.8
 install
 check "another file than the published one" [ $? -eq 1 ]
@@ -69,6 +74,8 @@ check "what is compiled is there" [ "$(cat "$target/cpp/support/logging.h")" = c
 check "with the licence" [ -f "$target/LICENSE" ]
 check "mended" grep -q "hash_and_target.clear();" "$target/cpp/grammar_functor.cc"
 check "with states counted" grep -q "CountState();" "$target/cpp/earley_parser.cc"
+check "with classes of UTF-8" grep -q "kWellFormed" "$target/cpp/fsm_builder.cc"
+check "with calls that undo what they leave" [ "$(grep -c 'return pimpl_->OrAsBefore' "$target/cpp/grammar_matcher.cc")" = 2 ]
 check "and nothing else" [ ! -e "$target/python" ]
 check "nor of its parts" [ ! -e "$target/3rdparty/googletest" ]
 check "and nothing half made" [ "$(ls "$checkout/.cache")" = xgrammar ]

@@ -3,7 +3,7 @@
 TESSERA_XGRAMMAR=0 ignores them, unset takes them where deploy/install_xgrammar puts them.
 """
 
-_INSTALLED = "0.2.8, keys of rules mended, states of parsers counted"  # deploy/install_xgrammar
+_INSTALLED = "0.2.8, keys of rules and classes mended, states of parsers counted"  # deploy/install_xgrammar
 
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
