@@ -147,30 +147,75 @@ class Matcher final : public TokenMatcher {
         size_(info_.GetVocabSize()) {}
 
   bool Accept(int32_t id) override {
-    if (!matcher_.ok() || matcher_->IsTerminated() || IsWordless(id)) return false;
+    if (!MayGoOn() || IsWordless(id)) return false;
     Effort taken;
     const absl::StatusOr<bool> accepted =
         Guarded([&] { return matcher_->AcceptToken(id); },
                 {kMaxMatcherSeconds, kMaxMatcherStates - states_}, &taken);
     if (!accepted.ok()) matcher_ = accepted.status();
-    if (!accepted.value_or(false)) return false;
-    states_by_id_.push_back(static_cast<int32_t>(taken.states));
-    states_ += taken.states;
-    return true;
+    if (accepted.value_or(false)) states_ += taken.states;
+    return accepted.value_or(false);
   }
 
-  void Undo(int32_t ids) override {
-    if (!matcher_.ok() || ids <= 0) return;
-    matcher_->Rollback(ids);
-    for (int32_t i = 0; i < ids; ++i) {
-      states_ -= states_by_id_.back();
-      states_by_id_.pop_back();
-    }
+  size_t CountNext(std::span<const int32_t> drafts) override {
+    const int32_t count = AcceptDrafts(drafts);
+    Undo(count);
+    return static_cast<size_t>(count);
   }
 
   void FillMask(std::span<int32_t> mask) override {
     std::fill(mask.begin(), mask.end(), 0);
-    if (!matcher_.ok() || matcher_->IsTerminated()) return;
+    if (!MayGoOn()) return;
+    Effort taken;
+    const absl::Status filled = Fill(mask, mask_seconds_, &taken);
+    mask_seconds_ = std::clamp(mask_seconds_ + kMeanMaskSeconds - taken.core_seconds,
+                               kMeanMaskSeconds, kMaxMatcherSeconds);
+    if (!filled.ok()) matcher_ = filled;
+  }
+
+  void FillMaskBehind(std::span<const int32_t> drafts, std::span<int32_t> mask) override {
+    std::fill(mask.begin(), mask.end(), 0);
+    const int32_t count = AcceptDrafts(drafts);
+    if (count == static_cast<int32_t>(drafts.size()) && MayGoOn()) {
+      Effort taken;
+      NoteDrafts(Fill(mask, kMeanMaskSeconds, &taken));
+    }
+    Undo(count);
+  }
+
+  absl::Status status() const override { return matcher_.status(); }
+
+ private:
+  bool MayGoOn() const { return matcher_.ok() && !matcher_->IsTerminated(); }
+
+  // Accepts them up to the first that may not be next; returns how many that are.
+  int32_t AcceptDrafts(std::span<const int32_t> drafts) {
+    int32_t count = 0;
+    if (drafts_are_slow_ || !MayGoOn()) return count;
+    const auto accept = [&] {
+      for (const int32_t id : drafts) {
+        if (!MayGoOn() || IsWordless(id) || !matcher_->AcceptToken(id)) break;
+        ++count;
+      }
+      return count;
+    };
+    NoteDrafts(Guarded(accept, {kMeanMaskSeconds, kMaxMatcherStates - states_}).status());
+    return count;
+  }
+
+  void Undo(int32_t count) {
+    if (matcher_.ok() && count > 0) matcher_->Rollback(count);
+  }
+
+  // What ended early left the matcher as it was, or terminated (deploy/install_xgrammar).
+  void NoteDrafts(const absl::Status& outcome) {
+    if (outcome.ok()) return;
+    drafts_are_slow_ = true;
+    if (matcher_->IsTerminated()) matcher_ = outcome;
+  }
+
+  // All of `mask`; where it fails, nothing.
+  absl::Status Fill(std::span<int32_t> mask, double most_seconds, Effort* taken) {
     int64_t words = static_cast<int64_t>(mask.size());
     DLTensor tensor = {};
     tensor.data = mask.data();
@@ -178,23 +223,17 @@ class Matcher final : public TokenMatcher {
     tensor.ndim = 1;
     tensor.dtype = xgrammar::GetBitmaskDLType();
     tensor.shape = &words;
-    Effort taken;
     const auto filled = Guarded([&] { return matcher_->FillNextTokenBitmask(&tensor); },
-                                {.core_seconds = mask_seconds_}, &taken);
-    mask_seconds_ = std::clamp(mask_seconds_ + kMeanMaskSeconds - taken.core_seconds,
-                               kMeanMaskSeconds, kMaxMatcherSeconds);
+                                {.core_seconds = most_seconds}, taken);
     if (!filled.ok()) {
       std::fill(mask.begin(), mask.end(), 0);
-      matcher_ = filled.status();
-      return;
+    } else if (size_ % 32 != 0) {
+      // It sets bits behind the last id.
+      mask[size_ / 32] &= static_cast<int32_t>((1u << (size_ % 32)) - 1);
     }
-    // It sets bits behind the last id.
-    if (size_ % 32 != 0) mask[size_ / 32] &= static_cast<int32_t>((1u << (size_ % 32)) - 1);
+    return filled.status();
   }
 
-  absl::Status status() const override { return matcher_.status(); }
-
- private:
   // xgrammar refuses such an id as well, and warns each time.
   bool IsWordless(int32_t id) const {
     const std::vector<int32_t>& special = info_.GetSpecialTokenIds();  // sorted
@@ -207,8 +246,8 @@ class Matcher final : public TokenMatcher {
   const std::vector<int32_t> stop_ids_;
   const int64_t size_;                        // ids
   double mask_seconds_ = kMaxMatcherSeconds;  // that the next mask may take
-  std::vector<int32_t> states_by_id_;         // looked at, of what was accepted
-  int64_t states_ = 0;                        // their sum
+  int64_t states_ = 0;                        // looked at, of what was accepted
+  bool drafts_are_slow_ = false;
 };
 
 class Grammar final : public TokenGrammar {

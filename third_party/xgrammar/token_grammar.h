@@ -14,6 +14,7 @@
 // thread's. No call throws.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -55,11 +56,14 @@ class TokenMatcher {
   // The next id of the answer. False: the grammar has no such answer, and nothing changed; or
   // status() says why.
   virtual bool Accept(int32_t id) = 0;
-  // Undoes the last `ids` calls that were accepted.
-  virtual void Undo(int32_t ids) = 0;
+  // How many of `drafts` may be next, one behind the other. Nothing changes. Once this takes
+  // kMeanMaskSeconds, no further draft counts, in this call and in later ones.
+  virtual size_t CountNext(std::span<const int32_t> drafts) = 0;
   // Which ids may be next: bit id % 32 of mask[id / 32]. [ceil(size / 32)]. None where a stop id
   // was accepted, and none where status() is not OK.
   virtual void FillMask(std::span<int32_t> mask) = 0;
+  // The same behind `drafts`, which CountNext counted: none where it takes kMeanMaskSeconds.
+  virtual void FillMaskBehind(std::span<const int32_t> drafts, std::span<int32_t> mask) = 0;
   // Why a call ended early, for good: from then on nothing is accepted.
   virtual absl::Status status() const = 0;
 };

@@ -22,10 +22,12 @@ absl::Status NotFinite(int64_t position) {
       "float32)"));
 }
 
+bool MatcherGaveUp(const Sequence& sequence) {
+  return sequence.matcher != nullptr && !sequence.matcher->status().ok();
+}
+
 absl::Status NothingToPick(const Sequence& sequence, int64_t position, int64_t vocabulary) {
   const Submission& submission = *sequence.submission;
-  if (sequence.matcher != nullptr && !sequence.matcher->status().ok())
-    return sequence.matcher->status();
   if (!submission.request.grammar().empty()) {
     return absl::InvalidArgumentError(StrCat(
         "no token is left to pick at position ", position,
@@ -252,6 +254,7 @@ void EngineCore::EndWithoutToken(EngineStep& step, Events* events) {
   for (size_t i = 0; i < step.draws.size(); ++i) {
     if (outcome_.samples[i].token_id >= 0) continue;
     const Sequence& sequence = *step.draws[i].sequence;
+    if (MatcherGaveUp(sequence)) continue;  // TakeToken ends this choice alone
     const int64_t position = sequence.known_tokens() + step.draws[i].drafts_before;
     broken.try_emplace(sequence.submission->arrival,
                        outcome_.samples[i].token_id == kernels::kNothingToPick

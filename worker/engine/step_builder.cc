@@ -133,12 +133,12 @@ void StepBuilder::Draft(Sequence* sequence, DraftedStep* so_far,
   for (; kept < std::min(drafts->size(), static_cast<size_t>(most)); ++kept) {
     const int32_t id = (*drafts)[kept];
     if (id < 0 || id >= options_.vocabulary ||
-        std::binary_search(submission.stop_ids.begin(), submission.stop_ids.end(), id) ||
-        (sequence->matcher != nullptr && !sequence->matcher->Accept(id))) {
+        std::binary_search(submission.stop_ids.begin(), submission.stop_ids.end(), id)) {
       break;
     }
   }
-  if (sequence->matcher != nullptr) sequence->matcher->Undo(static_cast<int32_t>(kept));
+  if (sequence->matcher != nullptr)
+    kept = sequence->matcher->CountNext(std::span(*drafts).first(kept));
   if (kept == 0 && !drafts->empty()) sequence->drafter->NoteRefused(lengths_);
   if (kept > 0 && !options_.all_drafts) {
     kept = sequence->drafter->Choose(lengths_, static_cast<int64_t>(kept), so_far);
@@ -362,9 +362,11 @@ void StepBuilder::AddLogitRows(EngineStep* step) {
 void StepBuilder::MakeMask(const Draw& draw, std::vector<int32_t>* mask,
                            SampleRequest* sample) const {
   TokenMatcher& matcher = *draw.sequence->matcher;
-  for (const int32_t id : DraftsBefore(draw)) matcher.Accept(id);
-  matcher.FillMask(*mask);
-  matcher.Undo(draw.drafts_before);
+  if (draw.drafts_before > 0) {
+    matcher.FillMaskBehind(DraftsBefore(draw), *mask);
+  } else {
+    matcher.FillMask(*mask);
+  }
   const auto masked = [mask](int32_t id) { return ((*mask)[id / 32] >> (id % 32) & 1) == 0; };
   const auto allowed = std::accumulate(
       mask->begin(), mask->end(), int64_t{0},

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -90,8 +91,7 @@ class GrammarProbe {
         const bool has = (mask[id / 32] >> (id % 32) & 1) != 0;
         if (has) allowed.push_back(id);
         if (id == kStop) continue;
-        const bool follows = matcher->Accept(id);
-        if (follows) matcher->Undo(1);
+        const bool follows = matcher->CountNext(std::span(&id, 1)) == 1;
         wrong += has != follows && (has || words_[id].size() <= longest);
         if (has && words_[id].find('"') == std::string::npos) within.push_back(id);
       }

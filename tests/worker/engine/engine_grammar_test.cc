@@ -156,6 +156,32 @@ TEST_CASE("a grammar of too many readings ends its own answer, and no other") {
   CHECK(h.Of(3).tokens.size() == 150);
 }
 
+TEST_CASE("a choice of too many readings ends alone") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  EngineOptions options = Options();
+  options.limits.total_blocks = 400;
+  GrammarHarness h(options);
+  v1::Submit submit = WithGrammar(
+      1, "root ::= x \"!\" | \"b\"{150}\nx ::= x x x | x x | \"a\" | \"a\" x | x \"a\"", 150);
+  constexpr int32_t kChoices = 6;
+  submit.set_choice_count(kChoices);
+  h.Submit(submit);
+  h.CompileAll();
+  h.RunAll();
+  int alone = 0;
+  for (int32_t choice = 0; choice < kChoices; ++choice) {
+    const std::string text = h.TextOf(1, choice);
+    CAPTURE(choice, text, h.Of(1, choice).error);
+    const bool is_broken = text[0] == 'a';
+    alone += is_broken ? 1 : 0;
+    CHECK((h.Of(1, choice).error_code == static_cast<int>(absl::StatusCode::kInvalidArgument)) ==
+          is_broken);
+    if (!is_broken) CHECK(text == std::string(150, 'b'));
+  }
+  CHECK(alone > 0);
+  CHECK(alone < kChoices);
+}
+
 TEST_CASE("an answer goes on from where an earlier attempt of it stopped") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   const std::string list =

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -266,12 +267,70 @@ TEST_CASE("a text of very many readings ends its matcher, which says why") {
   CHECK(matcher->status().message().find("too many ways") != std::string::npos);
   CHECK(mask == std::vector<int32_t>{0, 0});
   CHECK_FALSE(matcher->Accept(0));
-  matcher->Undo(1);
   matcher->FillMask(mask);
   CHECK(mask == std::vector<int32_t>{0, 0});
 }
 
-TEST_CASE("what is undone does not count against an answer") {
+std::vector<int32_t> MaskOf(TokenMatcher* matcher) {
+  std::vector<int32_t> mask(2);
+  matcher->FillMask(mask);
+  return mask;
+}
+
+TEST_CASE("drafts are counted and leave their matcher as it was") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const GrammarCompiler::Compile compile = CompileFor({"a", "b", "ab", "", "c"}, 40);
+  const auto grammar = compile("root ::= \"a\" \"b\" \"a\" \"c\"");
+  REQUIRE(grammar.ok());
+  const std::vector<int32_t> stops = {3};
+  const auto matcher = (*grammar)->NewMatcher(stops), walked = (*grammar)->NewMatcher(stops);
+  const std::vector<int32_t> drafts = {2, 0, 4, 0};
+  CHECK(matcher->CountNext(drafts) == 3);
+  CHECK(matcher->CountNext(std::vector<int32_t>{3, 2}) == 0);
+  CHECK(matcher->CountNext({}) == 0);
+  const std::vector<int32_t> before = MaskOf(matcher.get());
+  for (size_t behind = 0; behind <= 3; ++behind) {
+    CAPTURE(behind);
+    std::vector<int32_t> mask(2, -1);
+    matcher->FillMaskBehind(std::span(drafts).first(behind), mask);
+    CHECK(mask == MaskOf(walked.get()));
+    if (behind < 3) REQUIRE(walked->Accept(drafts[behind]));
+  }
+  CHECK(MaskOf(matcher.get()) == before);
+  for (const int32_t id : {0, 1, 0, 4, 3}) CHECK(matcher->Accept(id));
+}
+
+TEST_CASE("drafts that take too long are none, and end no answer") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const GrammarCompiler::Compile compile = CompileFor({"a", "b", "ab", "", "c"}, 40);
+  const auto grammar = compile(
+      "root ::= \"b\" root | x \"c\" | \"c\"\n"
+      "x ::= x x x | x x | \"a\" | \"a\" x | x \"a\"");
+  REQUIRE(grammar.ok());
+  const std::vector<int32_t> stops = {3};
+  const auto matcher = (*grammar)->NewMatcher(stops), plain = (*grammar)->NewMatcher(stops);
+  for (const auto& each : {matcher.get(), plain.get()}) REQUIRE(each->Accept(1));
+  const std::vector<int32_t> drafts(3000, 0);
+  const double began = CoreSeconds();
+  const size_t count = matcher->CountNext(drafts);
+  CHECK(count > 1);
+  CHECK(count < drafts.size());
+  CHECK(CoreSeconds() - began < kMaxMatcherSeconds);
+  CHECK(matcher->status().ok());
+  CHECK(matcher->CountNext(drafts) == 0);  // it is not tried again
+  std::vector<int32_t> mask(2, -1);
+  matcher->FillMaskBehind(std::span(drafts).first(1), mask);
+  CHECK(mask == std::vector<int32_t>{0, 0});
+  CHECK(MaskOf(matcher.get()) == MaskOf(plain.get()));
+  for (const int32_t id : {1, 1, 0, 0}) {
+    CHECK(matcher->Accept(id));
+    CHECK(plain->Accept(id));
+    CHECK(MaskOf(matcher.get()) == MaskOf(plain.get()));
+  }
+  for (const int32_t id : {4, 3}) CHECK(matcher->Accept(id));
+}
+
+TEST_CASE("drafts do not count against an answer") {
   if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
   const GrammarCompiler::Compile compile = CompileFor({std::string(200, 'a'), ""}, 2);
   const auto grammar = compile("root ::= [a-z]*");
@@ -279,10 +338,8 @@ TEST_CASE("what is undone does not count against an answer") {
   const std::vector<int32_t> stops = {1};
   const auto matcher = (*grammar)->NewMatcher(stops);
   // At least one state for each character: together more than a matcher keeps.
-  for (int64_t i = 0; i < kMaxMatcherStates / 200 + 1; ++i) {
-    REQUIRE(matcher->Accept(0));
-    matcher->Undo(1);
-  }
+  for (int64_t i = 0; i < kMaxMatcherStates / 200 + 1; ++i)
+    REQUIRE(matcher->CountNext(std::vector<int32_t>{0}) == 1);
   CHECK(matcher->status().ok());
 }
 
