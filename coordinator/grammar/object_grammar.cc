@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "coordinator/grammar/code_points.h"
 #include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
@@ -27,30 +26,32 @@ void AddName(const std::string& name, NameTree* tree) {
   tree->is_name = true;
 }
 
-// What may follow in a key that has come to `tree`, up to its quotation mark.
-std::string RestOfKey(const NameTree& tree, const std::string& any, GrammarText* text) {
+// What may follow in a key of these `characters` that has come to `tree`, up to its quotation mark.
+std::string RestOfKey(const NameTree& tree, const CodePoints& characters, const std::string& any,
+                      GrammarText* text) {
   std::vector<std::string> ways;
   if (!tree.is_name) ways.push_back("\"\\\"\"");
   CodePoints taken;
   for (const auto& [code_point, next] : tree.next) {
+    if (!characters.Has(code_point)) continue;
     taken.Add(code_point, code_point);
     ways.push_back(absl::StrCat(CodePoints::Of(code_point, code_point).InJsonString(), " ",
-                                RestOfKey(*next, any, text)));
+                                RestOfKey(*next, characters, any, text)));
   }
-  ways.push_back(absl::StrCat(taken.Complement().InJsonString(), " ", any));
+  const CodePoints others = taken.Complement().Within(characters);
+  if (others.CountWaysInJsonString() > 0) ways.push_back(others.InJsonStringThen(any));
   return text->Add(absl::StrJoin(ways, " | "));
 }
 
 }  // namespace
 
-std::string KeyBeside(const std::vector<std::string>& names, GrammarText* text) {
+std::string KeyBeside(const std::vector<std::string>& names, GrammarText* text,
+                      const CodePoints& characters) {
   NameTree tree;
   for (const std::string& name : names) AddName(name, &tree);
   const std::string any =
-      text->AddRecursive(absl::StrCat(R"("\"" | )", CodePoints::Unescaped().AsClass(),
-                                      R"( REST | "\\" ["\\/bfnrt] REST)"),
-                         "REST");
-  return text->Add(absl::StrCat("\"\\\"\" ", RestOfKey(tree, any, text)));
+      text->AddRecursive(absl::StrCat(R"("\"" | )", characters.InJsonStringThen("REST")), "REST");
+  return text->Add(absl::StrCat("\"\\\"\" ", RestOfKey(tree, characters, any, text)));
 }
 
 // From the last member to the first: what follows where something stands before it, and where

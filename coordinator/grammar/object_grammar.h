@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/grammar/code_points.h"
 #include "coordinator/grammar/grammar_text.h"
 #include "coordinator/grammar/json_grammar.h"
 
@@ -28,7 +29,9 @@ struct OtherMembers {
 std::string ObjectBody(const std::vector<ObjectMember>& declared, const OtherMembers& others,
                        const JsonGrammar& json, GrammarText* text);
 
-// A rule of a key that is none of `names`. No escape writes a character that needs none.
-std::string KeyBeside(const std::vector<std::string>& names, GrammarText* text);
+// A rule of a key of these characters that is none of `names`. No escape writes a character that
+// needs none.
+std::string KeyBeside(const std::vector<std::string>& names, GrammarText* text,
+                      const CodePoints& characters = CodePoints::All());
 
 }  // namespace tessera::coordinator

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/grammar/code_points.h"
 #include "coordinator/tokenizer/text/utf8.h"
 
 namespace tessera::coordinator {
@@ -583,6 +582,14 @@ absl::StatusOr<std::string> RawPatternBody(std::string_view pattern, char32_t wi
 
 absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern) {
   return BodyOf(pattern, {}, std::nullopt);
+}
+
+std::optional<CodePoints> CharacterOfPattern(std::string_view pattern) {
+  if (!CheckPattern(pattern).ok()) return std::nullopt;
+  PatternWriter writer(PatternWriter::Way::kRules, /*in_json=*/false);
+  const absl::StatusOr<Piece> whole = PatternParser(pattern, {}, &writer).Whole();
+  const bool is_one = whole.ok() && whole->lengths.min == 1 && whole->lengths.max == 1;
+  return is_one ? whole->set : std::nullopt;
 }
 
 }  // namespace tessera::coordinator

@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "coordinator/grammar/code_points.h"
 #include "coordinator/grammar/grammar_text.h"
 #include "coordinator/grammar/pattern_writer.h"
 
@@ -33,6 +34,10 @@ absl::StatusOr<std::string> RawPatternBody(std::string_view pattern, char32_t wi
 
 // The body of a rule of the texts that the pattern matches as a whole, outside of JSON.
 absl::StatusOr<std::string> PlainPatternBody(std::string_view pattern);
+
+// The characters of which a pattern without anchors is one, as "[a-z]" or "."; nothing where it is
+// another one.
+std::optional<CodePoints> CharacterOfPattern(std::string_view pattern);
 
 // The pattern of a format; nothing where the format is not one that is enforced.
 std::optional<std::string> PatternOfFormat(std::string_view format);

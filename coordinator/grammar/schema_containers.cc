@@ -1,8 +1,11 @@
 // Objects and arrays of SchemaWriter.
 #include <algorithm>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "coordinator/grammar/object_grammar.h"
 #include "coordinator/grammar/pattern_grammar.h"
 #include "coordinator/grammar/schema_merge.h"
@@ -25,6 +28,25 @@ bool MayDeclare(const Schema& patterns, const Schema& properties) {
     }
   }
   return false;
+}
+
+// Characters of which a pattern has every text but, perhaps, the empty one. Nothing: not known.
+std::optional<CodePoints> CharactersOfKeys(std::string_view pattern) {
+  const bool begins = pattern.starts_with('^'), ends = pattern.ends_with('$');
+  if (begins) pattern.remove_prefix(1);
+  if (ends) pattern.remove_suffix(1);
+  if (begins && ends) {
+    if (!pattern.ends_with('*') && !pattern.ends_with('+')) return std::nullopt;
+    return CharacterOfPattern(pattern.substr(0, pattern.size() - 1));
+  }
+  const bool has_all = pattern.empty() || pattern == "." || pattern == ".*" || pattern == ".+";
+  return has_all ? CharacterOfPattern(".") : std::nullopt;
+}
+
+std::vector<std::string> NamesOf(const Schema& properties) {
+  std::vector<std::string> names;
+  for (const auto& [name, schema] : properties.items()) names.push_back(name);
+  return names;
 }
 
 // The text that each key of the pattern begins with, as far as that is plain.
@@ -92,8 +114,19 @@ absl::StatusOr<std::string> SchemaWriter::OtherMember(const Schema& flat, const 
                                                       const std::string& place) {
   const std::string colon = absl::StrCat(" \":\" ", json_.space(), " ");
   const Schema patterns = flat.value("patternProperties", Schema::object());
-  // A key that stands twice is read as its last one, which has the pattern's schema alone.
-  if (MayDeclare(patterns, properties)) return std::string();
+  std::vector<std::string> names = NamesOf(properties);
+  const size_t name_bytes = absl::StrJoin(names, "").size();
+  if (MayDeclare(patterns, properties)) {
+    // A key that stands twice is read as its last one, which has the pattern's schema alone.
+    const auto characters = CharactersOfKeys(patterns.items().begin().key());
+    if (patterns.size() > 1 || !characters.has_value() || name_bytes > kMaxNameBytes)
+      return std::string();
+    const Body value = RuleOf(*patterns.begin(), absl::StrCat(place, ".*"));
+    if (absl::IsNotFound(value.status())) return std::string();
+    if (!value.ok()) return value;
+    names.emplace_back();
+    return text_.Add(absl::StrCat(KeyBeside(names, &text_, *characters), colon, *value));
+  }
   std::vector<std::string> ways;
   const bool keys_apart = KeysApart(patterns);
   for (const auto& [pattern, schema] : patterns.items()) {
@@ -129,13 +162,7 @@ absl::StatusOr<std::string> SchemaWriter::OtherMember(const Schema& flat, const 
     if (!rule.ok()) return rule;
     key = *std::move(rule);
   } else if (!properties.empty()) {
-    std::vector<std::string> names;
-    size_t bytes = 0;
-    for (const auto& [name, schema] : properties.items()) {
-      names.push_back(name);
-      bytes += name.size();
-    }
-    if (bytes > kMaxNameBytes) return std::string();
+    if (name_bytes > kMaxNameBytes) return std::string();
     key = KeyBeside(names, &text_);
   }
   const Body value =
