@@ -470,6 +470,7 @@ class Setup {
     if (place.self == place.leader) {
       auto executor =
           std::make_unique<GroupExecutor>(GroupOptionsOf(request_, **formation), *std::move(stage));
+      if (!setup_.device->host_reads_memory()) LogStepsAhead(request_, **formation, *executor);
       KvNotes* notes = executor.get();
       return StartEngine(*std::move(formation), std::move(executor), notes);
     }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
 #include "worker/step/step_wire.h"
 
 namespace tessera::worker {
@@ -30,12 +31,31 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
   }
   options.bulk = formation.bulk();
   options.sums = formation.sums();
+  options.ahead =
+      request.role() != v1::REPLICA_ROLE_PREFILL && request.role() != v1::REPLICA_ROLE_DECODE;
   options.lanes = request.micro_batches();
   if (options.lanes > 0) return options;
   for (const v1::Peer& peer : request.peers()) {
     options.lanes = std::max(options.lanes, peer.stage() + 1);
   }
   return options;
+}
+
+void LogStepsAhead(const v1::ConfigureRequest& request, const Formation& formation,
+                   const GroupExecutor& executor) {
+  if (executor.runs_ahead())
+    return Logger("worker").info("steps: the next one is enqueued while one runs");
+  const char* why = "a head or a model drafts behind each";  // what is left
+  if (executor.lanes() > 1 && formation.place().leader == formation.place().sampler) {
+    why = "several batches take turns";
+  } else if (formation.place().leader != formation.place().sampler) {
+    why = "rows go from stage to stage through the hosts";
+  } else if (formation.sums() == nullptr) {
+    why = "the ranks' devices map no memory for their sums";
+  } else if (!GroupOptionsOf(request, formation).ahead) {
+    why = "keys and values go to or come from other replicas";
+  }
+  Logger("worker").info("steps: one at a time, as {}", why);
 }
 
 GroupExecutor::GroupExecutor(GroupOptions options, std::unique_ptr<Stage> stage)
@@ -57,7 +77,13 @@ void GroupExecutor::SetWake(std::function<void()> wake) {
 
 bool GroupExecutor::Ready() {
   std::lock_guard lock(mutex_);
-  return !done_.empty() || !broken_.ok();
+  return !done_.empty() || !broken_.ok() || (!in_flight_.empty() && in_flight_.front().enqueued);
+}
+
+bool GroupExecutor::MayRunAhead() const {
+  std::lock_guard lock(mutex_);
+  return runs_ahead() && broken_.ok() && failure_.ok() && in_flight_.size() == 1 &&
+         in_flight_.front().enqueued;
 }
 
 absl::Status GroupExecutor::Broken() {
@@ -81,6 +107,10 @@ void GroupExecutor::Abort(const absl::Status& reason) {
 
 absl::Status GroupExecutor::Begin(const StepWork& work) {
   if (absl::Status reason = Broken(); !reason.ok()) return reason;
+  const bool ahead = runs_ahead() && stage_->RunsAhead(work);
+  // The stage's thread runs what cannot be enqueued, when nothing else is under way.
+  while (!ahead && Collect()) {
+  }
   const bool sends_masks = options_.sampler >= 0 && work.make_masks != nullptr;
   StepWork own = work;
   if (sends_masks) own.make_masks = nullptr;
@@ -95,19 +125,25 @@ absl::Status GroupExecutor::Begin(const StepWork& work) {
         Clock::now() + std::chrono::duration_cast<Clock::duration>(
                            std::chrono::duration<double>(options_.step_seconds))};
     std::lock_guard lock(mutex_);
-    to_run_.push_back(pending);
+    if (!ahead) to_run_.push_back(pending);
     in_flight_.push_back(pending);
   }
   changed_.notify_all();
+  absl::Status begun = SendStep(work, sends_masks);
+  if (ahead && begun.ok()) begun = stage_->Enqueue(work);
+  std::lock_guard lock(mutex_);
+  if (ahead) in_flight_.back().enqueued = begun.ok();
+  failure_.Update(begun);  // Take says it
+  return absl::OkStatus();
+}
+
+absl::Status GroupExecutor::SendStep(const StepWork& work, bool sends_masks) {
   absl::Status sent;
   for (int i = 0; i < std::ssize(options_.members) && sent.ok(); ++i) {
     const bool lacks_masks = sends_masks && i == options_.sampler;
     sent = SendBytes(i, lacks_masks ? FrameType::kMasklessStep : FrameType::kStepDescriptor);
   }
-  if (sends_masks && sent.ok()) sent = SendMasks(work);
-  std::lock_guard lock(mutex_);
-  failure_.Update(sent);  // Take says it
-  return absl::OkStatus();
+  return sends_masks && sent.ok() ? SendMasks(work) : sent;
 }
 
 absl::Status GroupExecutor::SendMasks(const StepWork& work) {
@@ -142,8 +178,31 @@ void GroupExecutor::SetListener(Listener listener) {
   listener_ = std::move(listener);
 }
 
+bool GroupExecutor::Collect() {
+  size_t samples = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (in_flight_.empty() || !in_flight_.front().enqueued) return false;
+    in_flight_.front().enqueued = false;
+    samples = in_flight_.front().work.samples.size();
+  }
+  StepOutcome outcome;
+  const absl::Status status = stage_->Collect(samples, &outcome);
+  if (status.ok()) {
+    Finish(std::move(outcome));
+  } else {
+    std::lock_guard lock(mutex_);
+    failure_.Update(status);
+  }
+  return true;
+}
+
 absl::Status GroupExecutor::Take(StepOutcome* outcome) {
   std::unique_lock lock(mutex_);
+  const bool is_there = !done_.empty();
+  lock.unlock();
+  if (!is_there) Collect();
+  lock.lock();
   changed_.wait(lock, [this] { return !done_.empty() || (!broken_.ok() && stage_ended_); });
   if (done_.empty()) return broken_;
   *outcome = std::move(done_.front());

@@ -4,6 +4,10 @@
 // the stages of a replica work on different steps at the same time. Masks of grammars that another
 // worker samples by are made when the descriptor is out, and follow it.
 //
+// Steps ahead (worker/step/stage.h), of one stage whose ranks' devices sum: Begin enqueues this
+// worker's part itself, behind that of the step in flight, and Take waits for it. The members do
+// the same with the descriptors that they get.
+//
 // Failures: a step that fails on any worker breaks the formation for good. Every link is shut down,
 // so that no member waits, Broken() says why, and later steps fail at once with the same reason.
 // A loss is noticed at once, also by an idle replica: a thread reads the members' control links.
@@ -47,11 +51,18 @@ struct GroupOptions {
   std::vector<kernels::Link*> bulk;     // of Formation::bulk; shut down with the others
   kernels::DeviceSums* sums = nullptr;  // of the leader's stage; aborted with the links
   int lanes = 1;                        // steps in flight at most
+  bool ahead = false;                   // Take may wait: the engine hears nobody meanwhile
   double step_seconds = 600;            // longest wait for the result of a step
 };
 
-// Options of the leader that `formation` belongs to.
+// Options of the leader that `formation` belongs to. Ahead, but where another replica computes
+// prompts or answers: it waits for what the engine hears.
 GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation& formation);
+
+class GroupExecutor;
+// Says once whether steps of a formation of GPUs run ahead, or why each waits for the one before.
+void LogStepsAhead(const v1::ConfigureRequest& request, const Formation& formation,
+                   const GroupExecutor& executor);
 
 class GroupExecutor final : public StepExecutor, public KvNotes {
  public:
@@ -59,6 +70,10 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
   ~GroupExecutor() override;
 
   int lanes() const override { return options_.lanes; }
+  bool runs_ahead() const override {
+    return options_.ahead && options_.lanes == 1 && options_.sampler < 0 && stage_->runs_ahead();
+  }
+  bool MayRunAhead() const override;
   void SetWake(std::function<void()> wake) override;
   absl::Status Begin(const StepWork& work) override;
   bool Ready() override;
@@ -80,6 +95,7 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
     uint64_t number = 0;
     StepWork work;
     Clock::time_point deadline;
+    bool enqueued = false;  // on this worker's stage, and not collected
   };
 
   void RunStage();     // of the stage's thread
@@ -91,7 +107,10 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
   absl::Status TakeNote(const GroupMember& from, const std::string& payload);
   // Sends the masks of the step that was begun last to the member that samples.
   absl::Status SendMasks(const StepWork& work);
+  absl::Status SendStep(const StepWork& work, bool sends_masks);
   absl::Status SendBytes(int member, FrameType type);
+  // Waits for the oldest step in flight, where it is enqueued. False: it is not.
+  bool Collect();
   void Fail(const absl::Status& status);
   void Finish(StepOutcome outcome);
 
@@ -101,7 +120,7 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
   std::string bytes_;   // of either
   uint64_t steps_ = 0;  // that began
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Pending> to_run_;     // of which this worker's part has not begun
   std::deque<Pending> in_flight_;  // that began and have no outcome

@@ -1,5 +1,7 @@
 #include "worker/formation/member.h"
 
+#include <poll.h>
+
 #include <chrono>
 #include <utility>
 
@@ -14,6 +16,9 @@ constexpr double kIdleSeconds = 5;
 constexpr double kSendSeconds = 30;
 // The leader makes masks as soon as it has sent the step.
 constexpr double kMasksSeconds = 60;
+// How long the next step may take to come while one runs: then that one's end is waited for, so
+// that a failure is told. One that comes later still runs, only not ahead.
+constexpr int kNextStepMilliseconds = 50;
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -54,18 +59,11 @@ void Member::Run() {
   absl::Status status;
   std::string payload;
   while (status.ok()) {
-    const auto type = options_.control->ReceiveAny(kMaxDescriptorBytes, &payload, kIdleSeconds);
-    if (absl::IsDeadlineExceeded(type.status()) && options_.control->status().ok()) continue;
-    if (!type.ok()) {
-      status = type.status();
-    } else if (*type == static_cast<uint16_t>(FrameType::kKvNote)) {
-      status = TakeNote(payload);
-    } else if (*type == static_cast<uint16_t>(FrameType::kStepDescriptor) ||
-               *type == static_cast<uint16_t>(FrameType::kMasklessStep)) {
-      status = RunStep(payload, *type == static_cast<uint16_t>(FrameType::kMasklessStep));
-      last_step_seconds_ = NowSeconds();
+    if (enqueued_ > 0 && !HearsSoon()) {
+      status = Collect(0);
+      if (!status.ok()) TellFailure(status);
     } else {
-      status = absl::InvalidArgumentError(StrCat("the leader sent a frame of type ", *type));
+      status = TakeFrame(&payload);
     }
   }
   ended_ = true;
@@ -73,9 +71,35 @@ void Member::Run() {
   if (options_.on_end) options_.on_end(status);
 }
 
+absl::Status Member::TakeFrame(std::string* payload) {
+  const auto type = options_.control->ReceiveAny(kMaxDescriptorBytes, payload, kIdleSeconds);
+  if (absl::IsDeadlineExceeded(type.status()) && options_.control->status().ok())
+    return absl::OkStatus();
+  if (!type.ok()) return type.status();
+  switch (static_cast<FrameType>(*type)) {
+    case FrameType::kKvNote: return TakeNote(*payload);
+    case FrameType::kStepDescriptor: return RunStep(*payload, false);
+    case FrameType::kMasklessStep: return RunStep(*payload, true);
+    default: return absl::InvalidArgumentError(StrCat("the leader sent a frame of type ", *type));
+  }
+}
+
+bool Member::HearsSoon() const {
+  pollfd socket = {options_.control->socket(), POLLIN, 0};
+  return poll(&socket, 1, kNextStepMilliseconds) > 0;
+}
+
+absl::Status Member::Collect(int left) {
+  while (enqueued_ > left) {
+    --enqueued_;
+    if (absl::Status status = stage_->Collect(0, &outcome_); !status.ok()) return status;
+    last_step_seconds_ = NowSeconds();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Member::RunStep(const std::string& payload, bool masks_follow) {
-  v1::StepResult result;
-  absl::Status status, masks_taken;
+  absl::Status status;
   if (!step_.descriptor()->ParseFromString(payload)) {
     status = absl::InvalidArgumentError("the leader sent a step descriptor that cannot be read");
   } else if (step_.descriptor()->fence().plan_epoch() != options_.fence.plan_epoch()) {
@@ -85,18 +109,32 @@ absl::Status Member::RunStep(const std::string& payload, bool masks_follow) {
   } else {
     status = step_.Check();
   }
+  if (status.ok()) status = DoStep(masks_follow);
+  if (!status.ok()) return TellFailure(status);
+  if (!stage_->samples()) return status;
+  v1::StepResult result;
+  WriteResult(step_.descriptor()->step(), std::move(outcome_), &result);
+  return Answer(FrameType::kStepResult, result);
+}
+
+absl::Status Member::DoStep(bool masks_follow) {
+  StepWork work = step_.work();
+  if (!stage_->samples() && stage_->RunsAhead(work)) {
+    absl::Status status = stage_->Enqueue(work);
+    if (!status.ok()) return status;
+    ++enqueued_;
+    return Collect(1);
+  }
+  absl::Status masks_taken, status = Collect(0);
   const std::function<void()> take_masks = [&] { masks_taken = TakeMasks(); };
-  if (status.ok()) {
-    StepWork work = step_.work();
-    if (masks_follow) work.make_masks = &take_masks;
-    status = stage_->Run(work, &outcome_);
-  }
-  if (status.ok()) status = masks_taken;
-  if (status.ok()) {
-    if (!stage_->samples()) return status;
-    WriteResult(step_.descriptor()->step(), std::move(outcome_), &result);
-    return Answer(FrameType::kStepResult, result);
-  }
+  if (masks_follow) work.make_masks = &take_masks;
+  if (status.ok()) status = stage_->Run(work, &outcome_);
+  last_step_seconds_ = NowSeconds();
+  return status.ok() ? masks_taken : status;
+}
+
+absl::Status Member::TellFailure(const absl::Status& status) {
+  v1::StepResult result;
   result.set_step(step_.descriptor()->step());
   result.set_error_code(static_cast<int32_t>(status.code()));
   result.set_error(std::string(StdView(status.message())));
@@ -120,6 +158,8 @@ absl::Status Member::TakeNote(const std::string& payload) {
   if (kv_part_ == nullptr || !note.ParseFromString(payload)) {
     return absl::InvalidArgumentError("the leader sent a note about KV that cannot be acted on");
   }
+  // A note comes between steps.
+  if (absl::Status status = Collect(0); !status.ok()) return TellFailure(status);
   return kv_part_->Take(note);
 }
 

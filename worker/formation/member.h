@@ -1,5 +1,7 @@
 // The loop of a worker that is not its replica's leader: receive a step descriptor, run this
-// worker's part, answer if it samples; receive a note about KV, and do what it says.
+// worker's part, answer if it samples; receive a note about KV, and do what it says. Steps that the
+// stage can enqueue (worker/step/stage.h) it only enqueues, so that the next one may come while one
+// runs, and waits for them one step later, or when nothing comes.
 //
 // It ends when the leader closes the control link, when a step fails (the leader hears why), or by
 // Stop. At its end all its links are shut down, so that neighbours end too, and on_end is called
@@ -57,9 +59,18 @@ class Member {
   void Run();
   // What this member waits for, and others of it, ends.
   void ShutDown(const absl::Status& reason);
-  // One descriptor. An error ends the loop.
+  // The next frame, and what it asks for. An error ends the loop.
+  absl::Status TakeFrame(std::string* payload);
+  // One descriptor. An error ends the loop, and the leader has heard it.
   absl::Status RunStep(const std::string& payload, bool masks_follow);
-  absl::Status TakeMasks();  // the next frame: of the step in hand
+  // Begins the step in hand, or runs it.
+  absl::Status DoStep(bool masks_follow);
+  // Waits until so many steps at most are enqueued.
+  absl::Status Collect(int left);
+  // Whether more comes from the leader soon.
+  bool HearsSoon() const;
+  absl::Status TellFailure(const absl::Status& status);  // returns it
+  absl::Status TakeMasks();                              // the next frame: of the step in hand
   absl::Status TakeNote(const std::string& payload);
   absl::Status Answer(FrameType type, const google::protobuf::Message& message);
 
@@ -70,6 +81,7 @@ class Member {
   const std::unique_ptr<KvMemberPart> kv_part_;
   ReceivedStep step_;
   StepOutcome outcome_;
+  int enqueued_ = 0;  // steps that are not collected
   std::atomic<bool> ended_ = false;
   std::atomic<double> last_step_seconds_;  // of a steady clock
   std::mutex stop_mutex_;

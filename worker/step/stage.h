@@ -1,7 +1,7 @@
 // One worker's part of the steps of its replica, behind an interface: StageRunner computes it,
 // worker/emulation only lets its time pass.
 //
-// Thread rule: one thread.
+// Thread rule: one call at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,20 @@ class Stage {
   virtual ~Stage() = default;
   // Blocks until this worker's part is done. Fills `outcome` where this worker samples.
   virtual absl::Status Run(const StepWork& work, StepOutcome* outcome) = 0;
+
+  // Steps ahead: whether some can be enqueued, to be awaited later, and whether this one can.
+  virtual bool runs_ahead() const { return false; }
+  virtual bool RunsAhead(const StepWork& /*work*/) const { return false; }
+  // Enqueues a step that RunsAhead. At most two of them are enqueued and not collected, and none
+  // when Run is called. An error: nothing of it is enqueued any more.
+  virtual absl::Status Enqueue(const StepWork& /*work*/) {
+    return absl::UnimplementedError("this stage runs no steps ahead");
+  }
+  // Blocks until the oldest one is done, which had so many samples. Fills `outcome` as Run does.
+  virtual absl::Status Collect(size_t /*samples*/, StepOutcome* /*outcome*/) {
+    return absl::UnimplementedError("this stage runs no steps ahead");
+  }
+
   virtual bool samples() const = 0;
   // Bytes of staging and sampling on this worker's device.
   virtual int64_t device_bytes() const = 0;

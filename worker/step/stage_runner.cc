@@ -48,8 +48,15 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   // Other ranks sum as many rows as there are, but where all of them do the same.
   const bool alike = links.group == nullptr || links.sums != nullptr;
   runner->pads_ = alike && runner->repeating_ != nullptr;
-  const bool alone = options.first && options.samples && links.group == nullptr;
-  if (alone) runner->marks_ = runner->stream_->marking();
+  const bool one_stage = options.first && links.next == nullptr && !links.has_other_stages;
+  const bool meets_on_device = links.group == nullptr ? options.samples : links.sums != nullptr;
+  if (one_stage && meets_on_device && runner->drafts_ == nullptr)
+    runner->marks_ = runner->stream_->marking();
+  if (runner->marks_ != nullptr && !options.samples) {
+    auto fed = device->Allocate(options.sampler.max_rows * int64_t{sizeof(int32_t)});
+    if (!fed.ok()) return fed.status();
+    runner->fed_ = *std::move(fed);
+  }
   if (absl::Status staged = runner->MakeStaging(*device); !staged.ok()) return staged;
   absl::Status joined = model->JoinRanks(runner->links_.group, *runner->stream_);
   if (!joined.ok()) return joined;
@@ -89,19 +96,21 @@ absl::Span<std::byte> StageRunner::LinkedRows(int64_t rows) const {
 
 absl::Status StageRunner::Run(const StepWork& work, StepOutcome* outcome) {
   if (options_.busy_nanoseconds == nullptr) return RunParts(work, outcome);
-  const auto ranks = [this] {
-    return links_.group == nullptr ? std::chrono::nanoseconds(0) : links_.group->call_time();
-  };
   const Clock::time_point began = Clock::now();
-  const std::chrono::nanoseconds ranks_before = ranks();
+  NewRankTime();
   link_time_ = std::chrono::nanoseconds(0);
   absl::Status status = RunParts(work, outcome);
-  const std::chrono::nanoseconds busy =
-      Clock::now() - began - link_time_ - (ranks() - ranks_before);
+  const std::chrono::nanoseconds busy = Clock::now() - began - link_time_ - NewRankTime();
   // A sum may run while the next inputs are copied.
   options_.busy_nanoseconds->fetch_add(std::max<int64_t>(0, busy.count()),
                                        std::memory_order_relaxed);
   return status;
+}
+
+std::chrono::nanoseconds StageRunner::NewRankTime() {
+  if (links_.group == nullptr) return std::chrono::nanoseconds(0);
+  const std::chrono::nanoseconds before = std::exchange(rank_time_, links_.group->call_time());
+  return rank_time_ - before;
 }
 
 absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
@@ -153,12 +162,27 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
     inputs->kv_listener = options_.kv_sender;
   }
   if (work.arrays->fed_rows() > 0) {
-    absl::Status fed =
-        ops_->FeedTokens({.ids = inputs->token_ids, .drawn = sampler_->drawn()}, *stream_);
-    if (!fed.ok()) return fed;
+    if (absl::Status fed = Feed(inputs->token_ids); !fed.ok()) return fed;
   }
   absl::Status status = model_->Forward(*inputs, *stream_);
   return status.ok() && states_ != nullptr ? SaveStates(work) : status;
+}
+
+absl::Status StageRunner::Feed(const kernels::TensorView& ids) {
+  if (!runs_ahead()) {
+    return absl::FailedPreconditionError(
+        "a step with tokens that the step before it draws; this stage runs no steps ahead");
+  }
+  const kernels::TensorView all =
+      sampler_ != nullptr
+          ? sampler_->drawn()
+          : kernels::TensorView(fed_.data(), kernels::DType::kI32, {options_.sampler.max_rows});
+  const kernels::TensorView drawn = all.Rows(drawn_rows_);
+  if (links_.group != nullptr) {
+    absl::Status sent = links_.group->Broadcast(drawn, 0, *stream_);
+    if (!sent.ok()) return sent;
+  }
+  return ops_->FeedTokens({.ids = ids, .drawn = drawn}, *stream_);
 }
 
 absl::Status StageRunner::SaveStates(const StepWork& work) {
@@ -183,18 +207,19 @@ absl::Status StageRunner::PrepareSeats(const StepWork& work) {
 }
 
 bool StageRunner::RunsAhead(const StepWork& work) const {
+  const bool plain = runs_ahead() && work.pushes.empty();
+  if (!plain || sampler_ == nullptr) return plain;
   const bool wants_rows =
       std::any_of(work.samples.begin(), work.samples.end(),
                   [](const SampleRequest& request) { return request.final_row; });
-  return runs_ahead() && drafts_ == nullptr && work.scores.empty() && work.pushes.empty() &&
-         !wants_rows && sampler_->DrawsAtOnce(work.samples);
+  return work.scores.empty() && !wants_rows && sampler_->DrawsAtOnce(work.samples);
 }
 
 absl::Status StageRunner::Enqueue(const StepWork& work) {
   const int place = static_cast<int>(enqueued_ % kernels::EventStream::kMarks);
   began_[place] = Clock::now();
   absl::Status status = RunModel(work);
-  if (status.ok()) {
+  if (status.ok() && sampler_ != nullptr) {
     work.MakeMasks();
     status = sampler_->Enqueue(model_->logits().Rows(work.arrays->logit_count()), work.samples,
                                place, *stream_);
@@ -203,6 +228,7 @@ absl::Status StageRunner::Enqueue(const StepWork& work) {
     (void)stream_->Synchronize();  // a failure of the step before stays at its mark
     return status;
   }
+  drawn_rows_ = std::ssize(work.samples);
   marks_->Mark(place);
   ++enqueued_;
   return absl::OkStatus();
@@ -213,14 +239,16 @@ absl::Status StageRunner::Collect(size_t samples, StepOutcome* outcome) {
   const absl::Status status = marks_->WaitMark(place);
   if (options_.busy_nanoseconds != nullptr) {
     const Clock::time_point now = Clock::now();
-    const std::chrono::nanoseconds busy = now - std::max(began_[place], last_end_);
-    options_.busy_nanoseconds->fetch_add(busy.count(), std::memory_order_relaxed);
+    // The group may be in a call of the next step already.
+    const std::chrono::nanoseconds busy = now - std::max(began_[place], last_end_) - NewRankTime();
+    options_.busy_nanoseconds->fetch_add(std::max<int64_t>(0, busy.count()),
+                                         std::memory_order_relaxed);
     last_end_ = now;
   }
   outcome->scores.clear();
-  if (status.ok()) {
+  if (status.ok() && sampler_ != nullptr) {
     sampler_->Read(place, samples, &outcome->samples);
-  } else {
+  } else if (!status.ok()) {
     (void)stream_->Synchronize();  // what is enqueued from now on is to run
   }
   return status;

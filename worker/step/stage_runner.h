@@ -4,7 +4,10 @@
 //
 // Steps ahead: on a device whose stream can be marked (kernels/event_stream.h), a worker alone
 // can also enqueue a step and read its tokens later, with the next one enqueued behind it. That
-// one's rows may be fed: their tokens are those that this one draws, on the device.
+// one's rows may be fed: their tokens are those that this one draws, on the device. So can the
+// ranks of a replica of one stage, where their devices sum: those that do not draw get the tokens
+// from rank 0's device, in front of the step that they feed. Where a head or a model drafts, each
+// step ends before the next one.
 //
 // Thread rule: one thread. Ownership: borrows model (KV memory attached), device and links; owns
 // staging, sampler and stream. Rows and sums go through host memory of its own where the host does
@@ -95,15 +98,12 @@ class StageRunner final : public Stage {
 
   absl::Status Run(const StepWork& work, StepOutcome* outcome) override;
 
-  // Whether some steps can be enqueued ahead, and whether this one can: it asks for tokens alone,
-  // without logprobs, final rows and drafts, and pushes no KV.
-  bool runs_ahead() const { return marks_ != nullptr; }
-  bool RunsAhead(const StepWork& work) const;
-  // Enqueues a step that RunsAhead. At most two of them are enqueued and not collected, and none
-  // when Run is called. An error: nothing of it is enqueued any more.
-  absl::Status Enqueue(const StepWork& work);
-  // Blocks until the oldest one is done, which had so many samples.
-  absl::Status Collect(size_t samples, StepOutcome* outcome);
+  bool runs_ahead() const override { return marks_ != nullptr; }
+  // Where it asks for tokens alone, without logprobs and final rows, and pushes no KV; of a rank
+  // that does not draw, whatever it asks for.
+  bool RunsAhead(const StepWork& work) const override;
+  absl::Status Enqueue(const StepWork& work) override;
+  absl::Status Collect(size_t samples, StepOutcome* outcome) override;
 
   // What the stream keeps of steps that come again; nothing where it keeps none. After Run.
   kernels::GraphStream::Kept kept() const {
@@ -112,7 +112,8 @@ class StageRunner final : public Stage {
 
   bool samples() const override { return options_.samples; }
   int64_t device_bytes() const override {
-    return upload_->device_bytes() + (sampler_ == nullptr ? 0 : sampler_->device_bytes()) +
+    return upload_->device_bytes() + fed_.size_bytes() +
+           (sampler_ == nullptr ? 0 : sampler_->device_bytes()) +
            (drafts_ == nullptr ? 0 : drafts_->device_bytes());
   }
 
@@ -124,6 +125,10 @@ class StageRunner final : public Stage {
   absl::Status TakeRows(int64_t rows);
   absl::Status HandOn(int64_t rows);
   absl::Status RunModel(const StepWork& work);
+  // Gives rows the tokens that the step before drew, on rank 0's device.
+  absl::Status Feed(const kernels::TensorView& ids);
+  // How long calls of this rank's group have taken since this was last asked.
+  std::chrono::nanoseconds NewRankTime();
   absl::Status PrepareSeats(const StepWork& work);
   absl::Status SaveStates(const StepWork& work);
   absl::Status Sample(const StepWork& work, StepOutcome* outcome);
@@ -152,13 +157,16 @@ class StageRunner final : public Stage {
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<StateStore> states_;       // null: the model has no seats
   std::unique_ptr<Sampler> sampler_;         // null: another worker samples
+  kernels::Buffer fed_;                      // what the step before drew, of ranks ahead; or empty
   std::unique_ptr<DraftRunner> drafts_;      // null: nothing here proposes
   std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
   std::chrono::nanoseconds link_time_{0};    // of this step: rows from and to other stages
+  std::chrono::nanoseconds rank_time_{0};    // of the group's calls, as NewRankTime saw it last
 
   // Steps ahead.
   kernels::EventStream* marks_ = nullptr;  // the stream, or null: there are none
   int64_t enqueued_ = 0, collected_ = 0;
+  int64_t drawn_rows_ = 0;  // by the step that was enqueued last
   std::array<std::chrono::steady_clock::time_point, kernels::EventStream::kMarks> began_;
   std::chrono::steady_clock::time_point last_end_;  // of the one collected last
 };

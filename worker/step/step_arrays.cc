@@ -279,6 +279,8 @@ absl::Status StepArrays::Assign(const Columns& columns, KvBlocks kv, int64_t blo
   rows_ = static_cast<int64_t>(columns.token_ids.size());
   logit_count_ = static_cast<int64_t>(columns.logit_rows.size());
   std::copy(columns.token_ids.begin(), columns.token_ids.end(), token_ids_);
+  fed_rows_ = std::count_if(columns.token_ids.begin(), columns.token_ids.end(),
+                            [](int32_t id) { return id <= kernels::kFedToken; });
   std::copy(columns.positions.begin(), columns.positions.end(), positions_);
   std::copy(columns.rope_lengths.begin(), columns.rope_lengths.end(), rope_lengths_);
   std::copy(columns.slots.begin(), columns.slots.end(), slots_);

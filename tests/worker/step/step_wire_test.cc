@@ -117,6 +117,31 @@ TEST_CASE("a step that is written and read again is the same") {
   CHECK(work.saves[0].position == 9);
 }
 
+TEST_CASE("a row whose token the step before draws goes as what stands for it") {
+  const TestStep step;
+  StepArrays arrays(Limits());
+  arrays.Begin();
+  const std::vector<int32_t> tokens = {5, 6, 7, 8};
+  for (const int32_t draw : {0, 1}) {
+    arrays.AddSequence({.tokens = tokens,
+                        .prompt_tokens = 4,
+                        .first = 4,
+                        .rows = 1,
+                        .blocks = draw == 0 ? &step.first : &step.second,
+                        .fed_draw = draw});
+  }
+  arrays.Seal();
+  v1::StepDescriptor message;
+  WriteDescriptor({.arrays = &arrays, .samples = {}, .scores = {}}, &message);
+  ReceivedStep received(Limits(), kBlocks, kBlockTokens);
+  REQUIRE(received.descriptor()->ParseFromString(message.SerializeAsString()));
+  REQUIRE(received.Check().ok());
+  const StepWork work = received.work();
+  CHECK(work.arrays->fed_rows() == 2);
+  CHECK(Values(work.arrays->token_ids()) ==
+        std::vector<int32_t>{kernels::kFedToken, kernels::kFedToken - 1});
+}
+
 TEST_CASE("blocks of layers with a window go with the step, freed ones too, or it is refused") {
   const KvBlocks kv(kBlocks, kWindowBlocks);
   const TestStep step(/*windows=*/true);

@@ -1,0 +1,213 @@
+// Steps ahead of ranks that meet on their GPUs, which the emulator plays: the tokens are those of
+// steps one at a time, and steps are enqueued before the tokens of the one before them are known.
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/emulation/runtime.h"
+#include "proto/layers/layers.h"
+#include "proto/model/model_folder.h"
+#include "tests/logged_lines.h"
+#include "tests/worker/engine/submits.h"
+#include "tests/worker/formation/replica_comparison.h"
+#include "tests/worker/formation/replica_harness.h"
+#include "tests/worker/model/tiny_model.h"
+
+namespace tessera::worker {
+namespace {
+
+namespace emulated = kernels::cuda::emulated;
+
+constexpr char kAhead[] = "steps: the next one is enqueued while one runs";
+constexpr uint64_t kStopped = 6, kGreedy = 7;
+// FormationTimes::silence_seconds, and some for a machine that is busy.
+constexpr double kHeartbeatBound = 5 + 5;
+
+std::string FolderOf(const std::string& model) { return GoldenFolder(model).string(); }
+
+ReplicaOptions Ranks(const std::string& model, int ranks) {
+  const auto shape = ReadModelFolder(FolderOf(model));
+  REQUIRE(shape.ok());
+  ReplicaOptions options;
+  options.stages = {{LayerCount(*shape), ranks}};
+  for (int rank = 0; rank < ranks; ++rank) options.gpus.insert(rank);
+  options.max_batched_tokens = 16;
+  options.close_after_seconds = 300;
+  return options;
+}
+
+v1::Submit Greedy(uint64_t id, const std::vector<int32_t>& prompt, int32_t tokens) {
+  v1::Submit submit = MakeSubmit(id, prompt, tokens);
+  submit.set_ignore_eos(true);
+  return submit;
+}
+
+v1::Submit Sampled(uint64_t id, int64_t prompt, int32_t tokens) {
+  v1::Submit submit = Greedy(id, Prompt(prompt, id, 90), tokens);
+  submit.mutable_sampling()->set_temperature(1.2F);
+  submit.mutable_sampling()->set_top_k(20);
+  submit.mutable_sampling()->set_top_p(0.9F);
+  submit.mutable_sampling()->set_seed(id);
+  return submit;
+}
+
+// Answers that begin and end at other steps, beside a prompt in pieces; some ask for what no step
+// ahead gives.
+std::vector<v1::Submit> Requests(const GoldenRun& run) {
+  std::vector<v1::Submit> requests;
+  requests.push_back(Greedy(1, Prompt(5, 1, 90), 9));
+  v1::Submit two = Sampled(2, 18, 7);
+  two.set_choice_count(2);
+  requests.push_back(two);
+  requests.push_back(Greedy(3, Prompt(40, 3, 90), 8));
+  v1::Submit logprobs = Greedy(4, Prompt(6, 4, 90), 3);
+  logprobs.set_top_logprobs(2);
+  requests.push_back(logprobs);
+  v1::Submit penalised = Sampled(5, 8, 4);
+  penalised.mutable_sampling()->set_presence_penalty(1.0F);
+  requests.push_back(penalised);
+  v1::Submit stopped = Greedy(kStopped, run.prompt, 12);
+  stopped.add_stop_token_ids(run.tokens[3]);
+  requests.push_back(stopped);
+  requests.push_back(Greedy(kGreedy, run.prompt, 6));
+  return requests;
+}
+
+struct Outcome {
+  Answers answers;
+  int64_t ahead = 0;  // replicas whose log says that they run ahead
+};
+
+Outcome Run(const std::string& model, const ReplicaOptions& options) {
+  const tests::LoggedLines lines("worker");
+  Outcome outcome;
+  {
+    PlannedReplica replica(FolderOf(model), options);
+    for (v1::Submit& submit : Requests(ReadGolden(model)[0])) replica.Submit(std::move(submit));
+    outcome.answers = replica.WaitAll();
+  }
+  outcome.ahead = lines.Count(kAhead);
+  return outcome;
+}
+
+TEST_CASE("ranks that meet on their GPUs run ahead: the tokens of steps one at a time") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  // Experts, whose routes are rank 0's, and states that steps change.
+  for (const std::string model : {"llama", "mixtral", "qwen3_5"}) {
+    INFO(model);
+    ReplicaOptions options = Ranks(model, 2);
+    options.kv_blocks = 9;
+    emulated::Inject({.vary_schedules = true});
+    const Outcome ahead = Run(model, options);
+    emulated::Inject({});
+    options.maps_sums = false;
+    const Outcome one_by_one = Run(model, options);
+    CHECK(ahead.ahead == 1);
+    CHECK(one_by_one.ahead == 0);
+    CheckSameBits(ahead.answers, one_by_one.answers);
+    const GoldenRun run = ReadGolden(model)[0];
+    CHECK(ahead.answers.at({kGreedy, 0}).tokens ==
+          std::vector<int32_t>(run.tokens.begin(), run.tokens.begin() + 6));
+    const ChoiceEvents& stopped = ahead.answers.at({kStopped, 0});
+    CHECK(stopped.finish == v1::FINISH_REASON_STOP);
+    CHECK(stopped.tokens.size() <= 4);
+  }
+#endif
+}
+
+TEST_CASE("a step of ranks is enqueued before the tokens of the one before it are known") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  constexpr int kTokens = 12;
+  for (const int ranks : {2, 4}) {
+    INFO(ranks << " ranks");
+    const std::string model = "llama";
+    ReplicaOptions options = Ranks(model, ranks);
+    options.prefix_cache = false;
+    PlannedReplica replica(FolderOf(model), options);
+    const GoldenRun run = ReadGolden(model)[0];
+    // The ranks' meetings: as many a step, and one more where they are given tokens that no host
+    // had when it enqueued the step.
+    const auto meetings = [&](uint64_t id, int32_t top_logprobs) {
+      const int64_t before = emulated::LaunchesFrom("mapped_sum.cu");
+      v1::Submit submit = Greedy(id, run.prompt, kTokens);
+      submit.set_top_logprobs(top_logprobs);
+      replica.Submit(std::move(submit));
+      const ChoiceEvents choice = replica.WaitAll().at({id, 0});
+      CHECK(choice.tokens ==
+            std::vector<int32_t>(run.tokens.begin(), run.tokens.begin() + kTokens));
+      // Ranks that do not sample may still be at the last step.
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      return emulated::LaunchesFrom("mapped_sum.cu") - before;
+    };
+    meetings(1, -1);  // graphs are made
+    meetings(2, 0);
+    const int64_t ahead = meetings(3, -1), one_by_one = meetings(4, 0);
+    CHECK(ahead - one_by_one == ranks * (kTokens - 1));
+  }
+#endif
+}
+
+// The replica is closed within the heartbeat's bound after `breaks`, and what was told is right.
+template <typename Break>
+void CheckEnds(const Break& breaks) {
+  const std::string model = "llama";
+  PlannedReplica replica(FolderOf(model), Ranks(model, 2));
+  const GoldenRun run = ReadGolden(model)[0];
+  replica.Submit(Greedy(0, run.prompt, 60));
+  while (replica.load().generation_tokens() < 3) std::this_thread::yield();
+  const auto began = std::chrono::steady_clock::now();
+  breaks(replica);
+  CHECK_FALSE(replica.WaitClosed().ok());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  CHECK(took.count() < kHeartbeatBound);
+  const ChoiceEvents choice = replica.WaitAll().at({0, 0});
+  CHECK(choice.finish == v1::FINISH_REASON_UNSPECIFIED);
+  const size_t known = std::min(choice.tokens.size(), run.tokens.size());
+  CHECK(known >= 3);
+  CHECK(std::equal(choice.tokens.begin(), choice.tokens.begin() + static_cast<int64_t>(known),
+                   run.tokens.begin()));
+}
+
+TEST_CASE("a rank that is lost inside steps ahead ends the replica, and no token is wrong") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  CheckEnds([](PlannedReplica& replica) { replica.Kill(1); });
+  // Of either rank, at some launch of a step.
+  for (const int64_t launch : {1, 2, 7, 12, 20, 33}) {
+    INFO("launch " << launch);
+    CheckEnds([&](PlannedReplica&) { emulated::Inject({.failing_launch = launch}); });
+    emulated::Inject({});
+  }
+#endif
+}
+
+TEST_CASE("a replica of GPUs whose steps come one at a time says why") {
+  const std::string model = "llama";
+  const auto said = [&](const ReplicaOptions& options) {
+    const tests::LoggedLines lines("worker");
+    PlannedReplica replica(FolderOf(model), options);
+    CHECK(lines.Count(kAhead) == 0);
+    CHECK(lines.Count("steps: one at a time, as ") == 1);
+    return lines.Count("one at a time, as the ranks' devices map no memory for their sums") * 10 +
+           lines.Count("one at a time, as rows go from stage to stage through the hosts");
+  };
+  ReplicaOptions options = Ranks(model, 2);
+  options.maps_sums = false;
+  CHECK(said(options) == 10);
+  options = Ranks(model, 2);
+  options.stages = {{1, 1}, {options.stages[0].layers - 1, 1}};
+  CHECK(said(options) == 1);
+}
+
+}  // namespace
+}  // namespace tessera::worker
