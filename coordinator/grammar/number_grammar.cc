@@ -125,9 +125,10 @@ std::optional<Side> SideOf(const DecimalBounds& bounds, bool mirrored) {
 void AddSide(const Side& side, int decimals, std::vector<std::string>& ways) {
   const int64_t low = side.low + (side.low_excluded ? 1 : 0);
   const int64_t high = side.high - (side.high_excluded ? 1 : 0);
-  const int64_t unit = PowerOfTen(decimals);
-  AddRange((low + unit - 1) / unit, high / unit, 0, ways);
-  if (decimals > 0) AddRange(low, high, decimals, ways);
+  for (int written = 0; written <= decimals; ++written) {
+    const int64_t unit = PowerOfTen(decimals - written);
+    AddRange((low + unit - 1) / unit, high / unit, written, ways);
+  }
   const std::string point = decimals == 0 ? "\".\" " : "";
   // Finer: a prefix and more digits are less than a unit above the prefix.
   std::vector<std::string> prefixes;

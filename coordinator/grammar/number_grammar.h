@@ -2,7 +2,7 @@
 //
 // Every text that they give is a number within the bounds, and an integer a text without fraction
 // and exponent. Not every such number has a text: digits are bounded, and a number with a bound has
-// no exponent and at least as many decimals as its bounds, or none.
+// no exponent.
 //
 // Thread rule: pure functions.
 #pragma once
