@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "proto/model/gguf_header.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera {
@@ -129,17 +130,24 @@ bool IsKnown(const std::string_view (&list)[kCount], std::string_view key) {
   return std::find(std::begin(list), std::end(list), key) != std::end(list);
 }
 
-// The same (configuration_utils.py, cache_utils.py, integrations of FP8 experts): layers unlike the
-// others, KV that later layers share, caps, and another file of weights.
-constexpr std::string_view kOfAllClasses[] = {
-    "kv_sharing_modes", "mlp_gate_softcap", "mlp_up_softcap",      "per_layer_config",
-    "swiglu_alpha",     "swiglu_limit",     "transformers_weights"};
+// The same (configuration_utils.py, cache_utils.py): layers unlike the others, KV that later layers
+// share, and another file of weights.
+constexpr std::string_view kOfAllClasses[] = {"kv_sharing_modes", "per_layer_config",
+                                              "transformers_weights"};
+// And of those whose experts are FP8 (integrations/finegrained_fp8.py).
+constexpr std::string_view kOfQuantized[] = {"mlp_gate_softcap", "mlp_up_softcap", "swiglu_alpha",
+                                             "swiglu_limit"};
+// Names of weights that are read anyway.
+constexpr std::string_view kWeightFiles[] = {"model.safetensors", "model.safetensors.index.json"};
 
-// transformers' caches of all classes (cache_utils.py) drop older tokens by these, unless
-// layer_types says that every layer sees all.
+// transformers' caches of all classes (cache_utils.py) drop older tokens by these where layer_types
+// names such layers, or nothing says what layers are.
 constexpr std::string_view kWindows[] = {"attention_chunk_size", "sliding_window"};
+constexpr std::string_view kShortLayers[] = {"chunked_attention", "hybrid_sliding",
+                                             "reference_sliding_attention", "sliding_attention"};
 
-bool Shortens(const JsonReader& config, const json& window) {
+// use_sliding_window: false is taken at its word, though not all classes read it.
+bool Shortens(const JsonReader& config, const json& oracle, const json& window) {
   constexpr const char* kLength = "max_position_embeddings";
   constexpr const char* kTypes = "layer_types";
   if (!window.is_number()) return true;
@@ -147,10 +155,19 @@ bool Shortens(const JsonReader& config, const json& window) {
     return false;
   }
   if (config.Has("use_sliding_window") && config.At("use_sliding_window") == false) return false;
-  if (!config.Has(kTypes) || !config.At(kTypes).is_array()) return true;
+  // Such a class fills them in itself.
+  if (!config.Has(kTypes) || !config.At(kTypes).is_array()) return !oracle.contains(kTypes);
   const json& types = config.At(kTypes);
-  return std::any_of(types.begin(), types.end(),
-                     [](const json& type) { return type != "full_attention"; });
+  return std::any_of(types.begin(), types.end(), [](const json& type) {
+    return type.is_string() && IsKnown(kShortLayers, type.get<std::string>());
+  });
+}
+
+// Whether transformers reads the key for every class that such a checkpoint may be of.
+bool IsOfAllClasses(const JsonReader& config, const std::string& key, const json& value) {
+  if (value.is_string() && IsKnown(kWeightFiles, value.get<std::string>())) return false;
+  return IsKnown(kOfAllClasses, key) ||
+         (config.Has("quantization_config") && IsKnown(kOfQuantized, key));
 }
 
 bool IsHarmless(std::string_view key) {
@@ -233,12 +250,13 @@ std::string CheckUnreadKeys(JsonReader& config, std::string_view architecture) {
           key, StrCat("is ", Shown(value), ": models that attend to both sides are not supported"));
       return "";
     }
-    if (IsKnown(kOfAllClasses, key) && !value.empty()) {
+    if (IsOfAllClasses(config, key, value) && !value.empty()) {
       config.Fail(key, StrCat("is ", Shown(value), ": transformers reads it for every class, and ",
                               "it is not supported for ", architecture));
       return "";
     }
-    if (IsKnown(kWindows, key) && Shortens(config, value)) {
+    // llama.cpp, which reads GGUF, forgets nothing then.
+    if (IsKnown(kWindows, key) && !HasGgufName(config.file()) && Shortens(config, oracle, value)) {
       config.Fail(key, StrCat("is ", Shown(value), ": transformers forgets older tokens while it ",
                               "generates then, though ", architecture,
                               " has no windows; remove it if that is not meant"));

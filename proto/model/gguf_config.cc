@@ -171,7 +171,12 @@ class ConfigWriter {
   }
 
   // 0 stands for no window. Which layers have one may be a list; a number is the family's to read.
-  void WriteWindows() {
+  void WriteWindows(const GgufFacts& facts) {
+    if (facts.names_windows && !HasWindows()) {
+      keys_.MarkRead(keys_.Whole(kWindowLayers));
+      config_["layer_types"] = json(static_cast<size_t>(layers_), "full_attention");
+      return;
+    }
     if (const int64_t* window = keys_.FindSame(kWindow)) {
       config_["sliding_window"] = *window == 0 ? json() : json(*window);
     }
@@ -326,7 +331,7 @@ class ConfigWriter {
     }
     config_["head_dim"] = head_dim_;
     if (facts.scaled_by_head) config_["query_pre_attn_scalar"] = head_dim_;
-    WriteWindows();
+    WriteWindows(facts);
     if (!ReadsKey(facts, kClamp)) keys_.Refuse(kClamp, 0);
     keys_.Refuse("attention.max_alibi_bias", 0);
     config_["attention_bias"] = FirstLayerHas("attn_q.bias") || FirstLayerHas("attn_qkv.bias");
@@ -432,6 +437,7 @@ class ConfigWriter {
                  {"long_factor", factors_.all},
                  {"attention_factor", 1.0},
                  {"original_max_position_embeddings", config_["max_position_embeddings"]}};
+      keys_.Refuse("rope.scaling.attn_factor", 1);
     } else if (!factors_.long_.empty()) {
       scaling["rope_type"] = "longrope";
       scaling["short_factor"] = factors_.short_;

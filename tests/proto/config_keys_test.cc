@@ -18,10 +18,10 @@ constexpr const char* kSizes = R"("hidden_size": 64, "num_hidden_layers": 4,
     "max_position_embeddings": 32)";
 
 absl::StatusOr<v1::Model> Read(const std::string& architecture, const std::string& extra,
-                               std::vector<std::string>* notes) {
+                               std::vector<std::string>* notes, const char* file = "config.json") {
   const std::string text =
       R"({"architectures": [")" + architecture + R"("], )" + kSizes + ", " + extra + "}";
-  return ParseModelConfig(text, "config.json", notes);
+  return ParseModelConfig(text, file, notes);
 }
 
 using Catch::Contains;
@@ -79,7 +79,11 @@ TEST_CASE("a window that the class does not read is refused where it is shorter 
   CHECK(read(R"("sliding_window": 32)") == "1");
   CHECK(read(R"("sliding_window": 8, "use_sliding_window": false)") == "1");
   CHECK(read(R"("sliding_window": 8, "layer_types": ["full_attention"])") == "1");
+  CHECK(read(R"("sliding_window": 8, "layer_types": ["linear_attention"])") == "1");
   CHECK(read(R"("sliding_window": null)") == "0");
+  // llama.cpp forgets nothing then.
+  std::vector<std::string> notes;
+  CHECK(Read("LlamaForCausalLM", R"("sliding_window": 8)", &notes, "m.gguf").ok());
 }
 
 TEST_CASE("a key that transformers reads for every class is refused") {
@@ -90,10 +94,21 @@ TEST_CASE("a key that transformers reads for every class is refused") {
       model.status().message() ==
       "config.json: per_layer_config is {\"1\":{\"intermediate_size\":32}}: transformers reads it "
       "for every class, and it is not supported for LlamaForCausalLM");
+  // Read where experts are FP8.
+  const std::string fp8 =
+      R"("quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]})";
   CHECK_THAT(
-      std::string(Read("LlamaForCausalLM", R"("swiglu_limit": 7.0)", &notes).status().message()),
+      std::string(
+          Read("LlamaForCausalLM", fp8 + R"(, "swiglu_limit": 7.0)", &notes).status().message()),
       Contains("swiglu_limit is 7.0"));
-  CHECK(Read("LlamaForCausalLM", R"("per_layer_config": {}, "swiglu_limit": null)", &notes).ok());
+  for (const char* harmless :
+       {R"("per_layer_config": {}, "swiglu_limit": null)", R"("swiglu_limit": 7.0)",
+        R"("transformers_weights": "model.safetensors.index.json")"}) {
+    CAPTURE(harmless);
+    CHECK(Read("LlamaForCausalLM", harmless, &notes).ok());
+  }
+  CHECK_FALSE(
+      Read("LlamaForCausalLM", R"("transformers_weights": "other.safetensors")", &notes).ok());
 }
 
 TEST_CASE("a model_type of another class is refused: transformers would take that one") {

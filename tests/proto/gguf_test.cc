@@ -249,6 +249,9 @@ TEST_CASE("gemma3: no window where the file names none, and a cap of logits (Rnj
   CHECK(capped.logits_soft_cap() == 30);
   REQUIRE(capped.kinds_size() == 1);
   CHECK(capped.kinds(0).attention().window() == 0);
+  const v1::Model of_pattern = model_of(GgufKey("gemma3.attention.sliding_window_pattern", 6));
+  REQUIRE(of_pattern.kinds_size() == 1);
+  CHECK(of_pattern.kinds(0).attention().window() == 0);
   const v1::Model windowed = model_of(GgufKey("gemma3.attention.sliding_window", 16));
   CHECK(windowed.logits_soft_cap() == 0);
   REQUIRE(windowed.kinds_size() == 1);

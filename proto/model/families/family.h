@@ -77,6 +77,8 @@ struct GgufFacts {
   bool heads_by_kind = false;  // heads of layers with a window have keys of their own
   bool delta = false;  // keys of gated delta nets, one for each of ssm.group_count key heads
   bool scaled_by_head = false;  // query_pre_attn_scalar is the size of a head
+  // A file that does not say how long a window is has none; else it is what the class assumes.
+  bool names_windows = false;
   // Linear scaling of positions lengthens max_position_embeddings.
   bool linear_lengthens = true;
 };

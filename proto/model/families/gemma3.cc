@@ -41,9 +41,7 @@ void Read(ConfigDraft& draft) {
   v1::Attention& with_window = *windowed.mutable_attention();
   *with_window.mutable_rope() = ReadRopeOfType(config, of_windowed, head_dim, positions).rope;
   with_window.set_window(ReadWindowSize(draft));
-  // A GGUF file that names no window has none (Rnj-1).
-  const bool none = config.file().ends_with(".gguf") && !config.Has("sliding_window");
-  for (const bool has_window : ReadPatternLayers(draft, none ? 1 : 6)) {
+  for (const bool has_window : ReadPatternLayers(draft, 6)) {
     AppendLayers(has_window ? windowed : full, 1, draft.model);
   }
 }
@@ -78,6 +76,7 @@ extern const Family kGemma3 = {
                        {"attention.sliding_window_pattern", "sliding_window_pattern"},
                        {"final_logit_softcapping", "final_logit_softcapping"}}},
              .scaled_by_head = true,
+             .names_windows = true,  // Rnj-1 has none
              .linear_lengthens = false}};
 
 extern const Family kGemma3Wrapped = {.architecture = "Gemma3ForConditionalGeneration",
