@@ -37,7 +37,10 @@ std::optional<CodePoints> CharactersOfKeys(std::string_view pattern) {
   if (ends) pattern.remove_suffix(1);
   if (begins && ends) {
     if (!pattern.ends_with('*') && !pattern.ends_with('+')) return std::nullopt;
-    return CharacterOfPattern(pattern.substr(0, pattern.size() - 1));
+    const bool is_group = pattern.starts_with('(');  // which may hold anchors of its own
+    const auto of_one = CharacterOfPattern(pattern.substr(0, pattern.size() - 1));
+    const bool is_writable = of_one.has_value() && of_one->CountWaysInJsonString() > 0;
+    return is_writable && !is_group ? of_one : std::nullopt;
   }
   const bool has_all = pattern.empty() || pattern == "." || pattern == ".*" || pattern == ".+";
   return has_all ? CharacterOfPattern(".") : std::nullopt;
@@ -119,7 +122,9 @@ absl::StatusOr<std::string> SchemaWriter::OtherMember(const Schema& flat, const 
   if (MayDeclare(patterns, properties)) {
     // A key that stands twice is read as its last one, which has the pattern's schema alone.
     const auto characters = CharactersOfKeys(patterns.items().begin().key());
-    if (patterns.size() > 1 || !characters.has_value() || name_bytes > kMaxNameBytes)
+    // Nor are there others where their number or their names are bounded.
+    if (patterns.size() > 1 || !characters.has_value() || name_bytes > kMaxNameBytes ||
+        flat.contains("maxProperties") || flat.contains("propertyNames"))
       return std::string();
     const Body value = RuleOf(*patterns.begin(), absl::StrCat(place, ".*"));
     if (absl::IsNotFound(value.status())) return std::string();
