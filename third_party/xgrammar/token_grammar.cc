@@ -140,11 +140,12 @@ class Vocabulary final : public TokenVocabulary {
 class Matcher final : public TokenMatcher {
  public:
   Matcher(absl::StatusOr<xgrammar::GrammarMatcher> matcher, xgrammar::TokenizerInfo info,
-          std::span<const int32_t> stop_ids)
+          std::span<const int32_t> stop_ids, bool has_budgets)
       : matcher_(std::move(matcher)),
         info_(std::move(info)),
         stop_ids_(stop_ids.begin(), stop_ids.end()),
-        size_(info_.GetVocabSize()) {}
+        size_(info_.GetVocabSize()),
+        refuses_drafts_(has_budgets) {}
 
   bool Accept(int32_t id) override {
     if (!MayGoOn() || IsWordless(id)) return false;
@@ -191,7 +192,7 @@ class Matcher final : public TokenMatcher {
   // Accepts them up to the first that may not be next; returns how many that are.
   int32_t AcceptDrafts(std::span<const int32_t> drafts) {
     int32_t count = 0;
-    if (drafts_are_slow_ || !MayGoOn()) return count;
+    if (refuses_drafts_ || !MayGoOn()) return count;
     const auto accept = [&] {
       for (const int32_t id : drafts) {
         if (!MayGoOn() || IsWordless(id) || !matcher_->AcceptToken(id)) break;
@@ -210,7 +211,7 @@ class Matcher final : public TokenMatcher {
   // What ended early left the matcher as it was, or terminated (deploy/install_xgrammar).
   void NoteDrafts(const absl::Status& outcome) {
     if (outcome.ok()) return;
-    drafts_are_slow_ = true;
+    refuses_drafts_ = true;
     if (matcher_->IsTerminated()) matcher_ = outcome;
   }
 
@@ -247,24 +248,33 @@ class Matcher final : public TokenMatcher {
   const int64_t size_;                        // ids
   double mask_seconds_ = kMaxMatcherSeconds;  // that the next mask may take
   int64_t states_ = 0;                        // looked at, of what was accepted
-  bool drafts_are_slow_ = false;
+  bool refuses_drafts_;  // they are slow, or what they took of a budget would not come back
 };
 
 class Grammar final : public TokenGrammar {
  public:
-  explicit Grammar(xgrammar::CompiledGrammar compiled) : compiled_(std::move(compiled)) {}
+  Grammar(xgrammar::CompiledGrammar compiled, bool has_budgets)
+      : compiled_(std::move(compiled)), has_budgets_(has_budgets) {}
 
   std::unique_ptr<TokenMatcher> NewMatcher(std::span<const int32_t> stop_ids) const override {
     const std::vector<int> stops(stop_ids.begin(), stop_ids.end());
     auto matcher = Guarded([&] { return xgrammar::GrammarMatcher(compiled_, stops); },
                            {kMaxMatcherSeconds, kMaxMatcherStates});
-    return std::make_unique<Matcher>(std::move(matcher), compiled_.GetTokenizerInfo(), stop_ids);
+    return std::make_unique<Matcher>(std::move(matcher), compiled_.GetTokenizerInfo(), stop_ids,
+                                     has_budgets_);
   }
   int64_t size_bytes() const override { return static_cast<int64_t>(compiled_.MemorySizeBytes()); }
 
  private:
   const xgrammar::CompiledGrammar compiled_;
+  const bool has_budgets_;
 };
+
+// Whether a rule may be of so many tokens or characters at most: name[max_tokens=8] ::= ...
+bool HasBudgets(const std::string& grammar) {
+  return grammar.find("max_tokens") != std::string::npos ||
+         grammar.find("max_chars") != std::string::npos;
+}
 
 }  // namespace
 
@@ -287,7 +297,7 @@ absl::StatusOr<std::shared_ptr<const TokenGrammar>> TokenGrammar::Compile(
       Guarded([&] { return static_cast<const Vocabulary&>(*vocabulary).Compile(grammar); },
               {.core_seconds = kMaxCompileSeconds});
   if (!compiled.ok()) return compiled.status();
-  return std::make_shared<const Grammar>(*std::move(compiled));
+  return std::make_shared<const Grammar>(*std::move(compiled), HasBudgets(grammar));
 }
 
 }  // namespace tessera
