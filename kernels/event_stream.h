@@ -21,6 +21,8 @@ class EventStream {
   // error: something before it failed and the work up to it was skipped, or the device is lost. A
   // failure stays the stream's until Synchronize.
   virtual absl::Status WaitMark(int index) = 0;
+  // Whether WaitMark of it would not wait.
+  virtual bool Passed(int index) = 0;
 };
 
 }  // namespace tessera::kernels

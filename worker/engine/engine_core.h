@@ -12,7 +12,7 @@
 // to one lane from its admission on; one that ends while a step computes rows of it is heard of at
 // once, and its blocks return with the step.
 //
-// Steps ahead, where the executor runs them (a worker alone on a GPU): with one step in flight, the
+// Steps ahead, where the executor runs them (on GPUs of one stage): with one step in flight, the
 // next is begun as if each token that the first draws were there, and takes it on the device. So
 // the device goes on while the host reads tokens. A sequence that turns out to have ended wasted a
 // row: nobody hears of it, and it is in no index. What reaches its length for certain gets no row.
@@ -28,9 +28,9 @@
 // the drafts of a step, whatever stood: the next step computes those rows once more. No step runs
 // ahead of one with drafts, nor where the next may have some.
 //
-// Masks of grammars are made while the forward pass of their step runs, on the thread that runs it
-// where this worker samples; where another one does, they follow the step there. Until a step is
-// back nothing else touches the grammars of its sequences.
+// Masks of grammars are made while the forward pass of their step runs, on the thread that runs it,
+// or enqueues it, where this worker samples; where another one does, they follow the step there.
+// Until a step is back nothing else touches the grammars of its sequences.
 //
 // Thread rule: one thread. Ownership: owns the executor, which runs the steps on the replica's
 // workers. Time comes from the caller. A step that fails ends its sequences with ERROR and the
@@ -103,11 +103,12 @@ class EngineCore {
   // Ends everything with `status` (CANCELLED: as if cancelled).
   void EndAll(const absl::Status& status, Events* events);
 
-  // Starts a step in each lane that can go on; waits for no other worker.
+  // Starts a step in each lane that can go on; waits for no other worker, but for its device in the
+  // step before one that does not run ahead.
   void BeginSteps(double now_seconds, Events* events);
   // Whether BeginSteps may find something to start: there is work, and something changed since.
   bool MayBegin() const { return table_.changed() && Busy(); }
-  // Whether a step is in flight for which EndStep waits for no other worker.
+  // Whether a step is in flight for which EndStep waits for no other worker (StepExecutor::Ready).
   bool StepReady() { return !in_flight_.empty() && executor_->Ready(); }
   // Takes the outcome of the oldest step in flight. `clock` gives seconds; read when it is there.
   void EndStep(const std::function<double()>& clock, Events* events);

@@ -67,7 +67,7 @@ class Member {
   absl::Status DoStep(bool masks_follow);
   // Waits until so many steps at most are enqueued.
   absl::Status Collect(int left);
-  // Whether more comes from the leader soon.
+  // Whether more comes from the leader before the step that is enqueued ends, and soon.
   bool HearsSoon() const;
   absl::Status TellFailure(const absl::Status& status);  // returns it
   absl::Status TakeMasks();                              // the next frame: of the step in hand

@@ -32,6 +32,8 @@ class Stage {
   virtual absl::Status Enqueue(const StepWork& /*work*/) {
     return absl::UnimplementedError("this stage runs no steps ahead");
   }
+  // Whether Collect of the oldest one would not wait.
+  virtual bool Ended() const { return true; }
   // Blocks until the oldest one is done, which had so many samples. Fills `outcome` as Run does.
   virtual absl::Status Collect(size_t /*samples*/, StepOutcome* /*outcome*/) {
     return absl::UnimplementedError("this stage runs no steps ahead");

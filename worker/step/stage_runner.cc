@@ -216,7 +216,7 @@ bool StageRunner::RunsAhead(const StepWork& work) const {
 }
 
 absl::Status StageRunner::Enqueue(const StepWork& work) {
-  const int place = static_cast<int>(enqueued_ % kernels::EventStream::kMarks);
+  const int place = PlaceOf(enqueued_);
   began_[place] = Clock::now();
   absl::Status status = RunModel(work);
   if (status.ok() && sampler_ != nullptr) {
@@ -235,7 +235,7 @@ absl::Status StageRunner::Enqueue(const StepWork& work) {
 }
 
 absl::Status StageRunner::Collect(size_t samples, StepOutcome* outcome) {
-  const int place = static_cast<int>(collected_++ % kernels::EventStream::kMarks);
+  const int place = PlaceOf(collected_++);
   const absl::Status status = marks_->WaitMark(place);
   if (options_.busy_nanoseconds != nullptr) {
     const Clock::time_point now = Clock::now();

@@ -9,9 +9,9 @@
 // from rank 0's device, in front of the step that they feed. Where a head or a model drafts, each
 // step ends before the next one.
 //
-// Thread rule: one thread. Ownership: borrows model (KV memory attached), device and links; owns
-// staging, sampler and stream. Rows and sums go through host memory of its own where the host does
-// not read the device's (Device::host_reads_memory). A failed step leaves links in an unknown
+// Thread rule: one call at a time. Ownership: borrows model (KV memory attached), device and links;
+// owns staging, sampler and stream. Rows and sums go through host memory of its own where the host
+// does not read the device's (Device::host_reads_memory). A failed step leaves links in an unknown
 // state: the formation ends.
 #pragma once
 
@@ -103,6 +103,7 @@ class StageRunner final : public Stage {
   // that does not draw, whatever it asks for.
   bool RunsAhead(const StepWork& work) const override;
   absl::Status Enqueue(const StepWork& work) override;
+  bool Ended() const override { return marks_->Passed(PlaceOf(collected_)); }
   absl::Status Collect(size_t samples, StepOutcome* outcome) override;
 
   // What the stream keeps of steps that come again; nothing where it keeps none. After Run.
@@ -121,6 +122,8 @@ class StageRunner final : public Stage {
   StageRunner(const StageOptions& options, const StageLinks& links, Model* model, kernels::Ops* ops)
       : options_(options), seats_(model->seats()), links_(links), model_(model), ops_(ops) {}
 
+  // The mark of the step that was enqueued so many steps behind the first.
+  static int PlaceOf(int64_t step) { return static_cast<int>(step % kernels::EventStream::kMarks); }
   absl::Status RunParts(const StepWork& work, StepOutcome* outcome);
   absl::Status TakeRows(int64_t rows);
   absl::Status HandOn(int64_t rows);

@@ -60,9 +60,11 @@ class StepExecutor {
   virtual bool MayRunAhead() const { return false; }
   // `wake` is called, on any thread, each time a step that was in flight gets its outcome.
   virtual void SetWake(std::function<void()> /*wake*/) {}
-  // Starts a step and does not wait for its results. An error: it did not start, Take is not due.
+  // Starts a step and does not wait for its results; one that does not run ahead may wait for the
+  // step before it. An error: it did not start, Take is not due.
   virtual absl::Status Begin(const StepWork& work) = 0;
-  // Whether Take, for the oldest step in flight, waits for no other worker.
+  // Whether Take, for the oldest step in flight, waits for no other worker, but for its devices
+  // where steps run ahead.
   virtual bool Ready() { return true; }
   // Waits for the oldest step that began. An error: the step gave nothing.
   virtual absl::Status Take(StepOutcome* outcome) = 0;

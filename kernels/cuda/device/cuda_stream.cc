@@ -258,6 +258,12 @@ absl::Status CudaStream::WaitMark(int index) {
   return done.ok() ? Reported() : done;
 }
 
+bool CudaStream::Passed(int index) {
+  const MarkedPoint& mark = marks_[index];
+  if (static_cast<int32_t>(handed_on_.load() - mark.end) < 0) return false;
+  return !mark.failure.ok() || cudaEventQuery(mark.event) != cudaErrorNotReady;
+}
+
 void CudaStream::Watch(Reporter who, std::shared_ptr<const KernelReports> reports) {
   const std::lock_guard<std::mutex> lock(reports_mutex_);
   reports_[static_cast<size_t>(who)] = std::move(reports);

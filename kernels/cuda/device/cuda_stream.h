@@ -52,6 +52,7 @@ class CudaStream final : public Stream, public GraphStream, public EventStream {
   EventStream* marking() override { return this; }
   void Mark(int index) override;
   absl::Status WaitMark(int index) override;
+  bool Passed(int index) override;
 
   // Enqueues launch(params, stream). `what` stands for it in errors and is not copied.
   template <typename Params>
