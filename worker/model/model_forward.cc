@@ -10,6 +10,7 @@
 #include "proto/layers/layers.h"
 #include "third_party/absl/str_cat.h"
 #include "worker/model/activation_kind.h"
+#include "worker/model/rank_logits.h"
 
 namespace tessera::worker {
 namespace {
@@ -537,7 +538,8 @@ absl::Status ForwardPass::Head(const StepInputs& step, kernels::Stream& stream) 
   const TensorView logits = (whole ? buffers_.logits : buffers_.logit_part).Rows(count);
   status = Linear(weights_.head.matrix, weights_.head.bias, out, logits, stream);
   if (status.ok()) status = FinishLogits(logits, stream);
-  return status.ok() && !whole ? GatherLogits(count, stream) : status;
+  if (!status.ok() || whole) return status;
+  return GatherLogits(buffers_, vocabulary_parts_, count, ops_, *group_, stream);
 }
 
 TensorView ForwardPass::FinalRows(int64_t rows) const {
@@ -573,27 +575,6 @@ absl::Status ForwardPass::FinishLogits(const TensorView& logits, kernels::Stream
                      .factor = static_cast<float>(scale),
                      .soft_cap = static_cast<float>(model_.logits_soft_cap())},
                     stream);
-}
-
-absl::Status ForwardPass::GatherLogits(int64_t count, kernels::Stream& stream) {
-  const TensorView part = buffers_.logit_part.Rows(count);
-  if (buffers_.logit_parts.data == nullptr) return group_->Gather(part, {}, 0, stream);
-  const int64_t all = model_.vocabulary();
-  absl::Status status =
-      group_->Gather(part, Matrix(buffers_.logit_parts, 1, count * all), 0, stream);
-  int64_t first = 0;
-  for (size_t rank = 0; status.ok() && rank < vocabulary_parts_.size(); ++rank) {
-    const int64_t width = vocabulary_parts_[rank];
-    TensorView in = Matrix(buffers_.logit_parts, count, width);
-    in.data += count * first * SizeInBytes(in.dtype);
-    TensorView out = Matrix(buffers_.logits, count, width);
-    out.data += first * SizeInBytes(out.dtype);
-    out.row_stride = all;
-    status =
-        ops_.GatherRows({.out = out, .in = in, .rows = buffers_.row_numbers.Rows(count)}, stream);
-    first += width;
-  }
-  return status;
 }
 
 }  // namespace tessera::worker

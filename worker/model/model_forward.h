@@ -107,8 +107,6 @@ class ForwardPass {
   absl::Status FollowRank0(const kernels::TensorView& rows, kernels::Stream& stream);
   // Multiplies and caps logits as the model does.
   absl::Status FinishLogits(const kernels::TensorView& logits, kernels::Stream& stream);
-  // Own columns of the logits to rank 0, which puts all in their place.
-  absl::Status GatherLogits(int64_t count, kernels::Stream& stream);
 
   // Rows of a buffer as the linear reads them with least work: f32, or in that memory of 16 bits.
   kernels::TensorView InputsFor(const kernels::PackedWeights& weights,
