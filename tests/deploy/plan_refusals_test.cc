@@ -155,7 +155,7 @@ TEST_CASE("the catalogue's estimates are plausible") {
   CHECK(catalogue->kinds_size() >= 20);
   for (const v1::DeviceKind& kind : catalogue->kinds()) {
     INFO(kind.name());
-    CHECK(kind.memory_bytes() >= int64_t{8} << 30);
+    CHECK(kind.memory_bytes() >= int64_t{6} << 30);
     CHECK(kind.prefill_efficiency() > 0.2);
     CHECK(kind.prefill_efficiency() < 1);
     CHECK(kind.decode_efficiency() > 0.5);
