@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "scheduler/input/catalogue.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::scheduler {
@@ -107,6 +108,19 @@ double ClusterGraph::kv_codec_bytes_per_second() const {
     if (rate > 0 && (least == 0 || rate < least)) least = rate;
   }
   return least;
+}
+
+std::optional<v1::DeviceKind> DescribedKind(const v1::Cluster& cluster,
+                                            const v1::DeviceCatalogue& catalogue,
+                                            std::string_view name) {
+  std::optional<v1::DeviceKind> kind;
+  if (const v1::DeviceKind* known = FindKind(catalogue, name)) kind = *known;
+  for (const v1::DeviceKind& own : cluster.kinds()) {
+    if (own.name() != name) continue;
+    if (!kind) kind.emplace();
+    kind->MergeFrom(own);
+  }
+  return kind;
 }
 
 }  // namespace tessera::scheduler

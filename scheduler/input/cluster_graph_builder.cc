@@ -46,6 +46,24 @@ std::string PlainName(std::string name) {
   return name;
 }
 
+// The kinds whose names hold this one ("A100-80" for "A100"), else its last word, else its number;
+// all, where no name does.
+std::string KindsLike(const v1::DeviceCatalogue& catalogue, const std::string& name) {
+  constexpr char kDigits[] = "0123456789";
+  const size_t from = std::min(name.find_first_of(kDigits), name.size());
+  const std::string number = name.substr(from, name.find_first_not_of(kDigits, from) - from);
+  std::string like;
+  for (const std::string& part : {name, name.substr(name.rfind(' ') + 1), number, std::string()}) {
+    const bool tells = part.size() > 1 && part.find_first_of(kDigits) != std::string::npos;
+    for (const v1::DeviceKind& kind : catalogue.kinds()) {
+      if ((tells || part.empty()) && kind.name().find(part) != std::string::npos)
+        like += StrCat(like.empty() ? "" : ", ", kind.name());
+    }
+    if (!like.empty()) break;
+  }
+  return like;
+}
+
 void Narrow(LinkSpec* link, const LinkSpec& by) {
   link->bytes_per_second = std::min(link->bytes_per_second, by.bytes_per_second);
   link->latency_seconds = std::max(link->latency_seconds, by.latency_seconds);
@@ -107,11 +125,9 @@ class ClusterGraphBuilder {
   absl::StatusOr<v1::DeviceKind> KindNamed(const std::string& name, const std::string& key) const {
     const std::optional<v1::DeviceKind> described = DescribedKind(cluster_, catalogue_, name);
     if (!described) {
-      std::string names;
-      for (const v1::DeviceKind& other : catalogue_.kinds())
-        names += StrCat(names.empty() ? "" : ", ", other.name());
-      return Error(key, StrCat("\"", name, "\" is no known device (", names,
-                               "); describe it under kinds, or name one of these"));
+      return Error(key, StrCat("\"", name, "\" is no known device (", KindsLike(catalogue_, name),
+                               "); name one of these, or describe it under kinds: `tessera plan "
+                               "init` writes what a machine has, CPUs too"));
     }
     const v1::DeviceKind& kind = *described;
     if (kind.prefill_efficiency() > 1 || kind.decode_efficiency() > 1) {
@@ -563,19 +579,6 @@ class ClusterGraphBuilder {
   std::vector<bool> far_pairs_;  // by two places: whether the latency of their pair is not known
   ClusterGraph graph_;
 };
-
-std::optional<v1::DeviceKind> DescribedKind(const v1::Cluster& cluster,
-                                            const v1::DeviceCatalogue& catalogue,
-                                            std::string_view name) {
-  std::optional<v1::DeviceKind> kind;
-  if (const v1::DeviceKind* known = FindKind(catalogue, name)) kind = *known;
-  for (const v1::DeviceKind& own : cluster.kinds()) {
-    if (own.name() != name) continue;
-    if (!kind) kind.emplace();
-    kind->MergeFrom(own);
-  }
-  return kind;
-}
 
 absl::StatusOr<ClusterGraph> MakeClusterGraph(const v1::Cluster& cluster,
                                               const v1::DeviceCatalogue& catalogue,

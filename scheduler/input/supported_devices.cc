@@ -35,8 +35,8 @@ absl::StatusOr<SupportedPart> SupportedDevices(ClusterGraph graph, const v1::Clu
   if (!part.graph.pools().empty()) return part;
   return absl::InvalidArgumentError(
       StrCat(file, ": no worker runs on any of its devices (", CountedKinds(part.left_out),
-             "): NVIDIA GPUs need compute capability ", kMinNvidiaCapability, " or later; ", flag,
-             " plans for them all the same"));
+             "): workers run on CPUs, and on NVIDIA GPUs from compute capability ",
+             kMinNvidiaCapability, " on; ", flag, " plans for them all the same"));
 }
 
 }  // namespace tessera::scheduler

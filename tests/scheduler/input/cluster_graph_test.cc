@@ -288,6 +288,13 @@ TEST_CASE("bad descriptions are refused with file, key and reason") {
   CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: Z9}]}]"),
              Catch::Contains("machines[0].devices[0].kind: \"Z9\" is no known device") &&
                  Catch::Contains("A100-80"));
+  // Of many names, those that are like it.
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: A100}]}]"),
+             Catch::Contains("\"A100\" is no known device (A100-80, A100-40); name one of these"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: Tesla T4}]}]"),
+             Catch::Contains("is no known device (T4); name one of these, or describe it"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: RTX 4090 Ti}]}]"),
+             Catch::Contains("is no known device (RTX4090, RTX4090-48, RTX4090D); name"));
   CHECK_THAT(
       ErrorOf("machines: [{name: a, devices: [{kind: T4}]}, {name: b, devices: [{kind: T4}]}]"),
       Catch::Contains("machine b cannot be reached from a: give tiers.site"));

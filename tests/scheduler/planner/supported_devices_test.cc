@@ -84,8 +84,10 @@ TEST_CASE("devices keep their places in a machine that loses some of its devices
 TEST_CASE("where no device runs a worker the refusal names them and what includes them") {
   CHECK(Refusal("machines: [{name: m, devices: [{kind: P40, count: 2}, {kind: M4Max}]}]\n"
                 "tiers: {machine: {bandwidth: 12 GB/s}}") ==
-        "c.yaml: no worker runs on any of its devices (1 M4Max and 2 P40): NVIDIA GPUs need "
-        "compute capability 7.5 or later; --include-unsupported plans for them all the same");
+        "c.yaml: no worker runs on any of its devices (1 M4Max and 2 P40): workers run on CPUs, "
+        "and on "
+        "NVIDIA GPUs from compute capability 7.5 on; --include-unsupported plans for them all the "
+        "same");
   CHECK_THAT(Refusal("machines: [{name: m, devices: [{kind: P40}]}]", true),
              Contains("options.include_unsupported plans for them"));
 }
