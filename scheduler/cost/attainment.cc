@@ -14,12 +14,8 @@ namespace {
 constexpr size_t kKnots = 10;  // prompt lengths of a class that are computed
 constexpr double kRateTolerance = 1e-6;
 constexpr double kBetter = 1 + 1e-3;
-constexpr int kPoints = 12;                     // of a curve
-constexpr double kLoads[] = {0, 0.35, 0.7, 1};  // of the sequences, beside which prompts are timed
-constexpr double kMaxDecoding = 0.95;           // of the rows of a step
-constexpr double kFewestStepTokens = 64;        // rows of a step that are tried
-constexpr double kLikelyStepTokens = 256;       // of these, tried first
-constexpr int kPaceRounds = 50;
+constexpr double kFewestStepTokens = 64;   // rows of a step that are tried
+constexpr double kLikelyStepTokens = 256;  // of these, tried first
 // A normal variable in five equally likely parts.
 constexpr double kNormal[] = {-1.28155, -0.52440, 0, 0.52440, 1.28155};
 constexpr double kCertain[] = {0};
@@ -27,12 +23,6 @@ constexpr double kRounding = 1e-9;  // of limits that a bisection has just met
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double DecodeSteps(const RequestLengths& sample) { return std::max(0.0, sample.output_tokens - 1); }
-
-// Part of the time that a step takes longer where a part of the micro-batches carries chunks: a
-// long step is long in each stage, and the others wait for it there.
-double SlowedPart(double part_with_chunks, double stages) {
-  return 1 - std::pow(1 - part_with_chunks, stages);
-}
 
 // The largest x in [low, high] at which spare(x), which falls and is `below` at low, is not below
 // 0; 0 if none. False position kept so close to the middle that it takes at most one step more than
@@ -251,71 +241,6 @@ double AttainmentModel::LongerThan(double rows) const {
   return weight_from_[static_cast<size_t>(first - prompt_rows_.begin())];
 }
 
-std::vector<ReplicaCurve::Point> AttainmentModel::PointsOf(const ReplicaSpec& replica,
-                                                           int micro_batches, double most,
-                                                           double step_tokens) const {
-  const double context = std::max(1.0, lengths_.mean_decode_context());
-  const double q = std::max(1.0, lengths_.uncached_prompt_tokens);
-  std::vector<ReplicaCurve::Point> points;
-  for (int i = 0; i < kPoints; ++i) {
-    ReplicaCurve::Point point;
-    point.sequences = std::pow(most, static_cast<double>(i) / (kPoints - 1));
-    const int lanes = std::clamp(static_cast<int>(std::ceil(point.sequences)), 1, micro_batches);
-    point.lanes = lanes;
-    const double rows = point.sequences / lanes, room = std::max(1.0, step_tokens - rows);
-    const StepWork plain = DecodeWork(std::max(rows, 1.0), context);
-    point.plain_seconds = point.chunk_seconds = PeriodOf(model_, replica, plain, lanes).seconds;
-    if (replica.role != Role::kDecode) {
-      StepWork chunk = plain + StepWork();  // without drafts: prompts fill it
-      chunk.prefill_tokens = room;
-      chunk.prefill_attention_pairs = room * lengths_.prefill_pairs / q;
-      chunk.prefill_cached_tokens = std::max(room / q, 1.0) * lengths_.prefill_pairs / q;
-      chunk.sampled_rows += room / q;
-      point.chunk_seconds = PeriodOf(model_, replica, chunk, lanes).seconds;
-      point.long_prompts = LongerThan(room);
-      point.prompt_steps = 1;
-      for (double rows_before = room; LongerThan(rows_before) > 0; rows_before += room)
-        point.prompt_steps += LongerThan(rows_before);
-    }
-    points.push_back(point);
-  }
-  return points;
-}
-
-ReplicaCurve AttainmentModel::CurveOf(const ReplicaSpec& replica, int micro_batches,
-                                      double kv_capacity_tokens, double most_sequences,
-                                      double step_tokens) const {
-  return *CurveFor(0, replica, micro_batches, kv_capacity_tokens, most_sequences, step_tokens);
-}
-
-std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const ReplicaSpec& replica,
-                                                      int micro_batches, double kv_capacity_tokens,
-                                                      double most_sequences,
-                                                      double step_tokens) const {
-  ReplicaCurve curve;
-  const double context = std::max(1.0, lengths_.mean_decode_context());
-  curve.kv_tokens = std::max(0.0, kv_capacity_tokens - lengths_.prompt_tokens / 2);
-  curve.most_at_once = std::min(most_sequences, micro_batches * kMaxDecoding * step_tokens);
-  const double most = std::max(1.0, std::min(curve.most_at_once, curve.kv_tokens / context));
-  curve.stages = static_cast<double>(replica.stages.size());
-  curve.micro_batches = micro_batches;
-  curve.step_tokens = step_tokens;
-  curve.points = PointsOf(replica, micro_batches, most, step_tokens);
-  // Nothing attains where prompts come faster than they are computed with all room there is.
-  if (least_rate > 0 && least_rate > kBusiest * WaitsOf(curve, 0, most).most_per_second)
-    return std::nullopt;
-  const auto beside = [&](double sequences) {
-    return PrefillBeside(replica, micro_batches, sequences / micro_batches, step_tokens);
-  };
-  curve.prefill.push_back(beside(most));
-  // How long decoding takes is known with that; prompts beside fewer sequences cost as much again.
-  if (least_rate > 0 && !MayDecodeInTime(curve, least_rate)) return std::nullopt;
-  for (const double load : kLoads) curve.prefill_beside.push_back(load * most);
-  for (size_t i = 0; i + 1 < curve.prefill_beside.size(); ++i)
-    curve.prefill.insert(curve.prefill.end() - 1, beside(curve.prefill_beside[i]));
-  return curve;
-}
-
 bool AttainmentModel::MayDecodeInTime(const ReplicaCurve& curve, double rate) const {
   PrefillSpeed at_once;
   for (const RequestClass& one : classes_)
@@ -335,53 +260,6 @@ double AttainmentModel::MostDecoding(const ReplicaCurve& curve, double rate) con
   const double context = std::max(1.0, lengths_.mean_decode_context());
   return std::max(1.0, std::min(curve.most_at_once - rate * seconds,
                                 (curve.kv_tokens - rate * token_seconds) / context));
-}
-
-StepTimes AttainmentModel::TimesWith(const ReplicaCurve& curve, double sequences) {
-  const auto above = std::upper_bound(
-      curve.points.begin() + 1, curve.points.end() - 1, sequences,
-      [](double n, const ReplicaCurve::Point& point) { return n < point.sequences; });
-  const ReplicaCurve::Point &low = *(above - 1), &high = *above;
-  const double apart = high.sequences - low.sequences;
-  const double t = apart > 0 ? std::clamp((sequences - low.sequences) / apart, 0.0, 1.0) : 0.0;
-  const auto between = [&](double a, double b) { return a + t * (b - a); };
-  StepTimes times;
-  times.plain_seconds = between(low.plain_seconds, high.plain_seconds);
-  times.more_seconds = between(low.chunk_seconds, high.chunk_seconds) - times.plain_seconds;
-  times.lanes = between(low.lanes, high.lanes);
-  times.prompt_steps = between(low.prompt_steps, high.prompt_steps);
-  times.long_prompts = between(low.long_prompts, high.long_prompts);
-  times.prompt_rows = std::max(1.0, curve.step_tokens - sequences / times.lanes);
-  return times;
-}
-
-ReplicaPace AttainmentModel::PaceAt(const ReplicaCurve& curve, double sequences,
-                                    double rate) const {
-  const StepTimes times = TimesWith(curve, sequences);
-  const double demand = rate * lengths_.uncached_prompt_tokens / times.prompt_rows;
-  ReplicaPace pace;
-  double slow = 0;
-  pace.period_seconds = times.plain_seconds;
-  // What is asked of steps, demand * P(r), is concave in r: where it is less than all of them it is
-  // r at one place only, which Newton's steps from r = 1 come to from above.
-  pace.chunk_part = 1;
-  slow = 1;
-  for (int i = 0; i < kPaceRounds; ++i) {
-    pace.period_seconds = times.plain_seconds + slow * times.more_seconds;
-    const double over = pace.chunk_part - demand * pace.period_seconds;
-    if (over <= kRateTolerance) break;
-    const double left = 1 - pace.chunk_part;
-    const double slope = 1 - demand * times.more_seconds * curve.stages *
-                                 (left > 0           ? (1 - slow) / left
-                                  : curve.stages > 1 ? 0.0
-                                                     : 1.0);
-    pace.chunk_part -= over / slope;
-    slow = SlowedPart(pace.chunk_part, curve.stages);
-  }
-  const double in_a_row = std::max(1.0, biased_prompt_tokens_ / times.prompt_rows);
-  pace.tpot_seconds = times.lanes * pace.period_seconds;
-  pace.spread_seconds = std::sqrt(times.lanes * slow * (1 - slow) * in_a_row) * times.more_seconds;
-  return pace;
 }
 
 PrefillSpeed AttainmentModel::SpeedAt(const ReplicaCurve& curve, double sequences) const {
@@ -410,11 +288,6 @@ LoadAsked AttainmentModel::AskedOf(double rate, double most) const {
   asked.peakedness = (1 + squared) / 2;
   asked.queue_peakedness = (squared + step_variation_ * step_variation_) / 2;
   return asked;
-}
-
-double AttainmentModel::CompletionsAt(const ReplicaCurve& curve, double sequences,
-                                      double rate) const {
-  return sequences / (PaceAt(curve, sequences, rate).tpot_seconds * lengths_.decode_steps);
 }
 
 PromptWaits AttainmentModel::WaitsOf(const ReplicaCurve& curve, double rate, double most) const {
@@ -462,20 +335,6 @@ AttainmentModel::Company AttainmentModel::CompanyAt(const ReplicaCurve& curve, d
   for (const double n : company.sequences) company.speeds.push_back(SpeedAt(curve, n));
   for (size_t k = 0; k < company.chances.size(); ++k) company.chances[k].speed = &company.speeds[k];
   return company;
-}
-
-Attained AttainmentModel::In(const ReplicaCurve& curve, double rate, Company company) const {
-  const PromptWaits waits = WaitsOf(curve, rate, company.most);
-  for (Chance& chance : company.chances) chance.more_latency_seconds = waits.alone_seconds;
-  const double met = waits.stepping.probability;  // whoever waits is one of them
-  const Delays delays = met > 0 && std::isfinite(waits.wait.mean_seconds)
-                            ? Delays{met,
-                                     {waits.wait.probability / met, waits.wait.mean_seconds},
-                                     {1, waits.stepping.mean_seconds}}
-                            : Delays{1, waits.wait, {}};
-  Attained attained = Expect(company.chances, delays, {});
-  attained.sequences = company.mean_sequences;
-  return attained;
 }
 
 Attained AttainmentModel::At(const ReplicaCurve& curve, double rate) const {

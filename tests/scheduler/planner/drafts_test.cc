@@ -3,12 +3,14 @@
 #include <catch2/catch.hpp>
 #include <string>
 
+#include "proto/document.h"
 #include "proto/layers/layers.h"
 #include "scheduler/input/draft_choice.h"
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/report/assumption_text.h"
 #include "scheduler/planner/report/plan_table.h"
+#include "scheduler/planner/written_layout.h"
 #include "tests/scheduler/planner/one_machine.h"
 
 namespace tessera::scheduler {
@@ -189,6 +191,34 @@ TEST_CASE("a plan that counts on drafts is simulated with them") {
         0.6 * off.simulated().time_per_output_token_mean_seconds());
   CHECK(ngram.simulated().time_per_output_token_mean_seconds() ==
         Approx(ngram.prediction().time_per_output_token_seconds()).epsilon(0.1));
+}
+
+TEST_CASE("steps with drafts are predicted as long as they are simulated, on one card and on two") {
+  struct Rig {
+    const char* devices;
+    const char* stages;
+  };
+  const Rig rig = GENERATE(Rig{"{kind: RTX5090, count: 1}", "{devices: [a/0], layers: 64}"},
+                           Rig{"{kind: RTX3090, count: 2}", "{devices: [a/0, a/1], layers: 64}"},
+                           Rig{"{kind: RTX5090, count: 1}, {kind: RTX3090, count: 1}",
+                               "{devices: [a/0], layers: 40}, {devices: [a/1], layers: 24}"});
+  const double asked = GENERATE(0.05, 0.3, 0);  // 0: as many as can be served, and 0.8 of it
+  INFO(rig.stages << " at " << asked << " requests/s");
+  PlannerInput input = tests::WrittenInput(
+      std::string("machines: [{name: a, devices: [") + rig.devices + "]}]", "Qwen3.6-27B",
+      "classes: [{lengths: [{prompt_tokens: 1155, output_tokens: 211}]}]");
+  input.model.mutable_quantization()->set_group_size(128);
+  input.workload.set_requests_per_second(asked);
+  v1::WrittenLayout layout;
+  REQUIRE(ReadDocument(std::string("replicas: [{stages: [") + rig.stages + "]}]", "l.yaml", &layout)
+              .ok());
+  PlannerOptions options = tests::Unsimulated();
+  options.simulate = true;
+  options.given_search = GivenLayout(layout, "l.yaml");
+  const v1::DeploymentPlan plan = Planned(input, {"mtp"}, options);
+  const double simulated = plan.simulated().time_per_output_token_mean_seconds();
+  REQUIRE(simulated > 0);
+  CHECK(plan.prediction().time_per_output_token_seconds() == Approx(simulated).epsilon(0.25));
 }
 
 }  // namespace tessera::scheduler

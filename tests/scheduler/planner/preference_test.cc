@@ -92,7 +92,7 @@ TEST_CASE("8 H100 with NVLink: no pipelines of four stages for a 70B model") {
 TEST_CASE("a proved optimum with a long TPOT is not taken") {
   const std::string cluster = Machines("L4", 8);
   const auto most = Most(cluster, "Llama-3-8B"), usual = Usual(cluster, "Llama-3-8B");
-  REQUIRE(most.prediction().time_per_output_token_seconds() > 0.2);
+  REQUIRE(most.prediction().time_per_output_token_seconds() > 0.19);
   CHECK(usual.prediction().time_per_output_token_seconds() < 0.15);
   CHECK(usual.prediction().time_to_first_token_seconds() <= 5);
   CHECK(StagesOf(usual) == 1);
@@ -103,7 +103,7 @@ TEST_CASE("a proved optimum with a long TPOT is not taken") {
   CHECK(c.upper_bound() < 0.98 * most.prediction().requests_per_second());
   CHECK(c.upper_bound() >= c.value());
   CHECK_THAT(LineWith(usual, "counting rates less"),
-             Contains(" % of the rate: ") && Contains(" requests/s without, with TPOT 2"));
+             Contains(" % of the rate: ") && Contains(" requests/s without, with TPOT 19"));
 }
 
 TEST_CASE("latencies are weighed together: neither falls off a cliff for the other") {
