@@ -20,6 +20,9 @@ constexpr double kWorthSaying = 5e-4;
 constexpr double kRounding = 1 - 1e-9;
 constexpr double kAbove = 1.001;  // of a rate, from which another placement is another plan
 constexpr double kSooner = 0.98;  // TPOT of a simulation, beside what others' were of prediction
+// A balanced plan gives way to one that serves so much more, is worth hardly less, and answers as
+// soon at its own load.
+constexpr double kMuchMore = 1.5, kHardlyLess = 0.8, kAsSoon = 1.02;
 
 constexpr int kRoughAbove = 64;           // devices, where one close search has to do
 constexpr int kSearchedAgainUpTo = 1000;  // devices, for a bound at the very limit of the choice
@@ -76,6 +79,7 @@ class Preferring {
     if (offers || !balanced()) {
       if (absl::Status s = AdmitOthers(); !s.ok()) return s;
     }
+    balanced_ = GivenWay(ChooseFor(v1::PLAN_PREFERENCE_BALANCED));
     Choice choice = ChooseFinalist();
     if (!Bounded(&choice)) Reuse(finalists_[choice.chosen].candidate.max_tpot_seconds);
     PreferredPlacement answer = Answer(choice);
@@ -257,7 +261,42 @@ class Preferring {
     return absl::OkStatus();
   }
 
-  Choice ChooseFinalist() const { return ChooseFor(prefer_); }
+  Choice ChooseFinalist() const { return balanced() ? balanced_ : ChooseFor(prefer_); }
+
+  // What a balanced choice gives way to: simulated at its load, the most valuable that answers as
+  // soon there. Itself, where there is none; where a rate is asked for, all are judged at that.
+  Choice GivenWay(const Choice& choice) {
+    const PlanFigures given = finalists_[choice.chosen].choosable.figures;
+    if (!simulates_ || !unsimulated_.ok() || preference_.asked_requests_per_second > 0)
+      return choice;
+    const double load = kUsualLoad * given.requests_per_second;
+    size_t to = choice.chosen;
+    for (size_t i = 0; i < finalists_.size(); ++i) {
+      const PlanFigures& other = finalists_[i].choosable.figures;
+      const bool better =
+          to == choice.chosen ||
+          ValueOf(other, preference_) > ValueOf(finalists_[to].choosable.figures, preference_);
+      if (other.requests_per_second >= kMuchMore * given.requests_per_second && better &&
+          other.missed.empty() >= given.missed.empty() &&
+          ValueOf(other, preference_) >= kHardlyLess * ValueOf(given, preference_) &&
+          AsSoonAt(load, finalists_[i], given))
+        to = i;
+    }
+    return to == choice.chosen ? choice : Choice{to, to};
+  }
+
+  bool AsSoonAt(double load, const Finalist& finalist, const PlanFigures& given) const {
+    const CandidatePlacement& one = finalist.candidate;
+    const v1::DeploymentPlan plan = WriteBarePlan(planning_, Under(one), one.placement);
+    const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, planning_.graph, {});
+    v1::SimulatedFigures seen;
+    return replicas.ok() &&
+           SeeLatencies(simulation_, *replicas, load,
+                        RequestsFor(simulation_, plan, load, Seen::kLatencies), &seen, nullptr)
+               .ok() &&
+           seen.time_to_first_token_mean_seconds() <= kAsSoon * given.ttft_seconds &&
+           seen.time_per_output_token_mean_seconds() <= kAsSoon * given.tpot_seconds;
+  }
 
   Choice ChooseFor(v1::PlanPreference prefer) const {
     Preference preference = preference_;
@@ -298,7 +337,8 @@ class Preferring {
          {v1::PLAN_PREFERENCE_LATENCY, v1::PLAN_PREFERENCE_BALANCED,
           v1::PLAN_PREFERENCE_THROUGHPUT}) {
       const bool is_taken = prefer == prefer_;
-      const Finalist& one = finalists_[is_taken ? taken : ChooseFor(prefer).chosen];
+      const Choice other = prefer == v1::PLAN_PREFERENCE_BALANCED ? balanced_ : ChooseFor(prefer);
+      const Finalist& one = finalists_[is_taken ? taken : other.chosen];
       v1::PlanChoice& choice = choices->emplace_back();
       const PlanFigures& figures = one.choosable.figures;
       choice.set_preference(prefer);
@@ -340,6 +380,7 @@ class Preferring {
         PredictedFigures(Under(more), more.placement, problem_.options.max_tpot_seconds);
     const size_t before = finalists_.size();
     if (!Admit(more).ok() || finalists_.size() == before) return true;
+    balanced_ = GivenWay(ChooseFor(v1::PLAN_PREFERENCE_BALANCED));
     const Choice again = ChooseFinalist();
     if (finalists_[again.chosen].candidate.max_tpot_seconds == limit) *choice = again;
     return true;
@@ -443,6 +484,7 @@ class Preferring {
   SimulatedQuestion simulation_;
   Candidates found_;
   std::vector<Finalist> finalists_;
+  Choice balanced_;
   size_t refuted_ = 0;              // that were none in the end
   double tpot_of_prediction_ = 1;   // the least part of it that a simulation found
   std::optional<Placement> about_;  // what the search at the choice's limit says beside replicas

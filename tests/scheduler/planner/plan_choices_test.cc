@@ -125,6 +125,22 @@ TEST_CASE("at a given rate the soonest answers are taken that serve it with a fi
   CHECK(all.prediction().requests_per_second() == any.prediction().requests_per_second());
 }
 
+// Judged under limits of TPOT, whose steps have few rows, a plan with a quarter of the rate looked
+// worth as much, and answered later than the others at its own load.
+TEST_CASE("balanced gives way to far more requests that are answered as soon at its own load") {
+  const char* spark_and_cards =
+      "machines:\n- {name: spark, devices: [{kind: GB10}]}\n- {name: pc, devices: [{kind: RTX3090, "
+      "count: 2}]}\ntiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}";
+  const auto plan = PlanOf(spark_and_cards, "gpt-oss-120B", v1::PLAN_PREFERENCE_BALANCED);
+  const v1::PlanChoice& usual = Row(plan, v1::PLAN_PREFERENCE_BALANCED);
+  const v1::PlanChoice& most = Row(plan, v1::PLAN_PREFERENCE_THROUGHPUT);
+  CHECK(usual.requests_per_second() > 0.6 * most.requests_per_second());
+  CHECK(plan.prediction().requests_per_second() > 0.6 * most.requests_per_second());
+  // The rate that it had served, with 77 ms.
+  const auto few = PlanOf(spark_and_cards, "gpt-oss-120B", v1::PLAN_PREFERENCE_THROUGHPUT, 0.55);
+  CHECK(Row(few, v1::PLAN_PREFERENCE_THROUGHPUT).time_per_output_token_seconds() < 0.077);
+}
+
 TEST_CASE("the layout for one user is as soon as any of up to three cards") {
   PlannerOptions options;
   const PlannerInput input = tests::WrittenInput(kTwoKinds, "Qwen2.5-14B", kLengths);
