@@ -1,5 +1,7 @@
 #include "scheduler/planner/report/choice_text.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/planner/report/assumption_text.h"
@@ -167,20 +169,27 @@ std::vector<std::string> PreferenceRows(const v1::DeploymentPlan& plan) {
     if (time <= 0) return std::string("-");
     return time < 1 ? absl::StrFormat("%.0f ms", time * 1e3) : absl::StrFormat("%.1f s", time);
   };
+  const bool unpriced = plan.assumptions().prices().unknown_kinds_size() > 0;
+  const auto price = [unpriced](double usd) {
+    return usd > 0 ? StrCat(UsdText(usd), unpriced ? "+" : "") : std::string("-");
+  };
   std::vector<std::string> rows = {
       "plans to choose from; --prefer latency, balanced or throughput takes one (*: this plan):",
       absl::StrFormat("  %-21s  %10s  %8s  %7s  %7s  %9s  %7s  %5s", "", "requests/s", "tokens/s",
                       "TTFT", "TPOT", "alone", "devices", "USD/h")};
   for (const v1::PlanChoice& one : plan.choices()) {
-    rows.push_back(
-        absl::StrFormat("%c %-21s  %10.3f  %8.0f  %7s  %7s  %9s  %7d  %5s", one.taken() ? '*' : ' ',
-                        name(one.preference()), one.requests_per_second(),
-                        one.output_tokens_per_second(), seconds(one.time_to_first_token_seconds()),
-                        seconds(one.time_per_output_token_seconds()), seconds(one.alone_seconds()),
-                        one.devices(), one.usd_per_hour() > 0 ? UsdText(one.usd_per_hour()) : "-"));
+    rows.push_back(absl::StrFormat(
+        "%c %-21s  %10.3f  %8.0f  %7s  %7s  %9s  %7d  %5s", one.taken() ? '*' : ' ',
+        name(one.preference()), one.requests_per_second(), one.output_tokens_per_second(),
+        seconds(one.time_to_first_token_seconds()), seconds(one.time_per_output_token_seconds()),
+        seconds(one.alone_seconds()), one.devices(), price(one.usd_per_hour())));
   }
   rows.push_back(
       "  (TTFT, TPOT: means at 0.8 of the rate, or at the asked one; alone: one answer, batch 1)");
+  const bool priced = std::any_of(plan.choices().begin(), plan.choices().end(),
+                                  [](const auto& one) { return one.usd_per_hour() > 0; });
+  if (unpriced && priced)
+    rows.push_back("  (+: more, where it uses devices without a known price)");
   const std::string drafts = DraftsText(plan.assumptions().planning());
   if (!drafts.empty()) rows.push_back(drafts);
   return rows;

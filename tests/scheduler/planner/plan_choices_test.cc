@@ -184,6 +184,12 @@ TEST_CASE("plans end with the rows, within the columns; a given layout has no ch
   CHECK_THAT(rows[4], Catch::StartsWith("* throughput, the most "));
   CHECK_THAT(PlanSummary(plan, {}), Catch::EndsWith(rows.back() + "\n"));
   CHECK_THAT(PlanTable(plan), Catch::EndsWith(rows.back() + "\n"));
+  v1::DeploymentPlan unpriced = plan;
+  unpriced.mutable_assumptions()->mutable_prices()->add_unknown_kinds("RTX3090");
+  const std::vector<std::string> in_part = PreferenceRows(unpriced);
+  REQUIRE(in_part.size() == 7);
+  CHECK_THAT(in_part[3], Catch::EndsWith("+"));
+  CHECK_THAT(in_part[6], Contains("+: more, where it uses devices without a known price"));
   v1::DeploymentPlan alone = plan;
   alone.clear_choices();
   CHECK(PreferenceRows(alone).empty());
