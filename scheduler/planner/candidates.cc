@@ -19,6 +19,7 @@
 #include "scheduler/search/best/plain_placements.h"
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/goodput.h"
+#include "scheduler/search/layout/mixed_pipelines.h"
 #include "scheduler/search/layout/mixed_stages.h"
 
 namespace tessera::scheduler {
@@ -185,31 +186,34 @@ class Finder {
   // Where a rate is asked for, all of them are candidates.
   void AddFastest() {
     if (problem_.watch.Stopped()) return;
-    std::vector<Placement> found = FastestPlacements(UnderTpot(problem_, kUnlimited));
+    std::vector<Placement> found = FastestPlacements(UnderTpot(problem_, kUnlimited), Pipelines());
     if (found.empty()) return;
     fastest_ = CandidatePlacement{found.front(), kUnlimited, {}};
     if (preference_.asked_requests_per_second <= 0) return;
     for (Placement& one : found) Add(std::move(one), limit_);
   }
 
-  // Stages over unlike devices, which searches do not build: of each set of devices the cut that
-  // serves most, with and without a limit of TPOT; and the best beside what serves most on the
-  // devices that it leaves.
+  // Stages over unlike devices, which searches do not build: of each set of devices, as one stage
+  // or several, what serves most, with and without a limit of TPOT; and the best beside what serves
+  // most on the devices that it leaves.
   void AddMixed(double limit) {
     constexpr int kUpTo = 64;  // devices
     if (!options_.mixed || problem_.graph->devices() > kUpTo) return;
     const PlacementProblem problem = UnderTpot(problem_, limit);
     ReplicaJudge judge(problem);
     std::map<std::vector<int>, Placement> of_devices;
-    for (const PlacedReplica& replica : MixedReplicas(problem)) {
+    std::vector<PlacedReplica> replicas = MixedReplicas(problem);
+    replicas.insert(replicas.end(), Pipelines().begin(), Pipelines().end());
+    for (const PlacedReplica& replica : replicas) {
       if (problem_.watch.Stopped()) return;
       absl::StatusOr<Placement> one = Assemble(problem, {replica}, &judge);
-      if (!Serves(one)) continue;
-      const auto used = DevicesByPool(replica.stages, problem_.graph->pools().size());
+      if (!Serves(one) || !HasMixedStage(*one)) continue;
+      std::vector<int> used = DevicesByPool(replica.stages, problem_.graph->pools().size());
+      used.push_back(static_cast<int>(replica.stages.size()));
       Placement& best = of_devices[used];
       if (one->requests_per_second > best.requests_per_second) best = *std::move(one);
     }
-    const Placement* most = nullptr;
+    std::map<bool, const Placement*> most;  // of one stage, of several
     for (auto& [used, placement] : of_devices) {
       const double full = preference_.full_tpot_seconds;
       for (const double tpot : {full, 2 * full}) {
@@ -217,11 +221,17 @@ class Finder {
         absl::StatusOr<Placement> within = Assemble(UnderTpot(problem_, tpot), placement.replicas);
         if (Serves(within)) Add(*std::move(within), tpot);
       }
-      if (most == nullptr || placement.requests_per_second > most->requests_per_second)
-        most = &placement;
+      const Placement*& so_far = most[used.back() > 1];
+      if (so_far == nullptr || placement.requests_per_second > so_far->requests_per_second)
+        so_far = &placement;
       Add(placement, limit);
     }
-    if (most != nullptr) AddBeside(*most, limit);
+    for (const auto& [several, placement] : most) AddBeside(*placement, limit);
+  }
+
+  const std::vector<PlacedReplica>& Pipelines() {
+    if (!pipelines_) pipelines_ = MixedPipelines(problem_);
+    return *pipelines_;
   }
 
   void AddBeside(const Placement& placement, double limit) {
@@ -453,7 +463,8 @@ class Finder {
   std::vector<CandidatePlacement> pool_;
   std::map<std::string, std::vector<PlacedReplica>> layouts_;  // that the search found
   std::optional<CandidatePlacement> most_, fastest_;
-  bool plain_ = false;  // what is plain was judged
+  std::optional<std::vector<PlacedReplica>> pipelines_;  // over unlike devices
+  bool plain_ = false;                                   // what is plain was judged
   std::vector<CandidatePlacement> searched_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "scheduler/search/layout/assemble.h"
 #include "scheduler/search/layout/device_groups.h"
+#include "scheduler/search/layout/mixed_pipelines.h"
 #include "scheduler/search/layout/mixed_stages.h"
 
 namespace tessera::scheduler {
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int kTogetherUpTo = 16;     // devices, above which a layout of all takes seconds
 constexpr double kAsFast = 1.01;      // of the soonest answer
+constexpr double kClearly = 1.1;      // sooner
 constexpr int64_t kMaxStates = 1000;  // of one layout, see GroupLayoutOptions
 
 AloneTimes TimesOf(const PlacementProblem& problem, const LengthMoments& lengths,
@@ -37,7 +39,7 @@ class FastestReplicas {
         alone_(OneAtOnce(problem)),
         layouts_(alone_, Effort()) {}
 
-  std::vector<Placement> Run() {
+  std::vector<Placement> Run(const std::vector<PlacedReplica>& pipelines) {
     const std::vector<DevicePool>& pools = problem_.graph->pools();
     std::vector<DeviceGroup> groups;
     for (size_t m = 0; m < problem_.graph->machines().size(); ++m) {
@@ -49,6 +51,10 @@ class FastestReplicas {
     if (soonest_.stages.empty() || problem_.graph->devices() <= kTogetherUpTo)
       Consider(layouts_.Everything(Role::kBoth));
     for (const PlacedReplica& replica : MixedReplicas(problem_)) Take(replica);
+    // The soonest leave little room for KV: each is to be clearly sooner than what serves more.
+    for (auto pipeline = pipelines.rbegin(); pipeline != pipelines.rend(); ++pipeline) {
+      if (AnswerOf(*pipeline) * kClearly < answer_) Take(*pipeline);
+    }
     if (soonest_.stages.empty()) return {};
     std::vector<Placement> placements;
     Keep({soonest_}, &placements);
@@ -146,7 +152,12 @@ AloneTimes TimesAlone(const PlacementProblem& problem, const Placement& placemen
 }
 
 std::vector<Placement> FastestPlacements(const PlacementProblem& problem) {
-  return FastestReplicas(problem).Run();
+  return FastestPlacements(problem, MixedPipelines(problem));
+}
+
+std::vector<Placement> FastestPlacements(const PlacementProblem& problem,
+                                         const std::vector<PlacedReplica>& pipelines) {
+  return FastestReplicas(problem).Run(pipelines);
 }
 
 }  // namespace tessera::scheduler

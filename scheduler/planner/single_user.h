@@ -3,7 +3,8 @@
 // Idea: a replica that runs one sequence at once serves most where its answers come soonest, so the
 // layout search finds the stages with the least time of an answer when it may run only one. Every
 // machine is laid out by itself, and all together where they are few or no machine holds the model
-// alone; the fastest replica stands alone, and beside as many as fit of those that are as fast.
+// alone; pipelines over unlike devices join them where they are sooner by a tenth. The fastest
+// replica stands alone, and beside as many as fit of those that are as fast.
 // Thread rule: pure functions, deterministic. Units: seconds.
 #pragma once
 
@@ -26,5 +27,8 @@ AloneTimes TimesAlone(const PlacementProblem& problem, const Placement& placemen
 // Judged as the problem says, the soonest first; of equally fast ones, the one that serves most.
 // Empty: nothing fits that does not split.
 std::vector<Placement> FastestPlacements(const PlacementProblem& problem);
+// The same for who knows MixedPipelines(problem).
+std::vector<Placement> FastestPlacements(const PlacementProblem& problem,
+                                         const std::vector<PlacedReplica>& pipelines);
 
 }  // namespace tessera::scheduler

@@ -328,9 +328,9 @@ std::vector<std::string> AssumptionLines(const v1::Assumptions& a) {
   AddWorkload(a.workload(), &lines);
   if (a.has_planning()) {
     lines.push_back(
-        "a stage has devices of one kind in one machine; over unlike devices, or machines joined "
-        "by 25 Gbit/s and more, only stages that are a whole replica of at most 8 devices are "
-        "tried, where there are at most 64 in all (search)");
+        "a stage has devices of one kind in one machine; over at most 8 unlike devices, or "
+        "machines joined by 25 Gbit/s and more, stages are tried as a whole replica, and in "
+        "pipelines laid out for one user, where there are at most 64 devices in all (search)");
     lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
   }
   for (const v1::KindTerms& kind : a.kinds()) lines.push_back(KindText(kind));

@@ -87,8 +87,8 @@ std::string LimitsCostText(const v1::LimitsCost& cost) {
 
 std::string MixedStageText(const v1::MixedStage& mixed) {
   return StrFormat(
-      "unlike devices of %s share every layer: their sums take %s of the %s of a step of one "
-      "sequence (links as described, not measured)",
+      "unlike devices of %s share layers: their sums take %s of the %s of a step of one sequence "
+      "(links as described, not measured)",
       mixed.replica(), SecondsText(mixed.sum_seconds()), SecondsText(mixed.step_seconds()));
 }
 

@@ -2,6 +2,7 @@
 // words, simulated, and accepted as people write them.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <limits>
 #include <string>
 
 #include "proto/document.h"
@@ -31,7 +32,7 @@ std::string Pair(const std::string& latency) {
          latency + R"(}}]
 kinds:
 - {name: fast, memory: 32 GiB, memory_bandwidth: 1792 GB/s, dense_flops_per_second: 209.5e12,
-   compute_capability: 12.0, prefill_efficiency: 0.6, decode_efficiency: 0.85}
+   compute_capability: 12.0, prefill_efficiency: 0.6, decode_efficiency: 0.85, layer_overhead: 150 us}
 )";
 }
 
@@ -192,6 +193,139 @@ TEST_CASE("parts that a card has no room for go to those that have") {
   }
   memory.utilisation = 0.5;
   CHECK(MixedFractions(*problem.model, ranks, memory, 0).empty());
+}
+
+// Two machines with a 5090 and a 3090 each, whose drivers have peer access.
+std::string TwoRigs(const std::string& between, const std::string& inside_latency = "12 us") {
+  const std::string devices =
+      "devices: [{kind: RTX5090}, {kind: RTX3090}], inside: {bandwidth: 12 GB/s, latency: " +
+      inside_latency + "}";
+  return "machines: [{name: a, " + devices + "}, {name: b, " + devices + "}]\ntiers: {site: {" +
+         between + "}}\n";
+}
+
+v1::DeploymentPlan Int8PlanOf(const std::string& cluster, v1::PlanPreference prefer,
+                              const std::string& layout = "") {
+  return PlanOf(cluster, "Llama-3-70B", prefer, layout, v1::DATA_TYPE_INT8);
+}
+
+// Stages with unlike parts.
+int MixedStages(const v1::DeploymentPlan& plan) {
+  int mixed = 0;
+  for (const v1::Replica& replica : plan.replicas()) {
+    for (const v1::Stage& stage : replica.stages())
+      mixed += stage.workers(0).fraction() > 0 ? 1 : 0;
+  }
+  return mixed;
+}
+
+// The soonest answer of one user by stages of one card each, whose layers are tried two by two;
+// with room for eight sequences.
+double SoonestOfLikeStages(const std::string& cluster) {
+  const PlannerInput input = tests::WrittenInput(cluster, "Llama-3-70B", kWork);
+  PlannerOptions options;
+  options.weight_dtype = v1::DATA_TYPE_INT8;
+  const auto planning = ReadPlanningProblem(input, options);
+  REQUIRE(planning.ok());
+  const PlacementProblem& problem = (*planning)->problem;
+  std::vector<int> fast, slow;  // pools
+  for (size_t p = 0; p < problem.graph->pools().size(); ++p) {
+    const bool is_fast = problem.graph->pools()[p].spec->kind == "RTX5090";
+    (is_fast ? fast : slow).push_back(static_cast<int>(p));
+  }
+  double soonest = std::numeric_limits<double>::infinity();
+  const int layers = problem.model->layers;
+  for (int a = 0; a <= layers; a += 2) {
+    for (int b = 0; a + b <= layers; b += 2) {
+      for (int c = 0; a + b + c <= layers; c += 2) {
+        PlacedReplica replica;
+        // The first machine's cards first, so that one hop goes between machines.
+        const int d = layers - a - b - c;
+        for (const auto& [pool, held] :
+             {std::pair(fast[0], a), {slow[0], c}, {slow[1], d}, {fast[1], b}}) {
+          if (held > 0) replica.stages.push_back({pool, 1, held});
+        }
+        const ReplicaSpec spec = SpecOf(problem, replica);
+        if (KvCapacityOf(*problem.model, spec.stages, problem.options.memory).tokens < 8 * 1366)
+          continue;
+        Placement placement;
+        placement.replicas = {replica};
+        placement.shares = {{0, 0, 1}};
+        soonest = std::min(soonest, TimesAlone(problem, placement).answer_seconds);
+      }
+    }
+  }
+  return soonest;
+}
+
+constexpr char kSlowSite[] = "bandwidth: 10 Gbit/s, latency: 60 us";
+
+TEST_CASE("two machines of a 5090 and a 3090: one user's layers go through both cards of each") {
+  const auto plan = Int8PlanOf(TwoRigs(kSlowSite), v1::PLAN_PREFERENCE_LATENCY);
+  REQUIRE(plan.replicas_size() == 1);
+  REQUIRE(plan.replicas(0).stages_size() == 2);
+  for (const v1::Stage& stage : plan.replicas(0).stages()) {
+    REQUIRE(stage.workers_size() == 2);
+    const int fast = stage.workers(0).kind() == "RTX5090" ? 0 : 1;
+    CHECK(stage.workers(1 - fast).kind() == "RTX3090");
+    CHECK(stage.workers(fast).fraction() > 0.55);
+    for (const v1::PlannedWorker& worker : stage.workers()) {
+      CHECK(worker.weight_bytes() + worker.kv_bytes() + worker.activation_bytes() <=
+            worker.available_bytes());
+    }
+    const v1::Range& layers = stage.workers(0).share().layers();
+    CHECK(layers.end() - layers.begin() >= 30);  // as much for both machines, of 80
+  }
+  CHECK(plan.choices(0).alone_seconds() < 0.8 * SoonestOfLikeStages(TwoRigs(kSlowSite)));
+  CHECK_THAT(PlanSummary(plan, {}), Contains("(RTX5090) ") && Contains("their sums take "));
+  // It is simulated, and written down so that it can be read again.
+  CHECK(plan.simulated().requests() > 0);
+  const v1::WrittenLayout again = LayoutOf(plan);
+  CHECK(again.replicas(0).stages(1).fractions_size() == 2);
+}
+
+TEST_CASE("over 25 Gbit/s one stage over all four cards may be sooner still") {
+  const std::string quick = TwoRigs("bandwidth: 25 Gbit/s, latency: 60 us");
+  const auto plan = Int8PlanOf(quick, v1::PLAN_PREFERENCE_LATENCY);
+  CHECK(MixedStages(plan) >= 1);
+  CHECK(plan.choices(0).alone_seconds() < 0.8 * SoonestOfLikeStages(quick));
+  const auto apart =
+      Int8PlanOf(TwoRigs("bandwidth: 25 Gbit/s, latency: 500 us"), v1::PLAN_PREFERENCE_LATENCY);
+  CHECK(MixedStages(apart) == 2);
+}
+
+TEST_CASE("where sums over the links do not pay, stages are of like devices") {
+  const std::string slow = TwoRigs(kSlowSite, "2 ms");
+  const auto plan = Int8PlanOf(slow, v1::PLAN_PREFERENCE_LATENCY);
+  CHECK(MixedStages(plan) == 0);
+  // A tenth is not worth it that stages become so unlike that hardly anybody else is served.
+  CHECK(plan.choices(0).alone_seconds() <= 1.12 * SoonestOfLikeStages(slow));
+}
+
+TEST_CASE("a stage of unlike cards stands beside a stage of like ones") {
+  const std::string cluster = R"(
+machines:
+- {name: a, devices: [{kind: RTX4090}, {kind: RTX3090}], inside: {bandwidth: 12 GB/s, latency: 12 us}}
+- {name: b, devices: [{kind: RTX4090, count: 2}], inside: {bandwidth: 12 GB/s, latency: 12 us}}
+tiers: {site: {bandwidth: 10 Gbit/s, latency: 60 us}}
+)";
+  // 70 GB need all four cards.
+  const auto plan = Int8PlanOf(cluster, v1::PLAN_PREFERENCE_LATENCY);
+  REQUIRE(plan.replicas_size() == 1);
+  REQUIRE(plan.replicas(0).stages_size() == 2);
+  CHECK(MixedStages(plan) == 1);
+  for (const v1::Stage& stage : plan.replicas(0).stages()) CHECK(stage.workers_size() == 2);
+}
+
+TEST_CASE("whoever writes such a pipeline gets it, cut by speed or as written") {
+  const std::string stages =
+      "replicas: [{stages: [{devices: [a/0, a/1], layers: 42, fractions: [0.6, 0.4]}, {devices: "
+      "[b/0, b/1], layers: 38}]}]";
+  const auto plan = Int8PlanOf(TwoRigs(kSlowSite), v1::PLAN_PREFERENCE_BALANCED, stages);
+  REQUIRE(plan.replicas(0).stages_size() == 2);
+  CHECK(plan.replicas(0).stages(0).workers(0).fraction() == Approx(0.6));
+  CHECK(plan.replicas(0).stages(1).workers(0).fraction() > 0.55);
+  CHECK(plan.simulated().requests() > 0);
 }
 
 }  // namespace
