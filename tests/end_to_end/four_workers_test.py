@@ -105,10 +105,10 @@ def up(folder, *flags):
             started.process.wait()
 
 
-def written_plan(folder):
+def written_plan(folder, layout=LAYOUT, step_rows=512):
     path = folder / "plan.json"
-    subprocess.run(["deploy/tessera", "plan", DESCRIPTION, "--model", cluster.MODEL, "--max-batched-tokens", "512", "--layout",
-                    LAYOUT, "--out", str(path)], check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+    subprocess.run(["deploy/tessera", "plan", DESCRIPTION, "--model", cluster.MODEL, "--max-batched-tokens", str(step_rows),
+                    "--layout", str(layout), "--out", str(path)], check=True, capture_output=True, timeout=PATIENCE_SECONDS)
     return path
 
 
@@ -138,6 +138,23 @@ def test_the_planners_own_plan_serves(tmp):
 def test_stages_of_unlike_width_and_length_serve(tmp):
     with up(tmp, "--plan", str(written_plan(tmp))) as four:
         assert four.stages() == [(3, ["four/0", "four/1"]), (2, ["four/2"]), (1, ["four/3"])]
+        assert four.answer("What is 57 + 85?") == "142"
+        assert four.answer("Count from 3 to 9.") == "3 4 5 6 7 8 9"
+
+
+def test_a_pipeline_of_stages_over_unlike_workers_serves(tmp):
+    layout = tmp / "unlike.yaml"
+    layout.write_text("replicas: [{stages: [{devices: [four/0, four/3], layers: 4},"
+                      " {devices: [four/1, four/2], layers: 2, fractions: [0.375, 0.625]}]}]\n")
+    path = written_plan(tmp, layout, step_rows=256)  # the buffers of wide stages are larger
+    subprocess.run(["deploy/tessera", "plan", "check", str(path), "--cluster", DESCRIPTION], check=True, capture_output=True,
+                   timeout=PATIENCE_SECONDS)
+    stages = json.loads(path.read_text())["replicas"][0]["stages"]
+    assert [[worker["device"] for worker in stage["workers"]] for stage in stages] == [["four/0", "four/3"], ["four/1", "four/2"]]
+    assert all(abs(sum(worker["fraction"] for worker in stage["workers"]) - 1) < 1e-6 for stage in stages), stages
+    few, many = (int(worker["weight_bytes"]) for worker in stages[1]["workers"])
+    assert few < many, stages
+    with up(tmp, "--plan", str(path)) as four:
         assert four.answer("What is 57 + 85?") == "142"
         assert four.answer("Count from 3 to 9.") == "3 4 5 6 7 8 9"
 
