@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <initializer_list>
+#include <tuple>
 #include <utility>
 
 #include "scheduler/input/catalogue.h"
@@ -118,6 +119,20 @@ TEST_CASE("every name of a driver leads to a kind of the catalogue, and to the r
     INFO(gpu.name << " " << gpu.mib);
     CHECK(KindOfGpu(gpu.name, int64_t{gpu.mib} << 20) == gpu.kind);
     CHECK(scheduler::FindKind(*catalogue, gpu.kind) != nullptr);
+  }
+}
+
+TEST_CASE("a workstation's card is known with ECC, which takes memory from it") {
+  for (const auto& [name, mib, kind] :
+       std::initializer_list<std::tuple<const char*, int64_t, const char*>>{
+           {"Quadro RTX 5000", 15125, "QuadroRTX5000"},
+           {"Quadro RTX 5000", 14910, "QuadroRTX5000"},
+           {"NVIDIA RTX A4500", 18400, "A4500"},
+           {"NVIDIA RTX 4000 Ada Generation", 18400, "RTX4000Ada"},
+           {"NVIDIA RTX PRO 5000 Blackwell", 44800, "RTXPRO5000"},
+           {"NVIDIA RTX PRO 5000 Blackwell", 67200, "RTXPRO5000-72"}}) {
+    INFO(name << " " << mib);
+    CHECK(KindOfGpu(name, mib << 20) == kind);
   }
 }
 

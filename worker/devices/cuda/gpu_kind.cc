@@ -9,7 +9,7 @@ namespace {
 struct KnownGpu {
   std::string_view pattern;  // words of the driver's name
   std::string_view kind;
-  int gib = 0;  // as the card is sold; 0: the name says it
+  int gib = 0;  // as the card is sold; 0: the name says enough
 };
 
 // The more specific first. Nothing follows the names of cards for desktops and workstations, which
@@ -46,23 +46,23 @@ constexpr std::array<KnownGpu, 93> kGpus = {
      {"A16", "A16"},
      {"A2", "A2"},
      {"Tesla T4", "T4"},
-     {"TITAN RTX", "TITANRTX", 24},
-     {"RTX 4000", "QuadroRTX4000", 8},
-     {"RTX 5000", "QuadroRTX5000", 16},
-     {"RTX 6000", "QuadroRTX6000", 24},
-     {"RTX 8000", "QuadroRTX8000", 48},
-     {"RTX A2000 12GB", "A2000", 12},
-     {"RTX A2000", "A2000-6", 6},
-     {"RTX A4500", "A4500", 20},
-     {"RTX A5500", "A5500", 24},
-     {"RTX 2000 Ada Generation", "RTX2000Ada", 16},
-     {"RTX 4000 SFF Ada Generation", "RTX4000SFFAda", 20},
-     {"RTX 4000 Ada Generation", "RTX4000Ada", 20},
-     {"RTX 4500 Ada Generation", "RTX4500Ada", 24},
-     {"RTX 5000 Ada Generation", "RTX5000Ada", 32},
-     {"RTX PRO 2000 Blackwell", "RTXPRO2000", 16},
-     {"RTX PRO 4000 Blackwell", "RTXPRO4000", 24},
-     {"RTX PRO 4500 Blackwell", "RTXPRO4500", 32},
+     {"TITAN RTX", "TITANRTX"},
+     {"RTX 4000", "QuadroRTX4000"},
+     {"RTX 5000", "QuadroRTX5000"},
+     {"RTX 6000", "QuadroRTX6000"},
+     {"RTX 8000", "QuadroRTX8000"},
+     {"RTX A2000 12GB", "A2000"},
+     {"RTX A2000", "A2000-6"},
+     {"RTX A4500", "A4500"},
+     {"RTX A5500", "A5500"},
+     {"RTX 2000 Ada Generation", "RTX2000Ada"},
+     {"RTX 4000 SFF Ada Generation", "RTX4000SFFAda"},
+     {"RTX 4000 Ada Generation", "RTX4000Ada"},
+     {"RTX 4500 Ada Generation", "RTX4500Ada"},
+     {"RTX 5000 Ada Generation", "RTX5000Ada"},
+     {"RTX PRO 2000 Blackwell", "RTXPRO2000"},
+     {"RTX PRO 4000 Blackwell", "RTXPRO4000"},
+     {"RTX PRO 4500 Blackwell", "RTXPRO4500"},
      {"RTX PRO 5000 Blackwell", "RTXPRO5000", 48},
      {"RTX PRO 5000 Blackwell", "RTXPRO5000-72", 72},
      {"RTX PRO 5000 72GB Blackwell", "RTXPRO5000-72", 72},
@@ -118,10 +118,10 @@ bool Names(std::string_view name, std::string_view pattern) {
   return !pattern.starts_with("RTX ") && std::isalnum(static_cast<unsigned char>(name[end])) == 0;
 }
 
-// Drivers report a little less than a card is sold with.
+// Drivers report less than a card is sold with, with ECC a tenth less.
 bool Holds(int64_t memory_bytes, int gib) {
   const double part = static_cast<double>(memory_bytes) / (gib * 0x1p30);
-  return gib == 0 || (part > 0.92 && part < 1.03);
+  return gib == 0 || (part > 0.90 && part < 1.03);
 }
 
 }  // namespace
