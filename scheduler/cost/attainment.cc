@@ -297,6 +297,7 @@ PromptWaits AttainmentModel::WaitsOf(const ReplicaCurve& curve, double rate, dou
   asked.most = most;
   asked.micro_batches = curve.micro_batches;
   asked.stages = curve.stages;
+  asked.all_stages = curve.all_stages;
   asked.prompt_tokens = std::max(1.0, lengths_.uncached_prompt_tokens);
   asked.decode_steps = lengths_.decode_steps;
   asked.row_peakedness = (squared + prompt_variation_ * prompt_variation_) / 2;

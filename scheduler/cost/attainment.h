@@ -117,7 +117,8 @@ struct ReplicaCurve {
   std::vector<Point> points;           // ascending
   std::vector<double> prefill_beside;  // sequences, ascending
   std::vector<PrefillSpeed> prefill;   // beside these
-  double stages = 1;
+  double stages = 1;      // that a long step slows: fewer than there are where they differ
+  double all_stages = 1;  // that there are
   double micro_batches = 1;
   double step_tokens = 0;
   double kv_tokens = 0;     // for sequences and prompts

@@ -133,6 +133,7 @@ std::optional<ReplicaCurve> AttainmentModel::CurveFor(double least_rate, const R
   curve.stages =
       SlowedStages(model_, replica, plain,
                    WithChunk(lengths_, plain, std::max(1.0, step_tokens - rows)), micro_batches);
+  curve.all_stages = static_cast<double>(replica.stages.size());
   curve.micro_batches = micro_batches;
   curve.step_tokens = step_tokens;
   curve.points = PointsOf(replica, micro_batches, most, step_tokens);

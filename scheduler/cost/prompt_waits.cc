@@ -162,7 +162,7 @@ class Chain {
     if (j == 0) return n < servers_ ? 0 : times.plain_seconds / 2;
     const double m = times.lanes, c = std::min(Busy(n, j), m);
     const double full = std::min(1.0, j * asked_.prompt_tokens / (c * times.prompt_rows));
-    const double of_period = std::min(1.0, m / asked_.stages);
+    const double of_period = std::min(1.0, m / asked_.all_stages);
     const double brief = of_period * times.plain_seconds;               // tau_0
     const double slow = brief + of_period * full * times.more_seconds;  // tau_B
     const double round = m * PeriodSeconds(n, full * SlowedBy(n, j));   // T

@@ -59,9 +59,10 @@ struct StepTimes {
 
 struct PromptsAsked {
   double rate = 0;
-  double most = 1;           // sequences that decode at once, >= 1
-  double micro_batches = 1;  // m
-  double stages = 1;
+  double most = 1;             // sequences that decode at once, >= 1
+  double micro_batches = 1;    // m
+  double stages = 1;           // that a chunk slows at once: fewer than there are where they differ
+  double all_stages = 1;       // through which a step goes
   double prompt_tokens = 0;    // E[q], > 0
   double decode_steps = 0;     // > 0
   double row_peakedness = 1;   // (c_a^2 + c_s^2)/2 of prompts

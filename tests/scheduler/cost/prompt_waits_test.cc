@@ -25,7 +25,7 @@ PromptsAsked Asked(double micro_batches, double most) {
   PromptsAsked asked;
   asked.most = most;
   asked.micro_batches = micro_batches;
-  asked.stages = micro_batches;
+  asked.stages = asked.all_stages = micro_batches;
   asked.prompt_tokens = 500;
   asked.decode_steps = 20;
   return asked;
@@ -167,6 +167,22 @@ TEST_CASE("rows come in whole steps") {
   times.prompt_steps = 3;
   CHECK(PromptWaitsAt(asked, with).stepping.mean_seconds ==
         Approx(until + 0.6 / 3 + 0.2 / 3).epsilon(0.01));
+}
+
+TEST_CASE("unlike stages slow fewer steps, but a step still goes through all of them") {
+  // Two micro-batches in three stages: a step is in each of them for two thirds of a period. A
+  // chunk is as long in one and a half of them only, so that it slows three steps of four.
+  PromptsAsked asked = Asked(2, 4000);
+  asked.stages = 1.5;
+  asked.all_stages = 3;
+  asked.decode_steps = 10'000;
+  asked.rate = 0.01;
+  const double round = 2 * (0.1 + 0.75 * 0.2), brief = 0.1 * 2 / 3, slow = 0.3 * 2 / 3;
+  const double slack = round - slow - brief;
+  const double until =
+      (brief * brief + slow * slow + 2 * slow * slack + slack * slack) / (2 * round);
+  const auto waits = PromptWaitsAt(asked, [](double) { return StepTimes{2, 0.1, 0.2, 500}; });
+  CHECK(waits.stepping.mean_seconds == Approx(until).epsilon(0.01));
 }
 
 }  // namespace
