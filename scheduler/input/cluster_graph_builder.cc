@@ -1,5 +1,6 @@
 // Reads a description into a ClusterGraph.
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 #include <tuple>
@@ -18,6 +19,7 @@ namespace {
 constexpr int64_t kMaxMachines = 20000;
 constexpr size_t kMaxPlaces = 1000;
 constexpr int kMaxDevicesPerMachine = 1000;
+constexpr char kDigits[] = "0123456789";
 
 // What a tier's latency usually is: cards over PCIe, one switch, a few switches, another region.
 struct Tier {
@@ -46,17 +48,26 @@ std::string PlainName(std::string name) {
   return name;
 }
 
-// The kinds whose names hold this one ("A100-80" for "A100"), else its last word, else its number;
-// all, where no name does.
-std::string KindsLike(const v1::DeviceCatalogue& catalogue, const std::string& name) {
-  constexpr char kDigits[] = "0123456789";
+// Four digits name a card ("4090"), fewer only behind a letter ("A10"): "16" may be its memory.
+bool TellsKind(const std::string& part) {
+  const size_t from = part.find_first_of(kDigits), end = part.find_first_not_of(kDigits, from);
+  if (from == std::string::npos) return false;
+  return std::min(end, part.size()) - from >= 4 ||
+         (from > 0 && std::isalpha(static_cast<unsigned char>(part[from - 1])) != 0);
+}
+
+// The kinds whose names hold this one ("A100-80" for "A100"), else its first number, a short one
+// with the letters before it, else its last word; all, where no name does.
+std::string KindsLike(const v1::DeviceCatalogue& catalogue, const std::string& given) {
+  const std::string name = given.substr(0, given.find_last_not_of(' ') + 1);
   const size_t from = std::min(name.find_first_of(kDigits), name.size());
-  const std::string number = name.substr(from, name.find_first_not_of(kDigits, from) - from);
+  const size_t end = std::min(name.find_first_not_of(kDigits, from), name.size());
+  const size_t begin = end - from < 4 ? name.rfind(' ', from) + 1 : from;
   std::string like;
-  for (const std::string& part : {name, name.substr(name.rfind(' ') + 1), number, std::string()}) {
-    const bool tells = part.size() > 1 && part.find_first_of(kDigits) != std::string::npos;
+  for (const std::string& part :
+       {name, name.substr(begin, end - begin), name.substr(name.rfind(' ') + 1), std::string()}) {
     for (const v1::DeviceKind& kind : catalogue.kinds()) {
-      if ((tells || part.empty()) && kind.name().find(part) != std::string::npos)
+      if ((part.empty() || TellsKind(part)) && kind.name().find(part) != std::string::npos)
         like += StrCat(like.empty() ? "" : ", ", kind.name());
     }
     if (!like.empty()) break;

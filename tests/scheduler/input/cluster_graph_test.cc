@@ -295,6 +295,12 @@ TEST_CASE("bad descriptions are refused with file, key and reason") {
              Catch::Contains("is no known device (T4); name one of these, or describe it"));
   CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: RTX 4090 Ti}]}]"),
              Catch::Contains("is no known device (RTX4090, RTX4090-48, RTX4090D); name"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: RTX 5070 Ti 16}]}]"),
+             Catch::Contains("is no known device (RTX5070, RTX5070Ti); name"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: \"A100 \"}]}]"),
+             Catch::Contains("is no known device (A100-80, A100-40); name"));
+  CHECK_THAT(ErrorOf("machines: [{name: a, devices: [{kind: MI300X}]}]"),
+             Catch::Contains("A100-80, ") && Catch::Contains("T4, "));
   CHECK_THAT(
       ErrorOf("machines: [{name: a, devices: [{kind: T4}]}, {name: b, devices: [{kind: T4}]}]"),
       Catch::Contains("machine b cannot be reached from a: give tiers.site"));
