@@ -283,8 +283,9 @@ void AddPrices(const v1::PriceTerms& prices, Lines* lines) {
                             "its devices is used"));
   }
   for (const std::string& kind : prices.unknown_kinds()) {
-    lines->push_back(
-        StrCat("price of ", kind, " = unknown; plans that use it are shown without a price"));
+    lines->push_back(StrCat("price of ", kind,
+                            " = unknown; a plan that uses it has no price of its own, and "
+                            "beside others that of its other devices, with a +"));
   }
   for (const v1::SourcedPrices& sourced : prices.devices()) {
     std::vector<std::string> parts;

@@ -48,12 +48,13 @@ std::string DevicesText(const v1::FoundChoice& found) {
   return text;
 }
 
-std::string PriceText(const v1::FoundChoice& found) {
+// `more`: what stands behind a price that may lack some devices.
+std::string PriceText(const v1::FoundChoice& found, const char* more) {
   if (found.usd_per_hour() <= 0) return "";
   return found.usd_per_hour() == found.plan_usd_per_hour()
-             ? absl::StrFormat(" for the same %.2f USD/h", found.usd_per_hour())
-             : absl::StrFormat(" for %.2f instead of %.2f USD/h", found.usd_per_hour(),
-                               found.plan_usd_per_hour());
+             ? absl::StrFormat(" for the same %.2f%s USD/h", found.usd_per_hour(), more)
+             : absl::StrFormat(" for %.2f%s instead of %.2f%s USD/h", found.usd_per_hour(), more,
+                               found.plan_usd_per_hour(), more);
 }
 
 std::string SplitText(const v1::FoundChoice& found) {
@@ -78,13 +79,13 @@ std::string WeakestText(const v1::FoundChoice& found) {
                 kv ? " on " : ", slowest on ", found.limit().kind());
 }
 
-std::string FoundText(const v1::FoundChoice& found) {
+std::string FoundText(const v1::FoundChoice& found, const char* more) {
   return StrCat(absl::StrFormat("%.3f %s (%s)", found.value(), UnitText(found.unit()),
                                 ChangeText(found.ratio(), "as much")),
-                PriceText(found), DevicesText(found), WeakestText(found), SplitText(found));
+                PriceText(found, more), DevicesText(found), WeakestText(found), SplitText(found));
 }
 
-std::string ChoiceText(const v1::OtherChoice& choice) {
+std::string ChoiceText(const v1::OtherChoice& choice, const char* more) {
   if (choice.choice() == v1::CHOICE_KIND_UNSPECIFIED)
     return "interrupted: not all other choices were tried";
   std::string name = ChoiceName(choice.choice(), choice.kind());
@@ -99,11 +100,12 @@ std::string ChoiceText(const v1::OtherChoice& choice) {
                                                            : ", where it takes long");
   }
   if (choice.choice() != v1::CHOICE_KIND_IN_TURN)
-    return StrCat(name, ": ", FoundText(choice.found()));
+    return StrCat(name, ": ", FoundText(choice.found(), more));
   std::vector<std::string> parts;
   for (const v1::ModelShare& turn : choice.turns())
     parts.push_back(absl::StrFormat("%s %.0f %%", turn.model(), 100 * turn.share()));
-  return StrCat(name, ", ", absl::StrJoin(parts, ", "), " of the time: ", FoundText(choice.found()),
+  return StrCat(name, ", ", absl::StrJoin(parts, ", "),
+                " of the time: ", FoundText(choice.found(), more),
                 "; a yardstick: no plan shares a device between models, and the time to load "
                 "weights at each turn does not count");
 }
@@ -137,7 +139,9 @@ std::string KindCountsText(const google::protobuf::RepeatedPtrField<v1::KindCoun
 
 std::vector<std::string> AlternativeLines(const v1::DeploymentPlan& plan) {
   std::vector<std::string> lines;
-  for (const v1::OtherChoice& choice : plan.alternatives()) lines.push_back(ChoiceText(choice));
+  const char* more = plan.assumptions().prices().unknown_kinds_size() > 0 ? "+" : "";
+  for (const v1::OtherChoice& choice : plan.alternatives())
+    lines.push_back(ChoiceText(choice, more));
   return lines;
 }
 

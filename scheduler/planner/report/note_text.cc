@@ -107,19 +107,24 @@ std::string SimplicityText(const v1::SimplicityCost& cost) {
       cost.requests_per_second(), OtherPlanText(cost), 100 * cost.within());
 }
 
-std::string OtherSplitText(const v1::OtherSplit& other) {
+// What stands behind a price that may lack some devices.
+const char* MoreText(const v1::DeploymentPlan& plan) {
+  return plan.assumptions().prices().unknown_kinds_size() > 0 ? "+" : "";
+}
+
+std::string OtherSplitText(const v1::OtherSplit& other, const char* more) {
   if (other.requests_per_second() <= 0) {
     return other.splits()
                ? "no split of prefill and decode between replicas was found that serves more"
                : "without splitting prefill and decode between replicas nothing was found";
   }
-  return StrFormat("%s would serve %.3f requests/s%s",
-                   other.splits()
-                       ? "the search's best with some replicas that only prefill or only decode"
-                       : "the search's best where every replica prefills and decodes",
-                   other.requests_per_second(),
-                   other.usd_per_hour() > 0 ? StrFormat(" for %.2f USD/h", other.usd_per_hour())
-                                            : std::string());
+  return StrFormat(
+      "%s would serve %.3f requests/s%s",
+      other.splits() ? "the search's best with some replicas that only prefill or only decode"
+                     : "the search's best where every replica prefills and decodes",
+      other.requests_per_second(),
+      other.usd_per_hour() > 0 ? StrFormat(" for %.2f%s USD/h", other.usd_per_hour(), more)
+                               : std::string());
 }
 
 std::string SearchLimitText(v1::SearchLimit limit) {
@@ -187,7 +192,7 @@ std::string EightBitText(const v1::EightBitKv& kv) {
                     : std::string("would serve no more requests with the same layout"));
 }
 
-std::string OrdersText(const v1::RentOrders& rent) {
+std::string OrdersText(const v1::RentOrders& rent, const char* more) {
   std::vector<std::string> orders;
   for (const v1::RentOrder& one : rent.orders()) {
     orders.push_back(
@@ -197,7 +202,8 @@ std::string OrdersText(const v1::RentOrders& rent) {
                             : one.machine());
   }
   std::string line = StrCat("rent ", absl::StrJoin(orders, ", "));
-  if (rent.usd_per_hour() > 0) absl::StrAppendFormat(&line, ": %.2f USD/h", rent.usd_per_hour());
+  if (rent.usd_per_hour() > 0)
+    absl::StrAppendFormat(&line, ": %.2f%s USD/h", rent.usd_per_hour(), more);
   if (rent.unused_devices() == 0) return line;
   return StrCat(line, "; ", rent.unused_devices(), " of the ", rent.paid_devices(),
                 " devices of whole machines ", rent.unused_devices() == 1 ? "is" : "are",
@@ -242,7 +248,7 @@ std::string WaitsText(const v1::WaitsAtPromise& waits) {
 }
 
 // Notes of how the plan was found.
-std::string SearchNoteText(const v1::Note& note) {
+std::string SearchNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
   switch (note.fact_case()) {
     case v1::Note::kInterruptedSearch:
       return "warning: interrupted: the best plan found until then";
@@ -250,7 +256,7 @@ std::string SearchNoteText(const v1::Note& note) {
     case v1::Note::kSimulationError: return StrCat("not simulated: ", note.simulation_error());
     case v1::Note::kUnsimulatedSplit:
       return "not simulated: a plan with a split may serve only half of the prediction";
-    case v1::Note::kOtherSplit: return OtherSplitText(note.other_split());
+    case v1::Note::kOtherSplit: return OtherSplitText(note.other_split(), MoreText(plan));
     case v1::Note::kRentalSets:
       return StrFormat("machines are rented whole: of the sets that can be rented together %d %s",
                        note.rental_sets(),
@@ -368,7 +374,7 @@ std::string WithoutWorkerText(const v1::WithoutWorker& without) {
 std::string DeviceNoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
   switch (note.fact_case()) {
     case v1::Note::kRent: return RentText(note.rent(), plan);
-    case v1::Note::kRentOrders: return OrdersText(note.rent_orders());
+    case v1::Note::kRentOrders: return OrdersText(note.rent_orders(), MoreText(plan));
     case v1::Note::kIdle: return IdleText(note.idle());
     case v1::Note::kWithoutWorker: return WithoutWorkerText(note.without_worker());
     case v1::Note::kWithoutBfloat16:
@@ -413,7 +419,7 @@ std::vector<std::string> WayLines(const v1::DeploymentPlan& plan) {
 }  // namespace
 
 std::string NoteText(const v1::Note& note, const v1::DeploymentPlan& plan) {
-  std::string text = SearchNoteText(note);
+  std::string text = SearchNoteText(note, plan);
   if (text.empty()) text = RateNoteText(note, plan);
   return text.empty() ? DeviceNoteText(note, plan) : text;
 }

@@ -14,6 +14,7 @@
 namespace tessera::scheduler {
 namespace {
 
+using Catch::Contains;
 using Catch::StartsWith;
 
 namespace pb = google::protobuf;
@@ -112,6 +113,25 @@ TEST_CASE("so is whatever is said of other choices, assumptions, devices and lin
   CheckUnlike(DevicePriceLines(plan), 6);
   for (const v1::LinkPrice& fact : OneOfEach<v1::LinkPrice>()) *plan.add_link_prices() = fact;
   CheckUnlike(LinkPriceLines(plan), 5);
+}
+
+TEST_CASE("a price has a + where devices without a known price may be among those it is of") {
+  v1::DeploymentPlan plan;
+  v1::OtherChoice& choice = *plan.add_alternatives();
+  choice.set_choice(v1::CHOICE_KIND_WHOLE);
+  choice.mutable_found()->set_usd_per_hour(0.22);
+  choice.mutable_found()->set_plan_usd_per_hour(0.44);
+  plan.add_notes()->mutable_rent_orders()->set_usd_per_hour(0.44);
+  v1::OtherSplit& split = *plan.add_notes()->mutable_other_split();
+  split.set_requests_per_second(1);
+  split.set_usd_per_hour(0.33);
+  CHECK_THAT(AlternativeLines(plan).front(), Contains(" for 0.22 instead of 0.44 USD/h"));
+  CHECK_THAT(NoteText(plan.notes(0), plan), Contains(": 0.44 USD/h"));
+  CHECK_THAT(NoteText(plan.notes(1), plan), Contains(" for 0.33 USD/h"));
+  plan.mutable_assumptions()->mutable_prices()->add_unknown_kinds("RTX3090");
+  CHECK_THAT(AlternativeLines(plan).front(), Contains(" for 0.22+ instead of 0.44+ USD/h"));
+  CHECK_THAT(NoteText(plan.notes(0), plan), Contains(": 0.44+ USD/h"));
+  CHECK_THAT(NoteText(plan.notes(1), plan), Contains(" for 0.33+ USD/h"));
 }
 
 TEST_CASE("every limit of a replica has a name") {
