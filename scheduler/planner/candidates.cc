@@ -230,7 +230,8 @@ class Finder {
   }
 
   const std::vector<PlacedReplica>& Pipelines() {
-    if (!pipelines_) pipelines_ = MixedPipelines(problem_);
+    if (!pipelines_)
+      pipelines_ = options_.mixed ? MixedPipelines(problem_) : std::vector<PlacedReplica>();
     return *pipelines_;
   }
 

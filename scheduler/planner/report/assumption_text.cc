@@ -331,7 +331,8 @@ std::vector<std::string> AssumptionLines(const v1::Assumptions& a) {
     lines.push_back(
         "a stage has devices of one kind in one machine; over at most 8 unlike devices, or "
         "machines joined by 25 Gbit/s and more, stages are tried as a whole replica, and in "
-        "pipelines laid out for one user, where there are at most 64 devices in all (search)");
+        "pipelines laid out for one user, where there are at most 64 devices in all; for what one "
+        "user alone gets soonest, at most 1024 (search)");
     lines.push_back("latencies, rates and bytes are computed by the cost model, not measured");
   }
   for (const v1::KindTerms& kind : a.kinds()) lines.push_back(KindText(kind));
