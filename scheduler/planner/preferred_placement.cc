@@ -37,6 +37,7 @@ struct Finalist {
   CandidatePlacement candidate;
   Choosable choosable;  // by simulation, where it was simulated
   bool aside = false;  // for another preference: a balanced choice takes it if it is clearly better
+  bool brief = false;  // few requests are simulated, where only its row is shown
   // What a simulation serves of its promise is too little: it was not simulated further.
   bool refuted = false;
   v1::SimulatedFigures simulated;
@@ -171,7 +172,7 @@ class Preferring {
   // Into the finalists, simulated where plans are; `aside`: whatever it promises. Others only as
   // long as they can still be worth taking.
   absl::Status Admit(const CandidatePlacement& candidate, bool aside = false) {
-    Finalist finalist = {candidate, ChoosableOf(candidate), aside, false, {}};
+    Finalist finalist = {candidate, ChoosableOf(candidate), aside, aside && balanced(), false, {}};
     Choosable hoped = finalist.choosable;
     hoped.figures.tpot_seconds *= tpot_of_prediction_ * kSooner;
     if (!simulates_ || !(aside || Promising(hoped))) {
@@ -225,7 +226,7 @@ class Preferring {
     v1::SimulatedFigures& seen = finalist->simulated;
     const double promised = plan.prediction().requests_per_second();
     SimulatedQuestion question = simulation_;
-    if (finalist->aside && balanced()) {  // only its row is shown
+    if (finalist->brief) {
       question.least_requests = 1500;
       question.enough_requests = 2000;
       question.max_requests = 6000;
@@ -263,26 +264,48 @@ class Preferring {
 
   Choice ChooseFinalist() const { return balanced() ? balanced_ : ChooseFor(prefer_); }
 
-  // What a balanced choice gives way to: simulated at its load, the most valuable that answers as
-  // soon there. Itself, where there is none; where a rate is asked for, all are judged at that.
+  // What a balanced choice gives way to: simulated at the load of its figures, the most valuable
+  // that answers as soon there. Itself, where there is none; where a rate is asked for, all are
+  // judged at that.
   Choice GivenWay(const Choice& choice) {
-    const PlanFigures given = finalists_[choice.chosen].choosable.figures;
-    if (!simulates_ || !unsimulated_.ok() || preference_.asked_requests_per_second > 0)
+    const Choosable given = finalists_[choice.chosen].choosable;
+    const double rate = given.figures.requests_per_second;
+    if (!(rate > 0) || !simulates_ || !unsimulated_.ok() ||
+        preference_.asked_requests_per_second > 0)
       return choice;
-    const double load = kUsualLoad * given.requests_per_second;
+    const double load = ToldLoad(problem_, rate) * rate;
     size_t to = choice.chosen;
     for (size_t i = 0; i < finalists_.size(); ++i) {
-      const PlanFigures& other = finalists_[i].choosable.figures;
-      const bool better =
-          to == choice.chosen ||
-          ValueOf(other, preference_) > ValueOf(finalists_[to].choosable.figures, preference_);
-      if (other.requests_per_second >= kMuchMore * given.requests_per_second && better &&
-          other.missed.empty() >= given.missed.empty() &&
-          ValueOf(other, preference_) >= kHardlyLess * ValueOf(given, preference_) &&
-          AsSoonAt(load, finalists_[i], given))
+      Finalist& other = finalists_[i];
+      const auto better = [&] {
+        return MuchMore(other.choosable, given) &&
+               (to == choice.chosen || ValueOf(other.choosable.figures, preference_) >
+                                           ValueOf(finalists_[to].choosable.figures, preference_));
+      };
+      if (better() && AsSoonAt(load, other, given.figures) && SeenInFull(&other) && better())
         to = i;
     }
     return to == choice.chosen ? choice : Choice{to, to};
+  }
+
+  // It also serves on after the loss of a machine where the given one does.
+  bool MuchMore(const Choosable& other, const Choosable& given) const {
+    return other.figures.requests_per_second >= kMuchMore * given.figures.requests_per_second &&
+           other.figures.missed.empty() >= given.figures.missed.empty() &&
+           ValueOf(other.figures, preference_) >=
+               kHardlyLess * ValueOf(given.figures, preference_) &&
+           ServesOn(other) >= ServesOn(given);
+  }
+
+  // Simulates again what was simulated briefly. False: that did not end.
+  bool SeenInFull(Finalist* finalist) {
+    if (!finalist->brief) return true;
+    const CandidatePlacement& one = finalist->candidate;
+    Finalist full = {one, ChoosableOf(one), finalist->aside, false, false, {}};
+    const v1::DeploymentPlan plan = WriteBarePlan(planning_, Under(one), one.placement);
+    if (!Simulate(plan, &full).ok()) return false;
+    *finalist = std::move(full);
+    return true;
   }
 
   bool AsSoonAt(double load, const Finalist& finalist, const PlanFigures& given) const {
