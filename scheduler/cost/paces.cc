@@ -17,10 +17,12 @@
 // and k prompts are there with a chance of p(k) ~ prod_{i<=k} rate * m * P(i) / i, an M/M/m queue.
 // The mean time of a token is 1 / sum p(k) / P(k). Of one stage that is P_0 + r * (P_B - P_0), r
 // the part of the steps that carry a chunk.
-// Who meets limits is judged with P as attainment.h has it: as if chunks came evenly, which is
-// longer, since requests differ in how many prompts they see.
+// Mean answers take as long for each token. Who meets limits is judged with P as attainment.h has
+// it: as if chunks came evenly, which is longer, since requests differ in how many prompts they
+// see.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "scheduler/cost/attainment.h"
 
@@ -225,9 +227,15 @@ Attained AttainmentModel::In(const ReplicaCurve& curve, double rate, Company com
   const std::vector<double> loads = LoadAt(AskedOf(rate, company.most), [&](double n) {
                                       return n / (tpot(n) * lengths_.decode_steps);
                                     }).sequences;
-  attained.tpot_seconds = 0;
+  const double evenly = std::exchange(attained.tpot_seconds, 0.0);
   for (const double n : loads)
     attained.tpot_seconds += tpot(n + 1) / static_cast<double>(loads.size());
+  for (size_t c = 0; c < classes_.size(); ++c) {
+    double steps = 0;
+    for (const RequestLengths& sample : classes_[c].samples)
+      steps += sample.weight * std::max(0.0, sample.output_tokens - 1);
+    attained.end_to_end_seconds[c] += steps * (attained.tpot_seconds - evenly);
+  }
   return attained;
 }
 

@@ -282,6 +282,17 @@ TEST_CASE("steps with a chunk take longer than those without, and so does the me
   }
 }
 
+TEST_CASE("with several micro-batches an answer takes what its tokens take on average") {
+  ClockReplica slow;
+  slow.device.flops_per_second = 1e8;
+  const ModelShape model = Tiny();
+  const ReplicaOptions options;
+  const std::vector<RequestClass> classes = {Class({{1000, 11, 1}}, {}, 0.9)};
+  const AttainmentModel judged(model, classes, options, 1);
+  const Attained mean = judged.At(judged.CurveOf(slow.spec, 2, 1e6, 100, 2048), 5);
+  CHECK(mean.end_to_end_seconds[0] == Approx(mean.ttft_seconds[0] + 10 * mean.tpot_seconds));
+}
+
 TEST_CASE("limits of TPOT are kept by the slow tenth of the requests, not by the mean") {
   ClockReplica slow;
   slow.device.flops_per_second = 1e8;
