@@ -48,16 +48,16 @@ class FastestReplicas {
         group.counts.push_back(pool.machine == static_cast<int>(m) ? pool.count : 0);
     }
     for (const DeviceGroup& group : groups) Consider(group);
-    if (soonest_.stages.empty() || problem_.graph->devices() <= kTogetherUpTo)
+    if (taken_.empty() || problem_.graph->devices() <= kTogetherUpTo)
       Consider(layouts_.Everything(Role::kBoth));
     for (const PlacedReplica& replica : MixedReplicas(problem_)) Take(replica);
     // The soonest leave little room for KV: each is to be clearly sooner than what serves more.
     for (auto pipeline = pipelines.rbegin(); pipeline != pipelines.rend(); ++pipeline) {
       if (AnswerOf(*pipeline) * kClearly < answer_) Take(*pipeline);
     }
-    if (soonest_.stages.empty()) return {};
+    if (taken_.empty()) return {};
     std::vector<Placement> placements;
-    Keep({soonest_}, &placements);
+    KeepSoonest(&placements);
     std::vector<PlacedReplica> all;
     for (DeviceGroup& group : groups) AddAsFast(&group, &all);
     if (all.size() > 1) Keep(std::move(all), &placements);
@@ -95,7 +95,7 @@ class FastestReplicas {
     const double answer = AnswerOf(replica);
     if (answer >= answer_ || !HasRoom(replica)) return;
     answer_ = answer;
-    soonest_ = replica;
+    taken_.push_back(replica);
   }
 
   // For a sequence; the layout search has seen to it, mixed stages have not been judged.
@@ -115,6 +115,16 @@ class FastestReplicas {
     }
   }
 
+  // The soonest that serves within the limits of the classes, which Take does not know.
+  void KeepSoonest(std::vector<Placement>* placements) {
+    for (auto replica = taken_.rbegin(); replica != taken_.rend(); ++replica) {
+      Keep({*replica}, placements);
+      if (placements->empty()) continue;
+      answer_ = AnswerOf(*replica);
+      return;
+    }
+  }
+
   void Keep(std::vector<PlacedReplica> replicas, std::vector<Placement>* placements) const {
     absl::StatusOr<Placement> placement = Assemble(problem_, std::move(replicas));
     if (placement.ok() && placement->requests_per_second > 0)
@@ -125,7 +135,7 @@ class FastestReplicas {
   const LengthMoments lengths_;
   const PlacementProblem alone_;  // one sequence at once
   GroupLayouts layouts_;
-  PlacedReplica soonest_;
+  std::vector<PlacedReplica> taken_;  // each sooner than the one before
   double answer_ = std::numeric_limits<double>::infinity();
 };
 
