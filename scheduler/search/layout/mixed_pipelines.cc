@@ -182,10 +182,9 @@ class PipelineSearch {
       radix_of_[static_cast<size_t>(pool)] = used_states_;
       used_states_ *= CountOf(pool) + 1;
     }
-    const double ends = static_cast<double>(used_states_) * static_cast<double>(sets.sets().size());
-    const double ways = static_cast<double>(machines_.size() * machines_.size()) * ends / 2;
-    while (ways * (layers_ / step_) * (layers_ / step_) > kMaxExtensions) step_ *= 2;
     for (const DeviceSet& set : sets.sets()) AddSet(set);
+    TakeStep();
+    for (Stage& stage : stages_) Time(&stage);
     for (const Stage& stage : stages_)
       fastest_layer_ = std::min(fastest_layer_, stage.seconds->fastest_layer());
   }
@@ -228,20 +227,51 @@ class PipelineSearch {
     while (machines_[static_cast<size_t>(stage.machine)] != machine) ++stage.machine;
     for (const LayoutPart& part : set.parts)
       stage.radix += part.width * radix_of_[static_cast<size_t>(part.pool)];
-    StageSpec spec = MakeStage(layout_, StageOf(stage, {}, 1), 0);
-    for (size_t i = 0; i < specs_.size() && stage.seconds == nullptr; ++i) {
-      const bool like = stages_[i].mixed == set.mixed && specs_[i].ranks == spec.ranks &&
-                        specs_[i].communicator == spec.communicator;
-      if (like) stage.seconds = stages_[i].seconds;
+    stages_.push_back(std::move(stage));
+  }
+
+  // The smallest with which the program stays within its bound.
+  void TakeStep() {
+    double ways = 0;  // machines of the first and the last stage, and sets behind them
+    for (int used = 0; used < used_states_; ++used) {
+      const double machines = MachinesIn(used);
+      for (const Stage& stage : stages_) ways += Free(stage, used) ? machines * machines : 0;
     }
-    if (stage.seconds == nullptr)
-      stage.seconds = std::make_shared<const SetSeconds>(layout_, work_, spec, set.mixed, step_);
+    const auto ranges = [&] {  // of layers, from one multiple of the step to another
+      const double ends = (layers_ + step_ - 1) / step_;
+      return ends * (ends - 1) / 2;
+    };
+    while (ways * ranges() > kMaxExtensions) ++step_;
+  }
+
+  // How many machines have devices in use.
+  int MachinesIn(int used) const {
+    std::vector<bool> in_use(problem_.graph->machines().size(), false);
+    for (size_t p = 0; p < radix_of_.size(); ++p) {
+      const DevicePool& pool = problem_.graph->pools()[p];
+      if (radix_of_[p] > 0 && used / radix_of_[p] % (pool.count + 1) > 0)
+        in_use[static_cast<size_t>(pool.machine)] = true;
+    }
+    return static_cast<int>(std::count(in_use.begin(), in_use.end(), true));
+  }
+
+  // How long the stage takes, and the hops into it. Stages are timed in their order.
+  void Time(Stage* stage) {
+    StageSpec spec = MakeStage(layout_, StageOf(*stage, {}, 1), 0);
+    for (size_t i = 0; i < specs_.size() && stage->seconds == nullptr; ++i) {
+      const bool like = stages_[i].mixed == stage->mixed && specs_[i].ranks == spec.ranks &&
+                        specs_[i].communicator == spec.communicator;
+      if (like) stage->seconds = stages_[i].seconds;
+    }
+    if (stage->seconds == nullptr)
+      stage->seconds =
+          std::make_shared<const SetSeconds>(layout_, work_, spec, stage->mixed, step_);
+    const int machine = machines_[static_cast<size_t>(stage->machine)];
     for (const int before : machines_) {
-      stage.hops.push_back(work_.HopSeconds(
+      stage->hops.push_back(work_.HopSeconds(
           *problem_.model, problem_.graph->Between(before, machine), spec.communicator));
     }
     specs_.push_back(std::move(spec));
-    stages_.push_back(std::move(stage));
   }
 
   LayoutStage StageOf(const Stage& stage, std::vector<double> fractions, int layers) const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_format.h"
 #include "proto/cluster.pb.h"
@@ -190,6 +191,45 @@ machines: [{name: a, devices: [{kind: fast}]}, {name: b, devices: [{kind: slow}]
 tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}
 )";
   CHECK(MixedPipelines(Rig(kTwoKinds + one_each).problem).empty());
+}
+
+// Machines of two unlike devices, each of which holds so much.
+std::string Pairs(const std::vector<int>& inside_latencies_us, const std::string& memory) {
+  std::string text = "kinds:\n";
+  for (const char* kind :
+       {"fast, dense_flops_per_second: 200e12", "slow, dense_flops_per_second: 70e12"})
+    text +=
+        std::string("- {name: ") + kind + ", memory_bandwidth: 900 GB/s, memory: " + memory + "}\n";
+  text += "machines:\n";
+  for (size_t m = 0; m < inside_latencies_us.size(); ++m) {
+    absl::StrAppendFormat(&text,
+                          "- {name: m%d, devices: [{kind: fast}, {kind: slow}], inside: "
+                          "{bandwidth: 20 GB/s, latency: %d us}}\n",
+                          m, inside_latencies_us[m]);
+  }
+  return text + "tiers: {site: {bandwidth: 10 Gbit/s, latency: 50 us}}\n";
+}
+
+// The model has so many layers of 2.16 GiB, and the machines hold it together and no less. Each of
+// the pipelines found is to have room and devices of every machine.
+void CheckThatAllServe(const std::string& cluster, int layers) {
+  Rig rig(cluster);
+  rig.model = tests::DenseShape("m", layers, 8192, 64, 8, 40960);
+  rig.problem.options.memory.max_step_tokens = 256;
+  rig.problem.options.memory.max_logit_rows = 16;
+  const std::vector<PlacedReplica> found = MixedPipelines(rig.problem);
+  REQUIRE(!found.empty());
+  for (const PlacedReplica& replica : found) {
+    CHECK(AnswerSeconds(rig.problem, replica.stages) < kInfinity);
+    std::vector<int> of_machine(rig.graph.machines().size(), 0);
+    const std::vector<int> used = DevicesByPool(replica.stages, rig.graph.pools().size());
+    for (size_t p = 0; p < used.size(); ++p) of_machine[rig.graph.pools()[p].machine] += used[p];
+    CHECK(std::count(of_machine.begin(), of_machine.end(), 0) == 0);
+  }
+}
+
+TEST_CASE("five unlike machines that hold four layers each, and not five, hold twenty") {
+  CheckThatAllServe(Pairs({4, 5, 6, 7, 8}, "6.5 GiB"), 20);
 }
 
 // Three machines with one device each.
