@@ -12,8 +12,12 @@ namespace tessera::scheduler {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr int kTogetherUpTo = 16;           // devices
-constexpr int kMaxStates = 1024;            // numbers of devices used, of all pools together
+constexpr int kTogetherUpTo = 16;  // devices
+// Numbers of devices used, of all pools together and like machines in order: where all machines
+// take part, and where fewer do not hold the model; and with like machines in any order.
+constexpr double kMaxStates = 1100;
+constexpr double kMaxNeededStates = 4096;
+constexpr double kMaxUnordered = 65536;
 constexpr double kMaxExtensions = 4e6;      // of the dynamic program
 constexpr double kRoomAbove = 1.1;          // of weights and KV: what else devices hold
 constexpr double kEvenness[] = {0.005, 1};  // parts of the squares of stages' seconds
@@ -53,13 +57,18 @@ class StageSets {
   }
   const std::vector<DeviceSet>& sets() const { return sets_; }
   const std::vector<int>& machines() const { return machines_; }
-  std::vector<int> pools() const {
-    std::vector<int> pools;
-    for (const int machine : machines_) {
-      const std::vector<int>& of = by_machine_[static_cast<size_t>(machine)];
-      pools.insert(pools.end(), of.begin(), of.end());
+  const std::vector<int>& PoolsOf(int machine) const {
+    return by_machine_[static_cast<size_t>(machine)];
+  }
+  // By index into machines(): the last before it that is just like it, -1: none.
+  std::vector<int> LikeBefore() const {
+    std::vector<int> before(machines_.size(), -1);
+    for (size_t m = 0; m < machines_.size(); ++m) {
+      for (size_t other = 0; other < m; ++other) {
+        if (Exchangeable(machines_[m], machines_[other])) before[m] = static_cast<int>(other);
+      }
     }
-    return pools;
+    return before;
   }
 
  private:
@@ -88,18 +97,40 @@ class StageSets {
         LeastKvTokens(Role::kBoth, MomentsOf(problem_.samples), problem_.options);
     double bytes = TotalWeightBytes(*problem_.model) + SequenceBytes(*problem_.model, longest);
     bytes *= kRoomAbove;
-    double all_states = 1;
+    double all_states = 1, in_any_order = 1;
     int taken = 0;
     for (const int m : order) {
-      const bool few =
-          taken + at(devices, m) <= kTogetherUpTo && all_states * at(states, m) <= kMaxStates;
+      const auto like = std::count_if(machines_.begin(), machines_.end(),
+                                      [&](int other) { return Exchangeable(m, other); });
+      const double times = InOrder(at(states, m), like + 1) / InOrder(at(states, m), like);
+      const bool few = taken + at(devices, m) <= kTogetherUpTo &&
+                       all_states * times <= kMaxStates &&
+                       in_any_order * at(states, m) <= kMaxUnordered;
       if (bytes <= 0 && !few) continue;
       machines_.push_back(m);
       bytes -= at(room, m);
       taken += at(devices, m);
-      all_states *= at(states, m);
+      all_states *= times;
+      in_any_order *= at(states, m);
     }
-    if (all_states > kMaxStates) machines_.clear();
+    if (all_states > kMaxNeededStates || in_any_order > kMaxUnordered) machines_.clear();
+  }
+
+  // States of like machines, none of which has devices in use before the one before it.
+  static double InOrder(double states, int64_t machines) {
+    double all = 1, with_each = 1;
+    for (int64_t m = 0; m < machines; ++m) {
+      with_each *= states - 1;
+      all += with_each;
+    }
+    return all;
+  }
+
+  // Whether a pipeline is the same when the two change places.
+  bool Exchangeable(int a, int b) const {
+    const MachineNode& x = problem_.graph->machines()[static_cast<size_t>(a)];
+    const MachineNode& y = problem_.graph->machines()[static_cast<size_t>(b)];
+    return x.place == y.place && x.inside == y.inside && Alike(a, b);
   }
 
   // Devices of one pool; of two pools as many of each, or all; all of the machine.
@@ -172,16 +203,23 @@ class PipelineSearch {
         layout_(OnWholeGraph(problem, Role::kBoth)),
         work_(MomentsOf(problem.samples), problem.options.memory),
         layers_(problem.model->layers),
-        machines_(sets.machines()) {
+        machines_(sets.machines()),
+        like_before_(sets.LikeBefore()) {
     layout_.lengths = MomentsOf(problem.samples);
     layout_.options = problem.options;
     layout_.options.longest_request_tokens =
         sequences * LeastKvTokens(Role::kBoth, layout_.lengths, problem.options);
-    for (const int pool : sets.pools()) {
-      radix_of_.resize(problem.graph->pools().size(), 0);
-      radix_of_[static_cast<size_t>(pool)] = used_states_;
-      used_states_ *= CountOf(pool) + 1;
+    radix_of_.resize(problem.graph->pools().size(), 0);
+    int states = 1;
+    for (const int machine : machines_) {
+      const int radix = states;
+      for (const int pool : sets.PoolsOf(machine)) {
+        radix_of_[static_cast<size_t>(pool)] = states;
+        states *= CountOf(pool) + 1;
+      }
+      digits_.push_back({radix, states});
     }
+    NumberStates(states);
     for (const DeviceSet& set : sets.sets()) AddSet(set);
     TakeStep();
     for (Stage& stage : stages_) Time(&stage);
@@ -205,10 +243,15 @@ class PipelineSearch {
   struct Stage {
     Parts parts;
     bool mixed = false;
-    int machine = 0;  // of its first rank, an index into machines_
-    int radix = 0;    // of its devices, in states
+    int machine = 0;         // of its first rank, an index into machines_
+    int radix = 0;           // of its devices, in states
+    std::vector<int> after;  // machines that have devices in use before it: like ones go in order
     std::shared_ptr<const SetSeconds> seconds;
     std::vector<double> hops;  // seconds of the answer, by machine of the stage before
+  };
+  // The radix of a machine's devices, and that of the next machine's.
+  struct Digits {
+    int begin = 1, end = 1;
   };
   // The best way to a state: layers done, devices used, machine of the last stage.
   struct Item {
@@ -227,32 +270,60 @@ class PipelineSearch {
     while (machines_[static_cast<size_t>(stage.machine)] != machine) ++stage.machine;
     for (const LayoutPart& part : set.parts)
       stage.radix += part.width * radix_of_[static_cast<size_t>(part.pool)];
+    for (const LayoutPart& part : set.parts) {
+      const auto same = [&](size_t m) {
+        const std::vector<DevicePool>& pools = problem_.graph->pools();
+        return std::any_of(set.parts.begin(), set.parts.end(), [&](const LayoutPart& other) {
+          return pools[static_cast<size_t>(other.pool)].machine == machines_[m];
+        });
+      };
+      const int of = problem_.graph->pools()[static_cast<size_t>(part.pool)].machine;
+      const auto at = std::find(machines_.begin(), machines_.end(), of) - machines_.begin();
+      const int before = like_before_[static_cast<size_t>(at)];
+      if (before >= 0 && !same(static_cast<size_t>(before))) stage.after.push_back(before);
+    }
     stages_.push_back(std::move(stage));
+  }
+
+  // Those in which like machines are used in order.
+  void NumberStates(int states) {
+    index_of_.assign(static_cast<size_t>(states), -1);
+    for (int used = 0; used < states; ++used) {
+      bool in_order = true;
+      for (size_t m = 0; m < machines_.size(); ++m) {
+        const int before = like_before_[m];
+        if (before >= 0 && InUse(static_cast<int>(m), used) && !InUse(before, used))
+          in_order = false;
+      }
+      if (!in_order) continue;
+      index_of_[static_cast<size_t>(used)] = static_cast<int>(used_.size());
+      used_.push_back(used);
+    }
+  }
+
+  // Whether devices of the machine are in use.
+  bool InUse(int machine, int used) const {
+    const Digits& digits = digits_[static_cast<size_t>(machine)];
+    return used % digits.end >= digits.begin;
   }
 
   // The smallest with which the program stays within its bound.
   void TakeStep() {
     double ways = 0;  // machines of the first and the last stage, and sets behind them
-    for (int used = 0; used < used_states_; ++used) {
-      const double machines = MachinesIn(used);
-      for (const Stage& stage : stages_) ways += Free(stage, used) ? machines * machines : 0;
+    for (const int used : used_) {
+      double firsts = 0, lasts = 0;
+      for (size_t m = 0; m < machines_.size(); ++m) {
+        if (!InUse(static_cast<int>(m), used)) continue;
+        ++lasts;
+        if (like_before_[m] < 0) ++firsts;
+      }
+      for (const Stage& stage : stages_) ways += Free(stage, used) ? firsts * lasts : 0;
     }
     const auto ranges = [&] {  // of layers, from one multiple of the step to another
       const double ends = (layers_ + step_ - 1) / step_;
       return ends * (ends - 1) / 2;
     };
     while (ways * ranges() > kMaxExtensions) ++step_;
-  }
-
-  // How many machines have devices in use.
-  int MachinesIn(int used) const {
-    std::vector<bool> in_use(problem_.graph->machines().size(), false);
-    for (size_t p = 0; p < radix_of_.size(); ++p) {
-      const DevicePool& pool = problem_.graph->pools()[p];
-      if (radix_of_[p] > 0 && used / radix_of_[p] % (pool.count + 1) > 0)
-        in_use[static_cast<size_t>(pool.machine)] = true;
-    }
-    return static_cast<int>(std::count(in_use.begin(), in_use.end(), true));
   }
 
   // How long the stage takes, and the hops into it. Stages are timed in their order.
@@ -285,10 +356,15 @@ class PipelineSearch {
 
   int StateOf(int layer, int used, int machine) const {
     const auto machines = static_cast<int>(machines_.size());
-    return ((layer + step_ - 1) / step_ * used_states_ + used) * machines + machine;
+    const auto states = static_cast<int>(used_.size());
+    const int index = index_of_[static_cast<size_t>(used)];
+    return ((layer + step_ - 1) / step_ * states + index) * machines + machine;
   }
 
   bool Free(const Stage& stage, int used) const {
+    const bool in_order = std::all_of(stage.after.begin(), stage.after.end(),
+                                      [&](int machine) { return InUse(machine, used); });
+    if (!in_order) return false;
     return std::all_of(stage.parts.begin(), stage.parts.end(), [&](const LayoutPart& part) {
       const int in_use =
           used / radix_of_[static_cast<size_t>(part.pool)] % (CountOf(part.pool) + 1);
@@ -298,14 +374,15 @@ class PipelineSearch {
 
   // All pipelines whose first stage begins on that machine.
   void RunFrom(int first) {
+    if (like_before_[static_cast<size_t>(first)] >= 0) return;
     first_ = first;
     items_.assign(static_cast<size_t>(StateOf(layers_, 0, 0)), {});
     for (size_t s = 0; s < stages_.size(); ++s) {
-      if (stages_[s].machine == first) Extend(-1, 0, 0, s);
+      if (stages_[s].machine == first && Free(stages_[s], 0)) Extend(-1, 0, 0, s);
     }
     for (int layer = step_; layer < layers_; layer += step_) {
       if (problem_.watch.Stopped()) return;
-      for (int used = 0; used < used_states_; ++used) {
+      for (const int used : used_) {
         for (size_t machine = 0; machine < machines_.size(); ++machine) {
           const int state = StateOf(layer, used, static_cast<int>(machine));
           if (items_[static_cast<size_t>(state)].cost == kInfinity) continue;
@@ -365,9 +442,12 @@ class PipelineSearch {
   const AnswerWork work_;
   const int layers_;
   const std::vector<int>& machines_;  // of the graph
-  std::vector<int> radix_of_;         // by pool of the graph
-  int used_states_ = 1;
-  int step_ = 1;  // stages have multiples of it, and the last what is left
+  const std::vector<int> like_before_;
+  std::vector<int> radix_of_;   // by pool of the graph
+  std::vector<Digits> digits_;  // by machine
+  std::vector<int> used_;       // numbers of devices used, one digit each
+  std::vector<int> index_of_;   // of each in used_, -1: like machines are not used in order
+  int step_ = 1;                // stages have multiples of it, and the last what is left
   std::vector<Stage> stages_;
   std::vector<StageSpec> specs_;  // of the same sets
   double fastest_layer_ = kInfinity;

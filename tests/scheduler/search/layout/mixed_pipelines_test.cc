@@ -232,6 +232,10 @@ TEST_CASE("five unlike machines that hold four layers each, and not five, hold t
   CheckThatAllServe(Pairs({4, 5, 6, 7, 8}, "6.5 GiB"), 20);
 }
 
+TEST_CASE("six like machines that hold two layers each, and not three, hold twelve") {
+  CheckThatAllServe(Pairs({4, 4, 4, 4, 4, 4}, "4.1 GiB"), 12);
+}
+
 // Three machines with one device each.
 std::string Three(const std::string& site) {
   return std::string(kTwoKinds) +
