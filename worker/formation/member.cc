@@ -17,7 +17,7 @@ constexpr double kSendSeconds = 30;
 // The leader makes masks as soon as it has sent the step.
 constexpr double kMasksSeconds = 60;
 // How long the next step may take to come while one runs: then that one's end is waited for, so
-// that a failure is told. One that comes later still runs, only not ahead.
+// that the leader hears of a failure. One that comes later still runs, only not ahead.
 constexpr int kNextStepMilliseconds = 50;
 // How late, at most, an end is noticed, which counts as the stage's time.
 constexpr timespec kLook = {.tv_sec = 0, .tv_nsec = 200'000};

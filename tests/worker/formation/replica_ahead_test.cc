@@ -170,7 +170,7 @@ TEST_CASE("a step of ranks is enqueued before the tokens of the one before it ar
 #endif
 }
 
-// The replica is closed within the heartbeat's bound after `breaks`, and what was told is right.
+// The replica is closed within the heartbeat's bound after `breaks`, and what was said is right.
 template <typename Break>
 void CheckEnds(const Break& breaks) {
   const std::string model = "llama";
