@@ -51,20 +51,22 @@ def test_a_gpu_and_a_cpu_answer_as_one_worker_does(tmp):
             assert ("group of 2 ranks: shared memory" in c.log("cpu")) == ranks, c.log("cpu")
 
 
-def test_two_gpus_meet_on_the_devices_and_a_killed_one_ends_the_replica(tmp):
+def test_ranks_and_stages_on_two_gpus_meet_there_and_a_killed_one_ends_the_replica(tmp):
     with running(*FLAGS, workers=1) as c:
         wanted = tokens(c)
         model = c.status()["plan"]["model"]
     gpus = {"one": GPU, "other": GPU}
-    with replica(tmp / "plan.json", model, [(0, 6, 2)], gpus) as c:
-        assert tokens(c) == wanted
-        for name in gpus:
-            assert "KiB by the devices, in memory that all of them map" in c.log(name), c.log(name)
-        # While the other process's kernels wait for its.
-        answer = c.stream({**BODY, "max_tokens": 40})
-        next(answer)
-        c.signal("other", KILL)
-        wait_for("the replica's end", lambda: c.replicas() == [])
-        assert c.processes["one"].poll() is None, c.log("one")
-        assert "did not come to rank" not in c.log("one"), "the wait's own bound ended it"
-        answer.close()
+    for stages in ([(0, 6, 2)], [(0, 3, 1), (3, 6, 1)]):
+        with replica(tmp / "plan.json", model, stages, gpus) as c:
+            assert tokens(c) == wanted
+            for name in gpus if len(stages) == 1 else ():
+                assert "KiB by the devices, in memory that all of them map" in c.log(name), c.log(name)
+            assert "steps: the next one is enqueued while one runs" in c.log("one"), c.log("one")
+            # While the other process's kernels wait for its.
+            answer = c.stream({**BODY, "max_tokens": 40})
+            next(answer)
+            c.signal("other", KILL)
+            wait_for("the replica's end", lambda: c.replicas() == [])
+            assert c.processes["one"].poll() is None, c.log("one")
+            assert "did not come to rank" not in c.log("one"), "the wait's own bound ended it"
+            answer.close()

@@ -12,14 +12,14 @@
 // to one lane from its admission on; one that ends while a step computes rows of it is heard of at
 // once, and its blocks return with the step.
 //
-// Steps ahead, where the executor runs them (on GPUs of one stage): with one step in flight, the
-// next is begun as if each token that the first draws were there, and takes it on the device. So
-// the device goes on while the host reads tokens. A sequence that turns out to have ended wasted a
-// row: nobody hears of it, and it is in no index. What reaches its length for certain gets no row.
-// The next step waits for the first where a running sequence needs more than the number of its
-// tokens (penalties, a grammar, bad words of several tokens, prompt logprobs), hands over its KV,
-// or would be preempted, and behind a step that the executor does not run ahead (logprobs). What is
-// submitted is first planned behind both.
+// Steps ahead, where the executor runs them (on GPUs that meet by themselves): with one step in
+// flight of all lanes, its lane's next is begun as if each token that the first draws were there,
+// and takes it on the device. So the device goes on while the host reads tokens. A sequence that
+// turns out to have ended wasted a row: nobody hears of it, and it is in no index. What reaches its
+// length for certain gets no row. The next step waits for the first where a running sequence needs
+// more than the number of its tokens (penalties, a grammar, bad words of several tokens, prompt
+// logprobs), hands over its KV, or would be preempted, and behind a step that the executor does not
+// run ahead (logprobs). What is submitted is first planned behind both.
 //
 // Drafts (worker/drafts): a step may try tokens behind a sequence's last one; those that equal the
 // tokens drawn at their places stand, and the step ends with one event for each of them and one
@@ -139,6 +139,7 @@ class EngineCore {
 
     std::deque<EngineStep> steps;  // as many as may be in flight
     uint64_t begun = 0, ended = 0;
+    double last_end_seconds = 0;  // of a step
   };
   class LaneStarter;  // what scheduler::StartLanes asks for
 
@@ -162,7 +163,7 @@ class EngineCore {
   bool TakeToken(const EngineStep::Draw& draw, SampleResult& result, double now_seconds,
                  Events* events);
   void FailStep(int lane, const EngineStep& step, const absl::Status& status, Events* events);
-  void CountStep(const EngineStep& step, bool prefill, double now_seconds);
+  void CountStep(Lane& lane, const EngineStep& step, bool prefill, double now_seconds);
 
   const EngineOptions options_;
   v1::EngineLoad load_;

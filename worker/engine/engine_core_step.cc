@@ -56,15 +56,9 @@ class EngineCore::LaneStarter {
       : core_(*core), now_seconds_(now_seconds), events_(events) {}
 
   int count() const { return core_.table_.lanes(); }
-  bool Busy(int lane) const {
-    return core_.lanes_[lane].in_flight() > 0 && !core_.MayRunAhead(lane);
-  }
+  bool Busy(int lane) const { return core_.lanes_[lane].in_flight() > 0; }
   bool Holds(int lane) const { return !core_.table_.running(lane).empty(); }
-  bool Start(int lane) {
-    if (!core_.BeginStep(lane, now_seconds_, events_)) return false;
-    if (core_.MayRunAhead(lane)) core_.BeginStep(lane, now_seconds_, events_);
-    return true;
-  }
+  bool Start(int lane) { return core_.BeginStep(lane, now_seconds_, events_); }
   void MergeIntoFirst() { core_.table_.MergeLanes(); }
 
  private:
@@ -85,6 +79,9 @@ void EngineCore::BeginSteps(double now_seconds, Events* events) {
   hand_over_.GiveRooms();
   LaneStarter starter(this, now_seconds, events);
   scheduler::StartLanes(starter);
+  // Another lane's step would have come first.
+  const int only = in_flight_.size() == 1 ? in_flight_.front() : -1;
+  if (only >= 0 && MayRunAhead(only)) BeginStep(only, now_seconds, events);
   UpdateLoad();
 }
 
@@ -166,22 +163,22 @@ void EngineCore::EndStep(const std::function<double()>& clock, Events* events) {
   } else if (executor_->Broken().ok()) {
     FailStep(index, step, status, events);
   }
-  CountStep(step, load_.prompt_tokens() > prompt_tokens_before, now_seconds);
+  CountStep(lanes_[index], step, load_.prompt_tokens() > prompt_tokens_before, now_seconds);
   UpdateLoad();
 }
 
 // Where steps overlap, one counts from when the one before came back.
-void EngineCore::CountStep(const EngineStep& step, bool prefill, double now_seconds) {
+void EngineCore::CountStep(Lane& lane, const EngineStep& step, bool prefill, double now_seconds) {
   load_.set_steps(load_.steps() + 1);
   const double seconds = now_seconds - std::max(step.began_seconds, last_end_seconds_);
-  last_end_seconds_ = now_seconds;
+  const double of_lane = now_seconds - std::max(step.began_seconds, lane.last_end_seconds);
+  last_end_seconds_ = lane.last_end_seconds = now_seconds;
   if (prefill) {
     load_.set_prefill_steps(load_.prefill_steps() + 1);
     load_.set_prefill_step_seconds(load_.prefill_step_seconds() + seconds);
   } else {
     load_.set_decode_step_seconds(load_.decode_step_seconds() + seconds);
-    builder_.NoteStep(step.arrays.rows(),
-                      lanes_.size() == 1 ? seconds : now_seconds - step.began_seconds);
+    builder_.NoteStep(step.arrays.rows(), of_lane);
   }
 }
 

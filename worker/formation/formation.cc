@@ -93,6 +93,7 @@ absl::StatusOr<std::unique_ptr<Formation>> Formation::Join(const v1::ConfigureRe
       formation->sums_ = std::move(group->sums);
     }
   }
+  if (status.ok()) status = formation->OpenHops(times.join_seconds, maker, cancelled);
   if (status.ok()) {
     const bool leads = formation->place_.self == formation->place_.leader;
     status = leads ? formation->AgreeAsLeader(request, times.join_seconds, cancelled)
@@ -118,6 +119,27 @@ absl::Status Formation::OpenLinks(const v1::ConfigureRequest& request, const Ope
   };
   absl::Status status = open_all(place_.control, v1::LINK_KIND_CONTROL, &control_);
   return status.ok() ? open_all(place_.bulk, v1::LINK_KIND_BULK, &bulk_) : status;
+}
+
+absl::Status Formation::OpenHops(double wait_seconds, kernels::GroupMaker* maker,
+                                 const std::function<bool()>& cancelled) {
+  if (place_.leader == place_.sampler) return absl::OkStatus();
+  HopLinks links;
+  if (place_.self == place_.leader) {
+    for (const int member : place_.control) links.members.push_back(control_[member].get());
+    links.drawer = control_[place_.sampler].get();
+  } else {
+    links.leader = control_[place_.leader].get();
+    links.draws = place_.self == place_.sampler;
+  }
+  if (place_.previous >= 0) links.previous = bulk_[place_.previous].get();
+  if (place_.next >= 0) links.next = bulk_[place_.next].get();
+  links.has_ranks = place_.ranks.size() > 1;
+  links.sums = sums_.get();
+  auto hops = StageHops::Open(links, maker, wait_seconds, cancelled);
+  if (!hops.ok()) return hops.status();
+  hops_ = *std::move(hops);
+  return absl::OkStatus();
 }
 
 absl::Status Formation::AgreeAsLeader(const v1::ConfigureRequest& request, double wait_seconds,
@@ -228,7 +250,14 @@ StageLinks Formation::stage_links() const {
   links.group = group_.get();
   links.sums = sums_.get();
   links.has_other_stages = place_.leader != place_.sampler;
+  links.hops = hops_.hops();
   return links;
+}
+
+std::vector<kernels::DeviceSums*> Formation::device_waits() const {
+  std::vector<kernels::DeviceSums*> waits = hops_.pairs();
+  if (sums_ != nullptr) waits.push_back(sums_.get());
+  return waits;
 }
 
 std::vector<kernels::Link*> Formation::bulk() const {
@@ -259,7 +288,7 @@ void Formation::Shutdown(const absl::Status& reason) {
     for (const auto& link : heartbeats_) link->Shutdown(reason);
   }
   // They do not hear of their links.
-  if (sums_ != nullptr) sums_->Abort(reason);
+  for (kernels::DeviceSums* wait : device_waits()) wait->Abort(reason);
   if (group_ != nullptr && group_->takes_device_memory()) group_->Abort(reason);
 }
 

@@ -28,6 +28,7 @@
 #include "kernels/links/link_monitor.h"
 #include "proto/layers/kv_sizes.h"
 #include "proto/worker.pb.h"
+#include "worker/formation/stage_hops.h"
 #include "worker/step/stage_runner.h"
 
 namespace tessera::worker {
@@ -96,8 +97,11 @@ class Formation {
   // How the ranks of this stage sum, for people: "NCCL 2.28.9". Empty: there is one.
   std::string DescribeSums() const;
 
-  // Sums of this stage's devices, to abort where links are shut down; null: none.
-  kernels::DeviceSums* sums() const { return sums_.get(); }
+  // Sums of this stage's devices; null: none.
+  const kernels::DeviceSums* sums() const { return sums_.get(); }
+  const StageHops& hops() const { return hops_; }
+  // All by which this member's device waits for others, to abort where links are shut down.
+  std::vector<kernels::DeviceSums*> device_waits() const;
 
   void Shutdown(const absl::Status& reason);
 
@@ -105,6 +109,8 @@ class Formation {
   Formation() = default;
 
   absl::Status OpenLinks(const v1::ConfigureRequest& request, const Opener& open);
+  absl::Status OpenHops(double wait_seconds, kernels::GroupMaker* maker,
+                        const std::function<bool()>& cancelled);
   absl::Status BeginHeartbeats(const v1::ConfigureRequest& request, const Opener& open,
                                const FormationTimes& times);
   absl::Status AgreeAsLeader(const v1::ConfigureRequest& request, double wait_seconds,
@@ -117,8 +123,9 @@ class Formation {
   std::vector<std::shared_ptr<kernels::Link>> control_;  // by member; null where there is none
   std::vector<std::shared_ptr<kernels::Link>> bulk_;  // likewise; those of ranks are group_'s too
   std::vector<std::shared_ptr<kernels::Link>> heartbeats_;
-  std::unique_ptr<kernels::Group> group_;          // null: a stage of one rank
-  std::unique_ptr<kernels::DeviceSums> sums_;      // null: the group sums everything
+  std::unique_ptr<kernels::Group> group_;      // null: a stage of one rank
+  std::unique_ptr<kernels::DeviceSums> sums_;  // null: the group sums everything
+  StageHops hops_;
   std::unique_ptr<kernels::LinkMonitor> monitor_;  // ends before the links
 };
 

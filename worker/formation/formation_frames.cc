@@ -41,9 +41,18 @@ absl::Status AwaitMessage(kernels::Link* link, FrameType type, google::protobuf:
 
 absl::Status SendMessage(kernels::Link* link, FrameType type,
                          const google::protobuf::Message& message) {
-  const std::string bytes = message.SerializeAsString();
-  return link->Send(static_cast<uint16_t>(type),
-                    {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()}, kSendSeconds);
+  return SendText(*link, type, message.SerializeAsString());
+}
+
+absl::Status SendText(kernels::Link& link, FrameType type, const std::string& text) {
+  return link.Send(static_cast<uint16_t>(type),
+                   {reinterpret_cast<const std::byte*>(text.data()), text.size()}, kSendSeconds);
+}
+
+absl::Status AwaitText(kernels::Link* link, FrameType type, std::string* text, double wait_seconds,
+                       const std::function<bool()>& cancelled) {
+  const auto came = AwaitFrame(link, wait_seconds, cancelled, text);
+  return came.ok() ? CheckFrame(*link, type, *came) : came.status();
 }
 
 }  // namespace tessera::worker

@@ -31,5 +31,9 @@ absl::Status AwaitMessage(kernels::Link* link, FrameType type, google::protobuf:
                           double wait_seconds, const std::function<bool()>& cancelled);
 absl::Status SendMessage(kernels::Link* link, FrameType type,
                          const google::protobuf::Message& message);
+// The same of plain text.
+absl::Status SendText(kernels::Link& link, FrameType type, const std::string& text);
+absl::Status AwaitText(kernels::Link* link, FrameType type, std::string* text, double wait_seconds,
+                       const std::function<bool()>& cancelled);
 
 }  // namespace tessera::worker

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/activations.h"
 #include "third_party/absl/str_cat.h"
 #include "third_party/spdlog/log.h"
 #include "worker/step/step_wire.h"
@@ -18,6 +19,20 @@ constexpr double kSendSeconds = 30;
 constexpr int64_t kMaxResultBytes = int64_t{256} << 20;
 // How often links and deadlines are looked at that poll(2) does not report.
 constexpr std::chrono::milliseconds kLookAgain(200);
+// How late the stage's thread notices that a step which it enqueued has ended, and how long it lets
+// the next one come before it waits for that end alone.
+constexpr std::chrono::microseconds kLookForEnd(200);
+constexpr std::chrono::milliseconds kNextStep(50);
+
+}  // namespace
+
+namespace {
+
+// The first stage does not see that the last one drafts behind each step.
+bool DraftsInLastStage(const v1::ConfigureRequest& request, const FormationPlace& place) {
+  return place.leader != place.sampler &&
+         (request.model().draft_head().used() || request.model().has_draft_model());
+}
 
 }  // namespace
 
@@ -30,9 +45,10 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
     options.members.push_back({MemberName(request, member), member, formation.control(member)});
   }
   options.bulk = formation.bulk();
-  options.sums = formation.sums();
-  options.ahead =
-      request.role() != v1::REPLICA_ROLE_PREFILL && request.role() != v1::REPLICA_ROLE_DECODE;
+  options.waits = formation.device_waits();
+  options.ahead = request.role() != v1::REPLICA_ROLE_PREFILL &&
+                  request.role() != v1::REPLICA_ROLE_DECODE &&
+                  !DraftsInLastStage(request, formation.place());
   options.lanes = request.micro_batches();
   if (options.lanes > 0) return options;
   for (const v1::Peer& peer : request.peers()) {
@@ -43,16 +59,29 @@ GroupOptions GroupOptionsOf(const v1::ConfigureRequest& request, const Formation
 
 void LogStepsAhead(const v1::ConfigureRequest& request, const Formation& formation,
                    const GroupExecutor& executor) {
+  const DeviceHops* const hops = formation.hops().hops();
+  if (executor.runs_ahead() && hops != nullptr) {
+    const int64_t rows =
+        DeviceHops::kMaxPieces * hops->piece_bytes / (request.model().hidden() * kWireElementBytes);
+    return Logger("worker").info(
+        "steps: the next one is enqueued while one runs, where it has up to {} rows (more of them "
+        "go "
+        "from stage to stage through the hosts)",
+        rows);
+  }
   if (executor.runs_ahead())
     return Logger("worker").info("steps: the next one is enqueued while one runs");
-  const char* why = "a head or a model drafts behind each";  // what is left
-  if (executor.lanes() > 1 && formation.place().leader == formation.place().sampler) {
+  const bool has_stages = formation.place().leader != formation.place().sampler;
+  std::string why = "a head or a model drafts behind each";  // what is left
+  if (executor.lanes() > 1 && !has_stages) {
     why = "several batches take turns";
-  } else if (formation.place().leader != formation.place().sampler) {
-    why = "rows go from stage to stage through the hosts";
-  } else if (formation.sums() == nullptr) {
+  } else if (has_stages && hops == nullptr) {
+    why =
+        StrCat("rows go from stage to stage through the hosts (", formation.hops().why_not(), ")");
+  } else if (!has_stages && formation.sums() == nullptr) {
     why = "the ranks' devices map no memory for their sums";
-  } else if (!GroupOptionsOf(request, formation).ahead) {
+  } else if (!GroupOptionsOf(request, formation).ahead &&
+             !DraftsInLastStage(request, formation.place())) {
     why = "keys and values go to or come from other replicas";
   }
   Logger("worker").info("steps: one at a time, as {}", why);
@@ -83,7 +112,7 @@ bool GroupExecutor::Ready() {
 bool GroupExecutor::MayRunAhead() const {
   std::lock_guard lock(mutex_);
   return runs_ahead() && broken_.ok() && failure_.ok() && in_flight_.size() == 1 &&
-         in_flight_.front().enqueued;
+         in_flight_.front().feeds;
 }
 
 absl::Status GroupExecutor::Broken() {
@@ -100,14 +129,14 @@ void GroupExecutor::Abort(const absl::Status& reason) {
   }
   for (const GroupMember& member : options_.members) member.control->Shutdown(reason);
   for (kernels::Link* link : options_.bulk) link->Shutdown(reason);
-  if (options_.sums != nullptr) options_.sums->Abort(reason);
+  for (kernels::DeviceSums* wait : options_.waits) wait->Abort(reason);
   changed_.notify_all();
   if (wake) wake();
 }
 
 absl::Status GroupExecutor::Begin(const StepWork& work) {
   if (absl::Status reason = Broken(); !reason.ok()) return reason;
-  const bool ahead = runs_ahead() && stage_->RunsAhead(work);
+  const bool ahead = runs_ahead() && !draws_elsewhere() && stage_->RunsAhead(work);
   // The stage's thread runs what cannot be enqueued, when nothing else is under way.
   while (!ahead && Collect()) {
   }
@@ -120,10 +149,10 @@ absl::Status GroupExecutor::Begin(const StepWork& work) {
   bytes_.clear();
   descriptor_.AppendToString(&bytes_);
   {
-    const Pending pending = {
-        steps_, own,
-        Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                           std::chrono::duration<double>(options_.step_seconds))};
+    Pending pending = {steps_, own,
+                       Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                          std::chrono::duration<double>(options_.step_seconds))};
+    pending.feeds = runs_ahead() && !sends_masks && stage_->FeedsNext(work);
     std::lock_guard lock(mutex_);
     if (!ahead) to_run_.push_back(pending);
     in_flight_.push_back(pending);
@@ -212,20 +241,62 @@ absl::Status GroupExecutor::Take(StepOutcome* outcome) {
 
 void GroupExecutor::RunStage() {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return !broken_.ok() || (failure_.ok() && !to_run_.empty()); });
-    if (!broken_.ok()) break;
-    const StepWork work = to_run_.front().work;
-    to_run_.pop_front();
-    lock.unlock();
-    StepOutcome outcome;
-    const absl::Status status = stage_->Run(work, &outcome);
-    if (status.ok() && options_.sampler < 0) Finish(std::move(outcome));
+  int enqueued = 0;
+  while (AwaitWork(lock, enqueued)) {
+    absl::Status status;
+    if (to_run_.empty()) {
+      lock.unlock();
+      status = CollectTo(0, &enqueued);
+    } else {
+      const StepWork work = to_run_.front().work;
+      to_run_.pop_front();
+      lock.unlock();
+      status = RunPart(work, &enqueued);
+    }
     lock.lock();
     failure_.Update(status);
   }
   stage_ended_ = true;
   changed_.notify_all();
+}
+
+bool GroupExecutor::AwaitWork(std::unique_lock<std::mutex>& lock, int enqueued) {
+  const auto comes = [this] { return !broken_.ok() || (failure_.ok() && !to_run_.empty()); };
+  const Clock::time_point until = Clock::now() + kNextStep;
+  while (!comes()) {
+    if (enqueued == 0 || !failure_.ok()) {
+      changed_.wait(lock, comes);
+    } else {
+      lock.unlock();
+      const bool ended = stage_->Ended();
+      lock.lock();
+      if (ended || Clock::now() > until) break;
+      changed_.wait_for(lock, kLookForEnd, comes);
+    }
+  }
+  return broken_.ok();
+}
+
+absl::Status GroupExecutor::RunPart(const StepWork& work, int* enqueued) {
+  absl::Status status;
+  if (runs_ahead() && draws_elsewhere() && stage_->RunsAhead(work)) {
+    status = stage_->Enqueue(work);
+    if (!status.ok()) return status;
+    ++*enqueued;
+    return CollectTo(1, enqueued);
+  }
+  status = CollectTo(0, enqueued);
+  StepOutcome outcome;
+  if (status.ok()) status = stage_->Run(work, &outcome);
+  if (status.ok() && !draws_elsewhere()) Finish(std::move(outcome));
+  return status;
+}
+
+absl::Status GroupExecutor::CollectTo(int left, int* enqueued) {
+  StepOutcome nothing;
+  absl::Status status;
+  for (; status.ok() && *enqueued > left; --*enqueued) status = stage_->Collect(0, &nothing);
+  return status;
 }
 
 void GroupExecutor::Finish(StepOutcome outcome) {

@@ -6,7 +6,8 @@
 //
 // Steps ahead (worker/step/stage.h), of one stage whose ranks' devices sum: Begin enqueues this
 // worker's part itself, behind that of the step in flight, and Take waits for it. The members do
-// the same with the descriptors that they get.
+// the same with the descriptors that they get. Of several stages that hand on by their devices,
+// where another worker draws, the stage's thread enqueues parts, and waits for each one step later.
 //
 // Failures: a step that fails on any worker breaks the formation for good. Every link is shut down,
 // so that no member waits, Broken() says why, and later steps fail at once with the same reason.
@@ -45,14 +46,14 @@ struct GroupMember {
 };
 
 struct GroupOptions {
-  v1::Fence fence;                      // of the formation
-  std::vector<GroupMember> members;     // all but the leader
-  int sampler = -1;                     // index into members; -1: the leader samples
-  std::vector<kernels::Link*> bulk;     // of Formation::bulk; shut down with the others
-  kernels::DeviceSums* sums = nullptr;  // of the leader's stage; aborted with the links
-  int lanes = 1;                        // steps in flight at most
-  bool ahead = false;                   // Take may wait: the engine hears nobody meanwhile
-  double step_seconds = 600;            // longest wait for the result of a step
+  v1::Fence fence;                          // of the formation
+  std::vector<GroupMember> members;         // all but the leader
+  int sampler = -1;                         // index into members; -1: the leader samples
+  std::vector<kernels::Link*> bulk;         // of Formation::bulk; shut down with the others
+  std::vector<kernels::DeviceSums*> waits;  // of the leader's device; aborted with the links
+  int lanes = 1;              // steps in flight at most, of each lane one, where none runs ahead
+  bool ahead = false;         // Take may wait: the engine hears nobody meanwhile
+  double step_seconds = 600;  // longest wait for the result of a step
 };
 
 // Options of the leader that `formation` belongs to. Ahead, but where another replica computes
@@ -71,7 +72,7 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
 
   int lanes() const override { return options_.lanes; }
   bool runs_ahead() const override {
-    return options_.ahead && options_.lanes == 1 && options_.sampler < 0 && stage_->runs_ahead();
+    return options_.ahead && stage_->runs_ahead() && (options_.lanes == 1 || draws_elsewhere());
   }
   bool MayRunAhead() const override;
   void SetWake(std::function<void()> wake) override;
@@ -95,10 +96,19 @@ class GroupExecutor final : public StepExecutor, public KvNotes {
     uint64_t number = 0;
     StepWork work;
     Clock::time_point deadline;
-    bool enqueued = false;  // on this worker's stage, and not collected
+    bool enqueued = false;  // on this worker's stage, by Begin, and not collected
+    bool feeds = false;     // the next step may take what it draws
   };
 
-  void RunStage();     // of the stage's thread
+  bool draws_elsewhere() const { return options_.sampler >= 0; }
+  void RunStage();  // of the stage's thread
+  // Waits, with the mutex held, for a step to run or for the end of one of `enqueued` steps to be
+  // awaited. False: the formation has ended.
+  bool AwaitWork(std::unique_lock<std::mutex>& lock, int enqueued);
+  // Runs the step, or enqueues it where that is this thread's, and counts that.
+  absl::Status RunPart(const StepWork& work, int* enqueued);
+  // Waits until so many steps at most are enqueued.
+  absl::Status CollectTo(int left, int* enqueued);
   void ReadMembers();  // of the reader's thread
   // What the reader's thread need not learn from a link: this worker's part failed, a step is late.
   absl::Status OwnFailure();

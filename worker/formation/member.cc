@@ -19,8 +19,12 @@ constexpr double kMasksSeconds = 60;
 // How long the next step may take to come while one runs: then that one's end is waited for, so
 // that the leader hears of a failure. One that comes later still runs, only not ahead.
 constexpr int kNextStepMilliseconds = 50;
-// How late, at most, an end is noticed, which counts as the stage's time.
+// How late, at most, an end is noticed, which counts as the stage's time; one that answers looks
+// all the time at first.
 constexpr timespec kLook = {.tv_sec = 0, .tv_nsec = 200'000};
+constexpr timespec kLookToAnswer = {.tv_sec = 0, .tv_nsec = 50'000};
+constexpr timespec kDoNotWait = {};
+constexpr double kLookAllTheTimeSeconds = 2e-3;
 
 double NowSeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -52,7 +56,7 @@ void Member::Stop(const absl::Status& reason) {
 void Member::ShutDown(const absl::Status& reason) {
   options_.control->Shutdown(reason);
   for (kernels::Link* link : options_.bulk) link->Shutdown(reason);
-  if (formation_->sums() != nullptr) formation_->sums()->Abort(reason);
+  for (kernels::DeviceSums* wait : formation_->device_waits()) wait->Abort(reason);
 }
 
 double Member::idle_seconds() const { return NowSeconds() - last_step_seconds_; }
@@ -61,7 +65,7 @@ void Member::Run() {
   absl::Status status;
   std::string payload;
   while (status.ok()) {
-    if (enqueued_ > 0 && !HearsSoon()) {
+    if (!enqueued_.empty() && !HearsSoon()) {
       status = Collect(0);
       if (!status.ok()) TellFailure(status);
     } else {
@@ -87,21 +91,27 @@ absl::Status Member::TakeFrame(std::string* payload) {
 }
 
 bool Member::HearsSoon() const {
-  const double until = NowSeconds() + 1e-3 * kNextStepMilliseconds;
+  const double began = NowSeconds(), until = began + 1e-3 * kNextStepMilliseconds;
   pollfd socket = {options_.control->socket(), POLLIN, 0};
-  while (NowSeconds() < until && !stage_->Ended()) {
-    if (ppoll(&socket, 1, &kLook, nullptr) > 0) return true;
+  for (double now = began; now < until && !stage_->Ended(); now = NowSeconds()) {
+    const timespec* wait = stage_->samples() ? &kLookToAnswer : &kLook;
+    if (stage_->samples() && now < began + kLookAllTheTimeSeconds) wait = &kDoNotWait;
+    if (ppoll(&socket, 1, wait, nullptr) > 0) return true;
   }
   return false;
 }
 
 absl::Status Member::Collect(int left) {
-  while (enqueued_ > left) {
-    --enqueued_;
-    if (absl::Status status = stage_->Collect(0, &outcome_); !status.ok()) return status;
+  absl::Status status;
+  while (status.ok() && std::ssize(enqueued_) > left) {
+    const Enqueued step = enqueued_.front();
+    enqueued_.pop_front();
+    status = stage_->Collect(step.samples, &outcome_);
+    if (!status.ok()) return status;
     last_step_seconds_ = NowSeconds();
+    status = AnswerStep(step.number);
   }
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status Member::RunStep(const std::string& payload, bool masks_follow) {
@@ -116,19 +126,23 @@ absl::Status Member::RunStep(const std::string& payload, bool masks_follow) {
     status = step_.Check();
   }
   if (status.ok()) status = DoStep(masks_follow);
-  if (!status.ok()) return TellFailure(status);
-  if (!stage_->samples()) return status;
+  return status.ok() ? status : TellFailure(status);
+}
+
+absl::Status Member::AnswerStep(uint64_t number) {
+  if (!stage_->samples()) return absl::OkStatus();
   v1::StepResult result;
-  WriteResult(step_.descriptor()->step(), std::move(outcome_), &result);
+  WriteResult(number, std::move(outcome_), &result);
   return Answer(FrameType::kStepResult, result);
 }
 
 absl::Status Member::DoStep(bool masks_follow) {
   StepWork work = step_.work();
-  if (!stage_->samples() && stage_->RunsAhead(work)) {
+  const uint64_t number = step_.descriptor()->step();
+  if (!masks_follow && stage_->RunsAhead(work)) {
     absl::Status status = stage_->Enqueue(work);
     if (!status.ok()) return status;
-    ++enqueued_;
+    enqueued_.push_back({number, work.samples.size()});
     return Collect(1);
   }
   absl::Status masks_taken, status = Collect(0);
@@ -136,7 +150,8 @@ absl::Status Member::DoStep(bool masks_follow) {
   if (masks_follow) work.make_masks = &take_masks;
   if (status.ok()) status = stage_->Run(work, &outcome_);
   last_step_seconds_ = NowSeconds();
-  return status.ok() ? masks_taken : status;
+  if (status.ok()) status = masks_taken;
+  return status.ok() ? AnswerStep(number) : status;
 }
 
 absl::Status Member::TellFailure(const absl::Status& status) {

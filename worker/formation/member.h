@@ -1,7 +1,7 @@
 // The loop of a worker that is not its replica's leader: receive a step descriptor, run this
 // worker's part, answer if it samples; receive a note about KV, and do what it says. Steps that the
 // stage can enqueue (worker/step/stage.h) it only enqueues, so that the next one may come while one
-// runs, and waits for them one step later, or when nothing comes.
+// runs, and waits for them, to answer, one step later, or when nothing comes.
 //
 // It ends when the leader closes the control link, when a step fails (the leader hears why), or by
 // Stop. At its end all its links are shut down, so that neighbours end too, and on_end is called
@@ -12,6 +12,8 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -63,8 +65,10 @@ class Member {
   absl::Status TakeFrame(std::string* payload);
   // One descriptor. An error ends the loop, and the leader has heard it.
   absl::Status RunStep(const std::string& payload, bool masks_follow);
-  // Begins the step in hand, or runs it.
+  // Begins the step in hand, or runs it and answers.
   absl::Status DoStep(bool masks_follow);
+  // Answers a step whose outcome is in hand, where this worker samples.
+  absl::Status AnswerStep(uint64_t number);
   // Waits until so many steps at most are enqueued.
   absl::Status Collect(int left);
   // Whether more comes from the leader before the step that is enqueued ends, and soon.
@@ -81,7 +85,11 @@ class Member {
   const std::unique_ptr<KvMemberPart> kv_part_;
   ReceivedStep step_;
   StepOutcome outcome_;
-  int enqueued_ = 0;  // steps that are not collected
+  struct Enqueued {
+    uint64_t number = 0;
+    size_t samples = 0;
+  };
+  std::deque<Enqueued> enqueued_;  // steps that are not collected
   std::atomic<bool> ended_ = false;
   std::atomic<double> last_step_seconds_;  // of a steady clock
   std::mutex stop_mutex_;

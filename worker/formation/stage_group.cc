@@ -26,33 +26,6 @@ constexpr double kDeviceJoinSeconds = 60;
 // What rank 0's last word on the group holds where ranks map memory for their sums.
 constexpr std::string_view kMapsSums = "sums are mapped";
 
-absl::Status SendText(kernels::Link& link, FrameType type, const std::string& text) {
-  return link.Send(static_cast<uint16_t>(type),
-                   {reinterpret_cast<const std::byte*>(text.data()), text.size()}, kSendSeconds);
-}
-
-absl::Status AwaitText(kernels::Link* link, FrameType type, std::string* text, double wait_seconds,
-                       const std::function<bool()>& cancelled) {
-  const auto came = AwaitFrame(link, wait_seconds, cancelled, text);
-  return came.ok() ? CheckFrame(*link, type, *came) : came.status();
-}
-
-std::string TextOf(const kernels::GroupMaker* maker) {
-  if (maker == nullptr) return "";
-  return maker->device_id() + "\n" + maker->library() + "\n" + maker->sums_kind();
-}
-
-RankDevice DeviceOf(const std::string& text) {
-  std::array<std::string, 3> lines;
-  size_t begin = 0;
-  for (std::string& line : lines) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    line = text.substr(begin, end - begin);
-    begin = std::min(end + 1, text.size());
-  }
-  return {lines[0], lines[1], lines[2]};
-}
-
 absl::Status SendToAll(const Links& links, FrameType type, const std::string& payload = "") {
   for (const auto& link : links) {
     if (link == nullptr) continue;
@@ -231,7 +204,25 @@ absl::StatusOr<StageGroup> OpenAsOther(int rank, const Links& links, kernels::Gr
   return Together(std::move(group), TakeSums(rank, links, maker, wait_seconds, cancelled));
 }
 
+std::string RankName(size_t rank) { return StrCat("rank ", rank); }
+
 }  // namespace
+
+std::string TextOf(const kernels::GroupMaker* maker) {
+  if (maker == nullptr) return "";
+  return maker->device_id() + "\n" + maker->library() + "\n" + maker->sums_kind();
+}
+
+RankDevice DeviceOf(const std::string& text) {
+  std::array<std::string, 3> lines;
+  size_t begin = 0;
+  for (std::string& line : lines) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    line = text.substr(begin, end - begin);
+    begin = std::min(end + 1, text.size());
+  }
+  return {lines[0], lines[1], lines[2]};
+}
 
 std::string WhyThroughHost(const std::vector<RankDevice>& devices) {
   std::map<std::string, size_t> ranks;  // by device
@@ -249,23 +240,29 @@ std::string WhyThroughHost(const std::vector<RankDevice>& devices) {
   return "";
 }
 
-std::string WhyNotMapped(const std::vector<RankDevice>& devices) {
+std::string WhyNotMapped(const std::vector<RankDevice>& devices,
+                         const std::function<std::string(size_t)>& name) {
   std::map<std::string, size_t> ranks;  // by device
   for (size_t rank = 0; rank < devices.size(); ++rank) {
     const RankDevice& device = devices[rank];
-    if (device.sums_kind.empty()) return StrCat("rank ", rank, "'s device maps none");
+    if (device.sums_kind.empty()) return StrCat(name(rank), "'s device maps none");
     if (device.sums_kind != devices[0].sums_kind) {
-      return StrCat("rank 0's way is ", devices[0].sums_kind, ", rank ", rank, "'s ",
+      return StrCat(name(0), "'s way is ", devices[0].sums_kind, ", ", name(rank), "'s ",
                     device.sums_kind);
     }
     if (device.device_id.empty()) continue;
     // Two processes have one GPU by turns: a kernel that waits would keep the other from it.
     const auto [other, added] = ranks.emplace(device.device_id, rank);
     if (!added) {
-      return StrCat("ranks ", other->second, " and ", rank, " are on one GPU, ", device.device_id);
+      return StrCat(name(other->second), " and ", name(rank), " are on one GPU, ",
+                    device.device_id);
     }
   }
   return "";
+}
+
+std::string WhyNotMapped(const std::vector<RankDevice>& devices) {
+  return WhyNotMapped(devices, RankName);
 }
 
 absl::StatusOr<StageGroup> OpenStageGroup(int rank, Links links, kernels::GroupMaker* maker,

@@ -50,5 +50,12 @@ std::string WhyThroughHost(const std::vector<RankDevice>& devices);
 // Why ranks with these devices, on one machine, make no sums in memory that all of them map; empty:
 // they can.
 std::string WhyNotMapped(const std::vector<RankDevice>& devices);
+// The same of devices that have names.
+std::string WhyNotMapped(const std::vector<RankDevice>& devices,
+                         const std::function<std::string(size_t)>& name);
+
+// What a device can as text, of its maker or null, and back.
+std::string TextOf(const kernels::GroupMaker* maker);
+RankDevice DeviceOf(const std::string& text);
 
 }  // namespace tessera::worker

@@ -21,6 +21,30 @@ int64_t HistoryEntries(const SampleRequest& request) {
   return static_cast<int64_t>(request.history_ids.size());
 }
 
+// Ids are unique within a row, and a ban or bias may name each id once.
+int64_t HistoryCapacity(const SamplerLimits& limits) {
+  return std::max(kMinEntries, std::min(limits.max_sequence_tokens, limits.vocabulary));
+}
+
+int64_t BiasCapacity(const SamplerLimits& limits) {
+  return std::max(kMinEntries, 2 * limits.vocabulary);
+}
+
+// How many of `requests` go into one Sample call of up to `max_rows` rows: as many as the entry
+// lists hold.
+size_t GroupSize(const SamplerLimits& limits, std::span<const SampleRequest> requests,
+                 int64_t max_rows) {
+  int64_t history = 0, bias = 0;
+  size_t count = 0;
+  for (; count < requests.size() && static_cast<int64_t>(count) < max_rows; ++count) {
+    history += HistoryEntries(requests[count]);
+    bias += BiasEntries(requests[count]);
+    const bool fits = history <= HistoryCapacity(limits) && bias <= BiasCapacity(limits);
+    if (!fits && count > 0) break;
+  }
+  return count;
+}
+
 TensorView RowsOf(const TensorView& view, int64_t begin, int64_t count) {
   TensorView rows = view.Rows(count);
   rows.data += begin * view.row_stride * kernels::SizeInBytes(view.dtype);
@@ -199,9 +223,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const SamplerLimits& li
   state->limits = limits;
   state->ops = &device.ops();
   // Ids are unique within a row, and a ban or bias may name each id once.
-  state->history_capacity =
-      std::max(kMinEntries, std::min(limits.max_sequence_tokens, limits.vocabulary));
-  state->bias_capacity = std::max(kMinEntries, 2 * limits.vocabulary);
+  state->history_capacity = HistoryCapacity(limits);
+  state->bias_capacity = BiasCapacity(limits);
   state->LayOut();
   auto staging = device.AllocateHost(kSteps * state->used_bytes);
   if (!staging.ok()) return staging.status();
@@ -246,23 +269,10 @@ absl::Status Sampler::DrawGroup(const TensorView& logits, std::span<const Sample
   return status;
 }
 
-// How many of `requests` go into one Sample call: as many as the rows and entry lists hold.
-size_t Sampler::GroupSize(std::span<const SampleRequest> requests, int64_t max_rows) const {
-  int64_t history = 0, bias = 0;
-  size_t count = 0;
-  for (; count < requests.size() && static_cast<int64_t>(count) < max_rows; ++count) {
-    history += HistoryEntries(requests[count]);
-    bias += BiasEntries(requests[count]);
-    const bool fits = history <= state_->history_capacity && bias <= state_->bias_capacity;
-    if (!fits && count > 0) break;
-  }
-  return count;
-}
-
-bool Sampler::DrawsAtOnce(std::span<const SampleRequest> sampled) const {
+bool Sampler::DrawsAtOnce(const SamplerLimits& limits, std::span<const SampleRequest> sampled) {
   const auto plain = [](const SampleRequest& request) { return request.top_logprobs < 0; };
   return std::all_of(sampled.begin(), sampled.end(), plain) &&
-         GroupSize(sampled, state_->limits.max_rows) == sampled.size();
+         GroupSize(limits, sampled, limits.max_rows) == sampled.size();
 }
 
 absl::Status Sampler::Enqueue(const TensorView& logits, std::span<const SampleRequest> sampled,
@@ -285,7 +295,7 @@ TensorView Sampler::drawn() const {
 absl::Status Sampler::DrawPlain(const TensorView& logits, std::span<const SampleRequest> plain,
                                 kernels::Stream& stream, std::vector<SampleResult>* samples) {
   for (size_t at = 0; at < plain.size();) {
-    const size_t count = GroupSize(plain.subspan(at), state_->limits.max_rows);
+    const size_t count = GroupSize(state_->limits, plain.subspan(at), state_->limits.max_rows);
     absl::Status status = DrawGroup(RowsOf(logits, at, count), plain.subspan(at, count), stream);
     status.Update(stream.Synchronize());
     if (!status.ok()) return status;
@@ -383,7 +393,7 @@ absl::Status Sampler::Run(const TensorView& logits, std::span<const SampleReques
   while (plain < sampled.size() && sampled[plain].top_logprobs < 0) ++plain;
   absl::Status status = DrawPlain(logits, sampled.first(plain), stream, samples);
   for (size_t at = plain; status.ok() && at < sampled.size();) {
-    const size_t count = GroupSize(sampled.subspan(at), kLogprobRows);
+    const size_t count = GroupSize(state_->limits, sampled.subspan(at), kLogprobRows);
     status =
         DrawWithLogprobs(RowsOf(logits, at, count), sampled.subspan(at, count), stream, samples);
     at += count;

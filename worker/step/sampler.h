@@ -100,8 +100,9 @@ class Sampler {
                    std::span<const ScoreRequest> scored, kernels::Stream& stream,
                    std::vector<SampleResult>* samples, std::vector<v1::PositionLogprobs>* scores);
 
-  // Whether Enqueue takes them: none wants logprobs, and one Sample call takes all.
-  bool DrawsAtOnce(std::span<const SampleRequest> sampled) const;
+  // Whether Enqueue of a sampler with these limits takes them: none wants logprobs, and one Sample
+  // call takes all.
+  static bool DrawsAtOnce(const SamplerLimits& limits, std::span<const SampleRequest> sampled);
   // Enqueues the drawing of one token per row of logits, [sampled.size(), vocabulary], and its way
   // to the host's place for step `step`, below kSteps; `sampled` is not needed any more. What stood
   // in that place was read, or nobody wants it. Without requests nothing is enqueued.
@@ -118,7 +119,6 @@ class Sampler {
   struct State;
   explicit Sampler(std::unique_ptr<State> state);
 
-  size_t GroupSize(std::span<const SampleRequest> requests, int64_t max_rows) const;
   absl::Status DrawGroup(const kernels::TensorView& logits, std::span<const SampleRequest> group,
                          kernels::Stream& stream);
   absl::Status DrawPlain(const kernels::TensorView& logits, std::span<const SampleRequest> plain,

@@ -1,7 +1,8 @@
 // One worker's part of the steps of its replica, behind an interface: StageRunner computes it,
 // worker/emulation only lets its time pass.
 //
-// Thread rule: one call at a time.
+// Thread rule: one call at a time, but for what says what can be enqueued, which any thread may
+// ask.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +28,9 @@ class Stage {
   // Steps ahead: whether some can be enqueued, to be awaited later, and whether this one can.
   virtual bool runs_ahead() const { return false; }
   virtual bool RunsAhead(const StepWork& /*work*/) const { return false; }
+  // Whether the tokens that this step draws may feed the next one: it RunsAhead, here and on the
+  // worker that draws.
+  virtual bool FeedsNext(const StepWork& /*work*/) const { return false; }
   // Enqueues a step that RunsAhead. At most two of them are enqueued and not collected, and none
   // when Run is called. An error: nothing of it is enqueued any more.
   virtual absl::Status Enqueue(const StepWork& /*work*/) {

@@ -49,8 +49,9 @@ absl::StatusOr<std::unique_ptr<StageRunner>> StageRunner::Create(const StageOpti
   const bool alike = links.group == nullptr || links.sums != nullptr;
   runner->pads_ = alike && runner->repeating_ != nullptr;
   const bool one_stage = options.first && links.next == nullptr && !links.has_other_stages;
-  const bool meets_on_device = links.group == nullptr ? options.samples : links.sums != nullptr;
-  if (one_stage && meets_on_device && runner->drafts_ == nullptr)
+  const bool meets_on_device =
+      links.group == nullptr ? options.samples || links.hops != nullptr : links.sums != nullptr;
+  if ((one_stage || links.hops != nullptr) && meets_on_device && runner->drafts_ == nullptr)
     runner->marks_ = runner->stream_->marking();
   if (runner->marks_ != nullptr && !options.samples) {
     auto fed = device->Allocate(options.sampler.max_rows * int64_t{sizeof(int32_t)});
@@ -108,13 +109,54 @@ absl::Status StageRunner::Run(const StepWork& work, StepOutcome* outcome) {
 }
 
 std::chrono::nanoseconds StageRunner::NewRankTime() {
-  if (links_.group == nullptr) return std::chrono::nanoseconds(0);
-  const std::chrono::nanoseconds before = std::exchange(rank_time_, links_.group->call_time());
-  return rank_time_ - before;
+  std::chrono::nanoseconds now(0);
+  if (links_.group != nullptr) now = links_.group->call_time();
+  if (links_.hops != nullptr) {
+    for (const kernels::DeviceSums* hop :
+         {links_.hops->previous, links_.hops->next, links_.hops->tokens}) {
+      if (hop != nullptr) now += hop->wait_time();
+    }
+  }
+  return now - std::exchange(rank_time_, now);
+}
+
+bool StageRunner::HopsOnDevice(int64_t rows) const {
+  return links_.hops != nullptr && has_run_ &&
+         rows * model_->stage_rows().RowElements() * kWireElementBytes <=
+             DeviceHops::kMaxPieces * links_.hops->piece_bytes;
+}
+
+kernels::TensorView StageRunner::HopPiece(int64_t rows, int64_t begin) const {
+  const int64_t bytes = rows * model_->stage_rows().RowElements() * kWireElementBytes - begin;
+  return kernels::TensorView(model_->stage_rows().data + begin, kernels::DType::kF32,
+                             {std::min(bytes, links_.hops->piece_bytes) / kWireElementBytes});
+}
+
+absl::Status StageRunner::TakeOnDevice(int64_t rows) {
+  absl::Status status;
+  if (options_.first) return status;
+  const int64_t bytes = rows * model_->stage_rows().RowElements() * kWireElementBytes;
+  for (int64_t at = 0; status.ok() && at < bytes; at += links_.hops->piece_bytes) {
+    const kernels::TensorView piece = HopPiece(rows, at);
+    if (links_.hops->previous != nullptr)
+      status = links_.hops->previous->Broadcast(piece, 0, *stream_);
+    if (status.ok() && links_.sums != nullptr) status = links_.sums->Broadcast(piece, 0, *stream_);
+  }
+  return status;
+}
+
+absl::Status StageRunner::HandOnDevice(int64_t rows) {
+  absl::Status status;
+  if (links_.hops->next == nullptr) return status;
+  const int64_t bytes = rows * model_->stage_rows().RowElements() * kWireElementBytes;
+  for (int64_t at = 0; status.ok() && at < bytes; at += links_.hops->piece_bytes)
+    status = links_.hops->next->Broadcast(HopPiece(rows, at), 0, *stream_);
+  return status;
 }
 
 absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
-  absl::Status status = TakeRows(work.arrays->rows());
+  absl::Status status = TakeDrawn(work);
+  if (status.ok()) status = TakeRows(work.arrays->rows());
   if (status.ok()) status = RunModel(work);
   if (status.ok()) status = HandOn(work.arrays->rows());
   if (status.ok() && options_.samples) status = Sample(work, outcome);
@@ -125,10 +167,12 @@ absl::Status StageRunner::RunParts(const StepWork& work, StepOutcome* outcome) {
   }
   // Also after a failure: what was enqueued still reads the staging.
   status.Update(stream_->Synchronize());
+  if (status.ok()) has_run_ = true;
   return status;
 }
 
 absl::Status StageRunner::TakeRows(int64_t rows) {
+  if (HopsOnDevice(rows)) return TakeOnDevice(rows);
   // Devices must not wait for what rank 0's host waits for: hosts meet first.
   const bool meets = links_.sums != nullptr && links_.has_other_stages;
   if (options_.first && !meets) return absl::OkStatus();
@@ -161,28 +205,34 @@ absl::Status StageRunner::RunModel(const StepWork& work) {
     options_.kv_sender->Begin(work.pushes, *work.arrays);
     inputs->kv_listener = options_.kv_sender;
   }
-  if (work.arrays->fed_rows() > 0) {
-    if (absl::Status fed = Feed(inputs->token_ids); !fed.ok()) return fed;
-  }
-  absl::Status status = model_->Forward(*inputs, *stream_);
+  absl::Status status;
+  if (work.arrays->fed_rows() > 0 && options_.first)
+    status = ops_->FeedTokens({.ids = inputs->token_ids, .drawn = Drawn()}, *stream_);
+  if (status.ok()) status = model_->Forward(*inputs, *stream_);
   return status.ok() && states_ != nullptr ? SaveStates(work) : status;
 }
 
-absl::Status StageRunner::Feed(const kernels::TensorView& ids) {
-  if (!runs_ahead()) {
-    return absl::FailedPreconditionError(
-        "a step with tokens that the step before it draws; this stage runs no steps ahead");
-  }
+kernels::TensorView StageRunner::Drawn() const {
   const kernels::TensorView all =
       sampler_ != nullptr
           ? sampler_->drawn()
           : kernels::TensorView(fed_.data(), kernels::DType::kI32, {options_.sampler.max_rows});
-  const kernels::TensorView drawn = all.Rows(drawn_rows_);
-  if (links_.group != nullptr) {
-    absl::Status sent = links_.group->Broadcast(drawn, 0, *stream_);
-    if (!sent.ok()) return sent;
+  return all.Rows(drawn_rows_);
+}
+
+// In front of the rows that come: those need the tokens.
+absl::Status StageRunner::TakeDrawn(const StepWork& work) {
+  if (work.arrays->fed_rows() == 0) return absl::OkStatus();
+  if (!runs_ahead()) {
+    return absl::FailedPreconditionError(
+        "a step with tokens that the step before it draws; this stage runs no steps ahead");
   }
-  return ops_->FeedTokens({.ids = ids, .drawn = drawn}, *stream_);
+  absl::Status status;
+  if (links_.hops != nullptr && links_.hops->tokens != nullptr)
+    status = links_.hops->tokens->Broadcast(Drawn(), 1, *stream_);
+  if (status.ok() && options_.first && links_.group != nullptr)
+    status = links_.group->Broadcast(Drawn(), 0, *stream_);
+  return status;
 }
 
 absl::Status StageRunner::SaveStates(const StepWork& work) {
@@ -207,18 +257,30 @@ absl::Status StageRunner::PrepareSeats(const StepWork& work) {
 }
 
 bool StageRunner::RunsAhead(const StepWork& work) const {
-  const bool plain = runs_ahead() && work.pushes.empty();
-  if (!plain || sampler_ == nullptr) return plain;
+  const bool plain = runs_ahead() && work.pushes.empty() &&
+                     (links_.hops == nullptr || HopsOnDevice(work.arrays->rows()));
+  return plain && (!options_.samples || DrawsAtOnce(work));
+}
+
+bool StageRunner::FeedsNext(const StepWork& work) const {
+  return RunsAhead(work) && DrawsAtOnce(work);
+}
+
+bool StageRunner::DrawsAtOnce(const StepWork& work) const {
   const bool wants_rows =
       std::any_of(work.samples.begin(), work.samples.end(),
                   [](const SampleRequest& request) { return request.final_row; });
-  return work.scores.empty() && !wants_rows && sampler_->DrawsAtOnce(work.samples);
+  return work.scores.empty() && !wants_rows && Sampler::DrawsAtOnce(options_.sampler, work.samples);
 }
 
 absl::Status StageRunner::Enqueue(const StepWork& work) {
   const int place = PlaceOf(enqueued_);
+  const int64_t rows = work.arrays->rows();
   began_[place] = Clock::now();
-  absl::Status status = RunModel(work);
+  absl::Status status = TakeDrawn(work);
+  if (status.ok() && links_.hops != nullptr) status = TakeOnDevice(rows);
+  if (status.ok()) status = RunModel(work);
+  if (status.ok() && links_.hops != nullptr) status = HandOnDevice(rows);
   if (status.ok() && sampler_ != nullptr) {
     work.MakeMasks();
     status = sampler_->Enqueue(model_->logits().Rows(work.arrays->logit_count()), work.samples,
@@ -246,6 +308,7 @@ absl::Status StageRunner::Collect(size_t samples, StepOutcome* outcome) {
     last_end_ = now;
   }
   outcome->scores.clear();
+  outcome->row_sums.clear();
   if (status.ok() && sampler_ != nullptr) {
     sampler_->Read(place, samples, &outcome->samples);
   } else if (!status.ok()) {
@@ -255,7 +318,11 @@ absl::Status StageRunner::Collect(size_t samples, StepOutcome* outcome) {
 }
 
 absl::Status StageRunner::HandOn(int64_t rows) {
-  if (links_.next == nullptr) return absl::OkStatus();
+  if (HopsOnDevice(rows)) return HandOnDevice(rows);
+  return links_.next == nullptr ? absl::OkStatus() : HandOnByHost(rows);
+}
+
+absl::Status StageRunner::HandOnByHost(int64_t rows) {
   const absl::Span<std::byte> memory = LinkedRows(rows);
   absl::Status status;
   if (stages_rows()) {

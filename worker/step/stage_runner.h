@@ -6,8 +6,8 @@
 // can also enqueue a step and read its tokens later, with the next one enqueued behind it. That
 // one's rows may be fed: their tokens are those that this one draws, on the device. So can the
 // ranks of a replica of one stage, where their devices sum: those that do not draw get the tokens
-// from rank 0's device, in front of the step that they feed. Where a head or a model drafts, each
-// step ends before the next one.
+// from rank 0's device, in front of the step that they feed. So can stages that hand on by their
+// devices (DeviceHops). Where a head or a model drafts, each step ends before the next one.
 //
 // Thread rule: one call at a time. Ownership: borrows model (KV memory attached), device and links;
 // owns staging, sampler and stream. Rows and sums go through host memory of its own where the host
@@ -59,6 +59,20 @@ enum class FrameType : uint16_t {
   kMasklessStep,  // a step descriptor behind which a frame of its masks comes
   kStepMasks,
   kSumsMapped,
+  kHopDevice,
+  kHopsMapped,
+};
+
+// Pairs of devices of neighbours, in memory that both map: each hands values on with no host. The
+// first of a pair is its rank 0. Borrowed.
+struct DeviceHops {
+  static constexpr int64_t kMaxPieces = 4;  // of a step's rows: larger ones go through the hosts
+
+  kernels::DeviceSums* previous = nullptr;  // rows come; null where StageLinks has no such link
+  kernels::DeviceSums* next = nullptr;      // rows go; likewise
+  // Rank 0 of the first stage and the worker that draws, which gives it tokens; of others null.
+  kernels::DeviceSums* tokens = nullptr;
+  int64_t piece_bytes = 0;  // that one call takes; of every member of the replica
 };
 
 // Where a stage's rows come from and go to. Null: there is nothing (first or last stage; rank other
@@ -69,8 +83,10 @@ struct StageLinks {
   kernels::Group* group = nullptr;    // all ranks of this stage
   // The devices of the same ranks sum, too, beside a group. Null: they do not.
   kernels::DeviceSums* sums = nullptr;
-  // Whether rank 0 may wait for another stage, longer than a device may wait for a rank.
   bool has_other_stages = false;
+  // All stages of the replica hand rows of few bytes on by their devices, and the drawn tokens come
+  // back so. Null: rank 0's host waits for other stages, longer than a device may wait for a rank.
+  const DeviceHops* hops = nullptr;  // borrowed
 };
 
 struct StageOptions {
@@ -99,9 +115,10 @@ class StageRunner final : public Stage {
   absl::Status Run(const StepWork& work, StepOutcome* outcome) override;
 
   bool runs_ahead() const override { return marks_ != nullptr; }
-  // Where it asks for tokens alone, without logprobs and final rows, and pushes no KV; of a rank
-  // that does not draw, whatever it asks for.
+  // Where it pushes no KV, has no more rows than devices hand on, and, of a worker that draws, asks
+  // for tokens alone, without logprobs and final rows.
   bool RunsAhead(const StepWork& work) const override;
+  bool FeedsNext(const StepWork& work) const override;
   absl::Status Enqueue(const StepWork& work) override;
   bool Ended() const override { return marks_->Passed(PlaceOf(collected_)); }
   absl::Status Collect(size_t samples, StepOutcome* outcome) override;
@@ -125,12 +142,26 @@ class StageRunner final : public Stage {
   // The mark of the step that was enqueued so many steps behind the first.
   static int PlaceOf(int64_t step) { return static_cast<int>(step % kernels::EventStream::kMarks); }
   absl::Status RunParts(const StepWork& work, StepOutcome* outcome);
+  // Rows from the stage before, or to the one behind: by the devices, or by the hosts.
   absl::Status TakeRows(int64_t rows);
   absl::Status HandOn(int64_t rows);
+  // Not in the first step, which loads kernels on each device, maybe for longer than another one
+  // waits. All workers of the replica answer alike.
+  bool HopsOnDevice(int64_t rows) const;
+  absl::Status TakeOnDevice(int64_t rows);
+  absl::Status HandOnDevice(int64_t rows);
+  absl::Status HandOnByHost(int64_t rows);
+  // The piece of these rows that begins so many bytes behind their start.
+  kernels::TensorView HopPiece(int64_t rows, int64_t begin) const;
   absl::Status RunModel(const StepWork& work);
-  // Gives rows the tokens that the step before drew, on rank 0's device.
-  absl::Status Feed(const kernels::TensorView& ids);
-  // How long calls of this rank's group have taken since this was last asked.
+  // Whether the worker that draws only enqueues that.
+  bool DrawsAtOnce(const StepWork& work) const;
+  // The tokens that the step before drew, on this worker's device, once TakeDrawn has brought them
+  // to where they feed rows.
+  kernels::TensorView Drawn() const;
+  absl::Status TakeDrawn(const StepWork& work);
+  // How long calls of this rank's group, and its device's hops, have taken since this was last
+  // asked.
   std::chrono::nanoseconds NewRankTime();
   absl::Status PrepareSeats(const StepWork& work);
   absl::Status SaveStates(const StepWork& work);
@@ -156,6 +187,7 @@ class StageRunner final : public Stage {
   kernels::Group* meeting_group_ = nullptr;      // by which ranks meet before a step; or null
   kernels::HostBuffer staged_rows_;
   kernels::GraphStream* repeating_ = nullptr;  // the stream, or null: it keeps no step
+  std::atomic<bool> has_run_ = false;          // a step, so that kernels are loaded
   bool pads_ = false;                          // steps of single tokens, so that few are distinct
   std::unique_ptr<StepUpload> upload_;
   std::unique_ptr<StateStore> states_;       // null: the model has no seats
@@ -164,7 +196,7 @@ class StageRunner final : public Stage {
   std::unique_ptr<DraftRunner> drafts_;      // null: nothing here proposes
   std::unique_ptr<kernels::Stream> stream_;  // ends before what its work uses
   std::chrono::nanoseconds link_time_{0};    // of this step: rows from and to other stages
-  std::chrono::nanoseconds rank_time_{0};    // of the group's calls, as NewRankTime saw it last
+  std::chrono::nanoseconds rank_time_{0};    // as NewRankTime saw it last
 
   // Steps ahead.
   kernels::EventStream* marks_ = nullptr;  // the stream, or null: there are none

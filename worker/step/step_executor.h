@@ -4,8 +4,9 @@
 // on several workers, this one included.
 //
 // Thread rule: one thread (the engine's). Steps come back in the order in which they began.
-// Lanes: how many steps may be in flight at once. With one lane, a second step may be in flight
-// ahead, where the device takes the tokens that the first draws from the first itself.
+// Lanes: how many steps may be in flight at once. With one step in flight, a second of the same
+// lane may follow ahead, where the device takes the tokens that the first draws from the first
+// itself.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,7 @@ class StepExecutor {
  public:
   virtual ~StepExecutor() = default;
   virtual int lanes() const { return 1; }
-  // Whether MayRunAhead is ever true. Only where lanes() is 1.
+  // Whether MayRunAhead is ever true.
   virtual bool runs_ahead() const { return false; }
   // Whether another step may begin behind the only one in flight, with fed rows (SequenceRows)
   // whose tokens that one draws. Their order is that of its samples.

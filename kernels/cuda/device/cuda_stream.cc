@@ -1,5 +1,6 @@
 #include "kernels/cuda/device/cuda_stream.h"
 
+#include <algorithm>
 #include <chrono>
 #include <system_error>
 #include <utility>
@@ -264,15 +265,16 @@ bool CudaStream::Passed(int index) {
   return !mark.failure.ok() || cudaEventQuery(mark.event) != cudaErrorNotReady;
 }
 
-void CudaStream::Watch(Reporter who, std::shared_ptr<const KernelReports> reports) {
+void CudaStream::Watch(const std::shared_ptr<const KernelReports>& reports) {
   const std::lock_guard<std::mutex> lock(reports_mutex_);
-  reports_[static_cast<size_t>(who)] = std::move(reports);
+  if (std::find(reports_.begin(), reports_.end(), reports) != reports_.end()) return;
+  std::erase_if(reports_, [](const auto& watched) { return watched.use_count() == 1; });
+  reports_.push_back(reports);
 }
 
 absl::Status CudaStream::Reported() const {
   const std::lock_guard<std::mutex> lock(reports_mutex_);
   for (const auto& reports : reports_) {
-    if (reports == nullptr) continue;
     if (absl::Status failure = reports->failure(); !failure.ok()) return failure;
   }
   return absl::OkStatus();

@@ -95,11 +95,9 @@ class CudaStream final : public Stream, public GraphStream, public EventStream {
     Submit();
   }
 
-  // Who may report: sums of ranks in mapped memory, and those of a library.
-  enum class Reporter : uint8_t { kMappedSums, kLibrarySums };
   // From now on what these kernels report is the stream's failure, too: it is asked where the host
-  // has waited for the stream, and before host work. Replaces what was watched of the same kind.
-  void Watch(Reporter who, std::shared_ptr<const KernelReports> reports);
+  // has waited for the stream, and before host work. What nobody else holds any more is forgotten.
+  void Watch(const std::shared_ptr<const KernelReports>& reports);
 
   const void* owner() const override { return health_; }
   // Device memory: kMaxSplitTiles zeros, for products that split their depth.
@@ -162,8 +160,7 @@ class CudaStream final : public Stream, public GraphStream, public EventStream {
   absl::Status failure_;
   std::array<MarkedPoint, kMarks> marks_;
   mutable std::mutex reports_mutex_;
-  // By Reporter; null: nothing is watched.
-  std::array<std::shared_ptr<const KernelReports>, 2> reports_;
+  std::vector<std::shared_ptr<const KernelReports>> reports_;  // each once
   CudaGraphs graphs_;                       // the caller's, but for a graph's content
   CudaGraphs::Graph* recording_ = nullptr;  // the caller's: that which is being recorded
   bool captures_ = false;                   // the runner's

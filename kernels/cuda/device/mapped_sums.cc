@@ -175,7 +175,7 @@ absl::Status MappedSums::Enqueue(const char* name, const TensorView& values, int
         StrCat(name, " of ", health_->device(), ": the stream belongs to another device"));
   }
   auto& own = static_cast<CudaStream&>(stream);
-  own.Watch(CudaStream::Reporter::kMappedSums, shared_);
+  own.Watch(shared_);
   if (!shared_->status().ok()) {
     return EnqueueHost<const Shared*>(
         stream, +[](const Shared* const& shared) { return shared->status(); }, shared_.get());

@@ -105,7 +105,7 @@ absl::Status NcclGroup::AllReduceSum(const TensorView& values, Stream& stream) {
     size_t count;
   };
   auto& own = static_cast<CudaStream&>(stream);
-  own.Watch(CudaStream::Reporter::kLibrarySums, reports_);
+  own.Watch(reports_);
   own.EnqueueStreamWork<Sum>(
       [](const Sum& sum, cudaStream_t on) {
         NcclGroup& group = *sum.group;

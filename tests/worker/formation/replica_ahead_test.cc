@@ -1,5 +1,6 @@
-// Steps ahead of ranks that meet on their GPUs, which the emulator plays: the tokens are those of
-// steps one at a time, and steps are enqueued before the tokens of the one before them are known.
+// Steps ahead of ranks that meet on their GPUs, and of stages that hand on by theirs, which the
+// emulator plays: the tokens are those of steps one at a time, and steps are enqueued before the
+// tokens of the one before them are known.
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <chrono>
@@ -30,16 +31,25 @@ constexpr double kHeartbeatBound = 5 + 5;
 
 std::string FolderOf(const std::string& model) { return GoldenFolder(model).string(); }
 
-ReplicaOptions Ranks(const std::string& model, int ranks) {
+// Stages of so many ranks, all on GPUs; the last one has the layers that are left of one for each.
+ReplicaOptions Stages(const std::string& model, const std::vector<int>& widths) {
   const auto shape = ReadModelFolder(FolderOf(model));
   REQUIRE(shape.ok());
+  int64_t left = LayerCount(*shape);
   ReplicaOptions options;
-  options.stages = {{LayerCount(*shape), ranks}};
-  for (int rank = 0; rank < ranks; ++rank) options.gpus.insert(rank);
+  int members = 0;
+  for (const int width : widths) {
+    const bool last = options.stages.size() + 1 == widths.size();
+    options.stages.push_back({last ? left : 1, width});
+    --left;
+    for (int rank = 0; rank < width; ++rank) options.gpus.insert(members++);
+  }
   options.max_batched_tokens = 16;
   options.close_after_seconds = 300;
   return options;
 }
+
+ReplicaOptions Ranks(const std::string& model, int ranks) { return Stages(model, {ranks}); }
 
 v1::Submit Greedy(uint64_t id, const std::vector<int32_t>& prompt, int32_t tokens) {
   v1::Submit submit = MakeSubmit(id, prompt, tokens);
@@ -133,6 +143,82 @@ TEST_CASE("ranks that meet on their GPUs run ahead: the tokens of steps one at a
 #endif
 }
 
+TEST_CASE("stages that hand on by their GPUs run ahead: the tokens of steps one at a time") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  struct Case {
+    std::string model;
+    std::vector<int> widths;
+    int64_t sum_bytes = 0;
+    int32_t micro_batches = 0;
+  };
+  // By the hosts where rows are more than eight, which prompts are, and in four pieces of two.
+  constexpr int64_t kTwoRows = 2 * 32 * sizeof(float);
+  // Experts, whose routes are rank 0's of each stage, and states that steps change.
+  for (const auto& [model, widths, sum_bytes, micro_batches] :
+       {Case{"llama", {1, 1}}, Case{"llama", {1, 1}, 0, 1}, Case{"llama", {1, 1}, kTwoRows, 3},
+        Case{"exaone4", {1, 1, 1}}, Case{"llama", {2, 1}}, Case{"mixtral", {1, 2}, kTwoRows},
+        Case{"qwen3_5", {1, 1}}}) {
+    INFO(model << ", " << widths.size() << " stages, the first of " << widths[0] << ", "
+               << sum_bytes << " bytes at once, " << micro_batches << " lanes");
+    ReplicaOptions options = Stages(model, widths);
+    options.sum_bytes = sum_bytes;
+    options.micro_batches = micro_batches;
+    emulated::Inject({.vary_schedules = true});
+    const Outcome ahead = Run(model, options);
+    emulated::Inject({});
+    options.maps_sums = false;
+    const Outcome one_by_one = Run(model, options);
+    CHECK(ahead.ahead == 1);
+    CHECK(one_by_one.ahead == 0);
+    CheckSameBits(ahead.answers, one_by_one.answers);
+    const GoldenRun run = ReadGolden(model)[0];
+    CHECK(ahead.answers.at({kGreedy, 0}).tokens ==
+          std::vector<int32_t>(run.tokens.begin(), run.tokens.begin() + 6));
+  }
+#endif
+}
+
+// How often devices met for an answer to the run's prompt: as many times a step, and once more
+// where they are given tokens that no host had when it enqueued the step.
+int64_t Meetings(PlannedReplica& replica, const GoldenRun& run, uint64_t id, int32_t top_logprobs,
+                 int32_t tokens) {
+  const int64_t before = emulated::LaunchesFrom("mapped_sum.cu");
+  v1::Submit submit = Greedy(id, run.prompt, tokens);
+  submit.set_top_logprobs(top_logprobs);
+  replica.Submit(std::move(submit));
+  const ChoiceEvents choice = replica.WaitAll().at({id, 0});
+  CHECK(choice.tokens == std::vector<int32_t>(run.tokens.begin(), run.tokens.begin() + tokens));
+  // Ranks that do not sample may still be at the last step.
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  return emulated::LaunchesFrom("mapped_sum.cu") - before;
+}
+
+TEST_CASE("a step of stages is enqueued before its tokens are known, and no host hands rows on") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  constexpr int kTokens = 12, kFewer = 5;
+  for (const int stages : {2, 3}) {
+    INFO(stages << " stages");
+    const std::string model = "exaone4";
+    ReplicaOptions options = Stages(model, std::vector<int>(static_cast<size_t>(stages), 1));
+    options.prefix_cache = false;
+    PlannedReplica replica(FolderOf(model), options);
+    const GoldenRun run = ReadGolden(model)[0];
+    const auto meetings = [&](uint64_t id, int32_t top_logprobs, int32_t tokens) {
+      return Meetings(replica, run, id, top_logprobs, tokens);
+    };
+    const int64_t sent = replica.bulk_bytes_sent(0);
+    const int64_t ahead = meetings(1, -1, kTokens), one_by_one = meetings(2, 0, kTokens);
+    CHECK(ahead - one_by_one == 2 * (kTokens - 1));  // both ends of the tokens' way
+    CHECK(one_by_one - meetings(3, 0, kFewer) == (kTokens - kFewer) * 2 * (stages - 1));
+    CHECK(replica.bulk_bytes_sent(0) == sent);
+  }
+#endif
+}
+
 TEST_CASE("a step of ranks is enqueued before the tokens of the one before it are known") {
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
@@ -145,18 +231,8 @@ TEST_CASE("a step of ranks is enqueued before the tokens of the one before it ar
     options.prefix_cache = false;
     PlannedReplica replica(FolderOf(model), options);
     const GoldenRun run = ReadGolden(model)[0];
-    // The ranks' meetings: as many a step, and one more where they are given tokens that no host
-    // had when it enqueued the step.
     const auto meetings = [&](uint64_t id, int32_t top_logprobs, int32_t tokens) {
-      const int64_t before = emulated::LaunchesFrom("mapped_sum.cu");
-      v1::Submit submit = Greedy(id, run.prompt, tokens);
-      submit.set_top_logprobs(top_logprobs);
-      replica.Submit(std::move(submit));
-      const ChoiceEvents choice = replica.WaitAll().at({id, 0});
-      CHECK(choice.tokens == std::vector<int32_t>(run.tokens.begin(), run.tokens.begin() + tokens));
-      // Ranks that do not sample may still be at the last step.
-      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      return emulated::LaunchesFrom("mapped_sum.cu") - before;
+      return Meetings(replica, run, id, top_logprobs, tokens);
     };
     meetings(1, -1, kTokens);  // graphs are made
     meetings(2, 0, kTokens);
@@ -172,9 +248,9 @@ TEST_CASE("a step of ranks is enqueued before the tokens of the one before it ar
 
 // The replica is closed within the heartbeat's bound after `breaks`, and what was said is right.
 template <typename Break>
-void CheckEnds(const Break& breaks) {
-  const std::string model = "llama";
-  PlannedReplica replica(FolderOf(model), Ranks(model, 2));
+void CheckEnds(const std::vector<int>& widths, const Break& breaks) {
+  const std::string model = "exaone4";
+  PlannedReplica replica(FolderOf(model), Stages(model, widths));
   const GoldenRun run = ReadGolden(model)[0];
   replica.Submit(Greedy(0, run.prompt, 60));
   while (replica.load().generation_tokens() < 3) std::this_thread::yield();
@@ -195,11 +271,26 @@ TEST_CASE("a rank that is lost inside steps ahead ends the replica, and no token
 #ifdef __SANITIZE_THREAD__
   WARN("left out: TSan does not follow the emulator's fibers");
 #else
-  CheckEnds([](PlannedReplica& replica) { replica.Kill(1); });
+  CheckEnds({2}, [](PlannedReplica& replica) { replica.Kill(1); });
   // Of either rank, at some launch of a step.
   for (const int64_t launch : {1, 2, 7, 12, 20, 33}) {
     INFO("launch " << launch);
-    CheckEnds([&](PlannedReplica&) { emulated::Inject({.failing_launch = launch}); });
+    CheckEnds({2}, [&](PlannedReplica&) { emulated::Inject({.failing_launch = launch}); });
+    emulated::Inject({});
+  }
+#endif
+}
+
+TEST_CASE("a stage that is lost inside steps ahead ends the replica, and no token is wrong") {
+#ifdef __SANITIZE_THREAD__
+  WARN("left out: TSan does not follow the emulator's fibers");
+#else
+  for (const int member : {1, 2})
+    for (const std::vector<int>& widths : {std::vector{1, 1, 1}, {2, 1}})
+      CheckEnds(widths, [&](PlannedReplica& replica) { replica.Kill(member); });
+  for (const int64_t launch : {1, 2, 7, 12, 20, 33}) {
+    INFO("launch " << launch);
+    CheckEnds({1, 1}, [&](PlannedReplica&) { emulated::Inject({.failing_launch = launch}); });
     emulated::Inject({});
   }
 #endif
@@ -212,15 +303,27 @@ TEST_CASE("a replica of GPUs whose steps come one at a time says why") {
     PlannedReplica replica(FolderOf(model), options);
     CHECK(lines.Count(kAhead) == 0);
     CHECK(lines.Count("steps: one at a time, as ") == 1);
-    return lines.Count("one at a time, as the ranks' devices map no memory for their sums") * 10 +
-           lines.Count("one at a time, as rows go from stage to stage through the hosts");
+    const std::string through_hosts =
+        "one at a time, as rows go from stage to stage through the hosts ";
+    return lines.Count("one at a time, as the ranks' devices map no memory for their sums") +
+           lines.Count(through_hosts + "(the leader's device maps none)") * 10 +
+           lines.Count(through_hosts + "(r0 stage 1 rank 0 (worker/1)'s device maps none)") * 100 +
+           lines.Count(through_hosts + "(the leader and r0 stage 1 rank 0 (worker/1) are on one " +
+                       "GPU, GPU-0)") *
+               1000;
   };
   ReplicaOptions options = Ranks(model, 2);
   options.maps_sums = false;
-  CHECK(said(options) == 10);
-  options = Ranks(model, 2);
-  options.stages = {{1, 1}, {options.stages[0].layers - 1, 1}};
   CHECK(said(options) == 1);
+  options = Stages(model, {1, 1});
+  options.maps_sums = false;
+  CHECK(said(options) == 10);
+  options = Stages(model, {1, 1});
+  options.gpus = {0};
+  CHECK(said(options) == 100);
+  options = Stages(model, {1, 1});
+  options.same_gpu = true;
+  CHECK(said(options) == 1000);
 }
 
 }  // namespace

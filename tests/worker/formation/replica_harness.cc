@@ -16,6 +16,7 @@
 #include "proto/layers/layers.h"
 #include "proto/model/model_folder.h"
 #include "scheduler/shares.h"
+#include "tests/fakes/capped_sums.h"
 #include "tests/fakes/inexact_device.h"
 #include "worker/engine/engine.h"
 #include "worker/transfer/device_pairs.h"
@@ -167,6 +168,7 @@ struct PlannedReplica::Worker {
   }
 
   std::unique_ptr<kernels::Device> device;
+  std::unique_ptr<CappedMaker> capped;    // null: its device's own makes groups
   std::unique_ptr<StagedKvCoder> staged;  // null: the host reads the device's memory
   std::unique_ptr<DevicePairs> pairs;     // null: it joins no other
   std::unique_ptr<KvInbox> inbox;
@@ -306,7 +308,12 @@ absl::Status PlannedReplica::SetUp(int member, PairTable& pairs,
       if (link.ok() && kind == v1::LINK_KIND_BULK) (*link)->CountInto(worker.bulk);
       return link;
     };
-    return Formation::Join(request, kv, open, times, watch.cancelled, worker.device->group_maker());
+    kernels::GroupMaker* maker = worker.device->group_maker();
+    if (maker != nullptr && options_.sum_bytes > 0) {
+      worker.capped = std::make_unique<CappedMaker>(maker, options_.sum_bytes);
+      maker = worker.capped.get();
+    }
+    return Formation::Join(request, kv, open, times, watch.cancelled, maker);
   };
   setup.formation_times.join_seconds = options_.close_after_seconds;
   if (options_.moves_kv) {

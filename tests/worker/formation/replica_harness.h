@@ -42,6 +42,7 @@ struct ReplicaOptions {
   int first_gpu = 0;      // the UUIDs count from here
   std::string nccl_version = "2.28.9";
   bool maps_sums = true;  // of GPUs: small sums of ranks meet in memory that they map
+  int64_t sum_bytes = 0;  // that one call of theirs takes; 0: as many as it can
   int32_t max_batched_tokens = 64;
   int32_t micro_batches = 0;            // steps in flight; 0: one per stage
   int32_t kv_blocks = 64;               // of the leader; each member behind it has one more

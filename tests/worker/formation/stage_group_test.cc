@@ -22,7 +22,7 @@ TEST_CASE("ranks of one machine map memory for sums if their devices are of one 
   CHECK(WhyNotMapped({first, second}) == "");
   CHECK(WhyNotMapped({own, own, first}) == "");
   CHECK(WhyNotMapped({first, {}}) == "rank 1's device maps none");
-  CHECK(WhyNotMapped({first, second, first}) == "ranks 0 and 2 are on one GPU, GPU-a");
+  CHECK(WhyNotMapped({first, second, first}) == "rank 0 and rank 2 are on one GPU, GPU-a");
   CHECK(WhyNotMapped({first, {"GPU-b", "", "cuda 2"}}) ==
         "rank 0's way is cuda 1, rank 1's cuda 2");
 }
