@@ -13,6 +13,7 @@
 #include "kernels/cuda/emulation/block.h"
 #include "kernels/cuda/emulation/device_memory.h"
 #include "kernels/cuda/emulation/device_variables.h"
+#include "kernels/cuda/emulation/devices.h"
 #include "kernels/cuda/emulation/fibers.h"
 #include "kernels/cuda/emulation/shared_memory.h"
 #include "kernels/cuda/launch/gpu_limits.h"
@@ -190,16 +191,19 @@ const char* cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = CurrentPeers().devices;
   return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaSetDevice(int device) {
+  return ChooseDevice(device) ? cudaSuccess : cudaErrorInvalidValue;
+}
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   const int capability = Capability();
   *properties = {"CUDA emulator on the CPU", capability / 10, capability % 10, 1, 1 << 16};
-  return cudaSetDevice(device);
+  const bool is_one = device >= 0 && device < CurrentPeers().devices;
+  return is_one ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaGetLastError() { return cudaSuccess; }
@@ -255,7 +259,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaMalloc(void** data, std::size_t size_bytes) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
   if (static_cast<int64_t>(size_bytes) > Global().free_bytes()) return cudaErrorMemoryAllocation;
-  *data = Global().memory.Allocate(static_cast<int64_t>(size_bytes));
+  std::byte* const made = Global().memory.Allocate(static_cast<int64_t>(size_bytes));
+  TakeMemory(made, static_cast<int64_t>(size_bytes));
+  *data = made;
   return cudaSuccess;
 }
 
@@ -268,8 +274,10 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes) {
 
 cudaError_t cudaFree(void* data) {
   const std::lock_guard<std::mutex> lock(Global().mutex);
-  if (data == nullptr || Global().memory.Free(static_cast<std::byte*>(data))) return cudaSuccess;
-  return cudaErrorInvalidValue;
+  if (data == nullptr) return cudaSuccess;
+  if (!Global().memory.Free(static_cast<std::byte*>(data))) return cudaErrorInvalidValue;
+  GiveMemoryBack(static_cast<std::byte*>(data));
+  return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void** data, std::size_t size_bytes) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "kernels/cuda/emulation/device_turns.h"
+#include "kernels/cuda/emulation/devices.h"
 
 namespace tessera::kernels::cuda::emulated {
 namespace {
@@ -14,6 +15,11 @@ constexpr std::chrono::microseconds kPause{20};
 
 void PassTurn(bool stores) {
   if (DeviceTurns* const turns = DeviceTurns::Current()) turns->Pass(stores);
+}
+
+void CheckReach(const void* address, const char* instruction, Place place) {
+  const std::string why = WhyUnreached(address);
+  if (!why.empty()) Block::Current().Fail({instruction, place}, why);
 }
 
 template <typename T>
@@ -32,10 +38,18 @@ void Store(T* to, T value, std::memory_order order) {
 
 }  // namespace
 
-uint64_t LoadAcquireSystem(const uint64_t* from) { return Load(from, std::memory_order_acquire); }
-uint32_t LoadSystem(const uint32_t* from) { return Load(from, std::memory_order_relaxed); }
+uint64_t LoadAcquireSystem(const uint64_t* from, Place place) {
+  CheckReach(from, "LoadAcquireSystem", place);
+  return Load(from, std::memory_order_acquire);
+}
 
-float4 LoadSystem(const float4* from) {
+uint32_t LoadSystem(const uint32_t* from, Place place) {
+  CheckReach(from, "LoadSystem", place);
+  return Load(from, std::memory_order_relaxed);
+}
+
+float4 LoadSystem(const float4* from, Place place) {
+  CheckReach(from, "LoadSystem", place);
   PassTurn(false);
   const auto element = [](const float* at) {
     return std::atomic_ref<float>(*const_cast<float*>(at)).load(std::memory_order_relaxed);
@@ -43,13 +57,23 @@ float4 LoadSystem(const float4* from) {
   return {element(&from->x), element(&from->y), element(&from->z), element(&from->w)};
 }
 
-void StoreReleaseSystem(uint64_t* to, uint64_t value) {
+void StoreReleaseSystem(uint64_t* to, uint64_t value, Place place) {
+  CheckReach(to, "StoreReleaseSystem", place);
   Store(to, value, std::memory_order_release);
 }
-void StoreSystem(uint32_t* to, uint32_t value) { Store(to, value, std::memory_order_relaxed); }
-void StoreSystem(uint64_t* to, uint64_t value) { Store(to, value, std::memory_order_relaxed); }
 
-void StoreSystem(float4* to, float4 value) {
+void StoreSystem(uint32_t* to, uint32_t value, Place place) {
+  CheckReach(to, "StoreSystem", place);
+  Store(to, value, std::memory_order_relaxed);
+}
+
+void StoreSystem(uint64_t* to, uint64_t value, Place place) {
+  CheckReach(to, "StoreSystem", place);
+  Store(to, value, std::memory_order_relaxed);
+}
+
+void StoreSystem(float4* to, float4 value, Place place) {
+  CheckReach(to, "StoreSystem", place);
   PassTurn(false);
   const auto store = [](float* at, float element) {
     std::atomic_ref<float>(*at).store(element, std::memory_order_relaxed);
