@@ -225,15 +225,24 @@ class GpuBench {
       if (!device->ok()) return device->status();
     }
     for (const auto& [bytes, goal] : sizes_.sums) {
-      const auto seconds = RankSumSeconds(**one, **other, bytes);
-      if (!seconds.ok()) return seconds.status();
-      Add({StrCat("sum of 2 ranks, ", bytes >> 10, " KiB"), goal / *seconds, 0, goal > 0 ? 1.0 : 0,
-           absl::StrFormat("%.1f us%s", *seconds * 1e6,
-                           goal > 0 ? absl::StrFormat("; beside %.0f us", goal * 1e6) : "")});
-      if (options_.other_device.empty())
-        lines_.AddTime(StrCat("sum of 2 ranks, ", bytes >> 10, " KiB"), *seconds);
+      const std::string name = StrCat("sum of 2 ranks, ", bytes >> 10, " KiB");
+      const auto in_host = MeasureRankSum(**one, **other, bytes, /*as_peers=*/false);
+      const auto as_peers = MeasureRankSum(**one, **other, bytes, /*as_peers=*/true);
+      for (const auto* sum : {&in_host, &as_peers}) {
+        if (!sum->ok()) return sum->status();
+      }
+      AddSum(name, *in_host, goal);
+      if (as_peers->transport != in_host->transport) AddSum(name + ", as peers", *as_peers, goal);
+      if (options_.other_device.empty()) lines_.AddTime(name, in_host->seconds);
     }
     return absl::OkStatus();
+  }
+
+  void AddSum(const std::string& name, const RankSum& sum, double goal) {
+    Add({name, goal / sum.seconds, 0, goal > 0 ? 1.0 : 0,
+         absl::StrFormat("%.1f us%s; by %s", sum.seconds * 1e6,
+                         goal > 0 ? absl::StrFormat("; beside %.0f us", goal * 1e6) : "",
+                         sum.transport)});
   }
 
   // Drafts that are verified, the rest of a prompt: beside one row. `goal`: of few, and the bar of
@@ -478,8 +487,9 @@ class GpuBench {
         MeasureRankSteps(**one, **other, folder_.string(), sizes_.context, sizes_.steps);
     if (!ranks.ok()) return ranks.status();
     Add({"decode step, 2 ranks, batch 1", 1 / ranks->seconds / alone, two ? 0.85 : 0, two ? 0.9 : 0,
-         StrCat(Milliseconds(ranks->seconds), two ? "; of the sum of both GPUs' rates"
-                                                  : "; of one rank's rate, on the same GPU")});
+         StrCat(Milliseconds(ranks->seconds),
+                two ? "; of the sum of both GPUs' rates" : "; of one rank's rate, on the same GPU",
+                "; by ", ranks->transport)});
     Add({"step of 2 ranks, a graph", ranks->graphs > 0 ? 1.0 : 0.01, 1, 1,
          StrCat(ranks->graphs, " kept")});
     return absl::OkStatus();

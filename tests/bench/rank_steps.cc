@@ -9,7 +9,6 @@
 
 #include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/device_sums_group.h"
-#include "kernels/collectives/group_maker.h"
 #include "kernels/collectives/loopback_group.h"
 #include "kernels/collectives/staged_group.h"
 #include "proto/layers/layers.h"
@@ -21,7 +20,6 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int kRanks = 2;
 constexpr int kWarmUp = 3;  // the first steps are captured as graphs
 
 // Members are destroyed in reverse order: the model's stream before what it sums with.
@@ -34,8 +32,7 @@ struct Rank {
   absl::Status joined;
   std::vector<double> seconds;
 
-  absl::Status Prepare(kernels::Device& device, int rank, std::shared_ptr<std::byte> shared,
-                       const ModelStepsOptions& options) {
+  absl::Status Prepare(kernels::Device& device, const ModelStepsOptions& options) {
     auto loaded = ModelSteps::Load(options, device);
     if (!loaded.ok()) return loaded.status();
     model = *std::move(loaded);
@@ -43,9 +40,6 @@ struct Rank {
         kernels::StagedGroup::Create(host.get(), device, model->model().group_staging_bytes());
     if (!made.ok()) return made.status();
     staged = *std::move(made);
-    auto mapped = device.group_maker()->MapSums(rank, kRanks, std::move(shared), {});
-    if (!mapped.ok()) return mapped.status();
-    sums = *std::move(mapped);
     group = std::make_unique<kernels::DeviceSumsGroup>(staged.get(), sums.get());
     return absl::OkStatus();
   }
@@ -66,21 +60,21 @@ absl::StatusOr<RankSteps> MeasureRankSteps(kernels::Device& one, kernels::Device
   const auto model = ReadModelFolder(folder);
   if (!model.ok()) return model.status();
   const std::vector<v1::WorkerShare> shares =
-      scheduler::StageShares(*model, 0, LayerCount(*model), kRanks, v1::DATA_TYPE_UNSPECIFIED);
-  const std::array<kernels::Device*, kRanks> devices = {&one, &other};
-  const auto shared = MemoryForSums(one, other);
-  if (!shared.ok()) return shared.status();
-  auto hosts = kernels::CreateLoopbackGroups(kRanks);
+      scheduler::StageShares(*model, 0, LayerCount(*model), kTwoRanks, v1::DATA_TYPE_UNSPECIFIED);
+  const std::array<kernels::Device*, kTwoRanks> devices = {&one, &other};
+  auto sums = MapSums(one, other, /*as_peers=*/true);
+  if (!sums.ok()) return sums.status();
+  auto hosts = kernels::CreateLoopbackGroups(kTwoRanks);
   if (!hosts.ok()) return hosts.status();
-  std::array<Rank, kRanks> ranks;
-  for (int r = 0; r < kRanks; ++r) {
+  std::array<Rank, kTwoRanks> ranks;
+  for (int r = 0; r < kTwoRanks; ++r) {
     ranks[r].host = std::move((*hosts)[r]);
-    const absl::Status ready = ranks[r].Prepare(*devices[r], r, (*shared)[r],
-                                                {.folder = folder,
-                                                 .context_tokens = context,
-                                                 .max_batch = 1,
-                                                 .max_chunk = 1,
-                                                 .share = shares[r]});
+    ranks[r].sums = std::move((*sums)[r]);
+    const absl::Status ready = ranks[r].Prepare(*devices[r], {.folder = folder,
+                                                              .context_tokens = context,
+                                                              .max_batch = 1,
+                                                              .max_chunk = 1,
+                                                              .share = shares[r]});
     if (!ready.ok()) return ready;
   }
   std::thread second([&] { ranks[1].Run(context, steps); });
@@ -92,7 +86,8 @@ absl::StatusOr<RankSteps> MeasureRankSteps(kernels::Device& one, kernels::Device
   std::vector<double>& seconds = ranks[0].seconds;
   std::nth_element(seconds.begin(), seconds.begin() + steps / 2, seconds.end());
   return RankSteps{.seconds = seconds[steps / 2],
-                   .graphs = std::min(ranks[0].model->graphs(), ranks[1].model->graphs())};
+                   .graphs = std::min(ranks[0].model->graphs(), ranks[1].model->graphs()),
+                   .transport = ranks[0].sums->transport()};
 }
 
 }  // namespace tessera::bench

@@ -14,8 +14,9 @@
 namespace tessera::bench {
 
 struct RankSteps {
-  double seconds = 0;  // the median
-  int64_t graphs = 0;  // of steps, that the rank with fewer of them has kept
+  double seconds = 0;     // the median
+  int64_t graphs = 0;     // of steps, that the rank with fewer of them has kept
+  std::string transport;  // of the ranks' sums
 };
 
 // Steps of one sequence of `context` tokens, `steps` of which are timed. `folder`: of the model.

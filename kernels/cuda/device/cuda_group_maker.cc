@@ -10,7 +10,7 @@ namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
 namespace {
 
 // Changes with the memory's layout and with what the kernel does.
-constexpr int kSumsVersion = 1;
+constexpr int kSumsVersion = 2;
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 // How a CUDA device reaches others without the host: by NCCL, where that is found, and for small
-// sums of ranks on one machine in memory that their devices map. Contract: group_maker.h.
+// sums of ranks on one machine in memory that their devices reach (mapped_sums.h: MapSums waits,
+// for some seconds, for the other ranks, who are to call it at once). Contract: group_maker.h.
 #pragma once
 
 #include <memory>

@@ -8,6 +8,7 @@
 #include "kernels/collectives/group_arguments.h"
 #include "kernels/cuda/device/cuda_stream.h"
 #include "third_party/absl/str_cat.h"
+#include "third_party/spdlog/log.h"
 #ifdef TESSERA_CUDA_EMULATED
 #include "kernels/cuda/emulation/host_memory.h"
 #endif
@@ -107,42 +108,66 @@ absl::StatusOr<std::unique_ptr<DeviceSums>> MappedSums::Create(int rank, int siz
   }
   const double wait_seconds =
       std::min(timeout_seconds, kPartOfMaxWait * health->max_wait_seconds());
-  const auto bytes = static_cast<size_t>(MappedSumBytes(size));
-  std::byte* const at = memory.get();
-  auto shared = std::make_shared<Shared>(rank, size, std::move(memory), wait_seconds);
-  absl::Status status = health->Check(cudaSetDevice(device_index), "choosing the device");
-  if (!status.ok()) return status;
-  const cudaError_t pinned =
-      cudaHostRegister(at, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-  if (pinned != cudaSuccess) {
-    cudaGetLastError();  // or the next launch of this thread would return it
-    return absl::ResourceExhaustedError(
-        StrCat(health->device(), ": pinning ", bytes, " bytes of shared memory: ",
-               cudaGetErrorString(pinned), "; raise the limit of locked memory (ulimit -l)"));
-  }
+  auto shared = std::make_shared<Shared>(rank, size, memory, wait_seconds);
   std::unique_ptr<MappedSums> sums(new MappedSums(std::move(shared), health));
-  void *on_device = nullptr, *state = nullptr;
-  status = health->Check(cudaHostGetDevicePointer(&on_device, at, 0), "mapping shared memory");
-  if (status.ok()) {
-    status = health->Check(cudaMalloc(&state, sizeof(MappedSumState)), "memory of sums of ranks");
-  }
-  if (!status.ok()) return status;
-  sums->params_ = {.control = static_cast<MappedSumControl*>(on_device),
-                   .state = static_cast<MappedSumState*>(state),
-                   .rank = rank,
-                   .ranks = size,
-                   .max_wait_nanoseconds = static_cast<uint64_t>(wait_seconds * 1e9)};
-  const MappedSumState zeros = {};
-  status = health->Check(cudaMemcpy(state, &zeros, sizeof zeros, cudaMemcpyHostToDevice),
-                         "memory of sums of ranks");
+  absl::Status status = sums->Map(memory, device_index);
+  // Nobody is to wait for this rank.
+  if (!status.ok()) KeepInHostMemory(memory.get(), rank, "it maps no memory");
+  if (status.ok()) status = sums->MakeState();
   if (!status.ok()) return status;
   return sums;
 }
 
+absl::Status MappedSums::Map(std::shared_ptr<std::byte> memory, int device_index) {
+  absl::Status status = health_->Check(cudaSetDevice(device_index), "choosing the device");
+  if (!status.ok()) return status;
+  const auto bytes = static_cast<size_t>(MappedSumBytes(size()));
+  const cudaError_t pinned =
+      cudaHostRegister(memory.get(), bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (pinned != cudaSuccess) {
+    cudaGetLastError();  // or the next launch of this thread would return it
+    return absl::ResourceExhaustedError(
+        StrCat(health_->device(), ": pinning ", bytes, " bytes of shared memory: ",
+               cudaGetErrorString(pinned), "; raise the limit of locked memory (ulimit -l)"));
+  }
+  is_pinned_ = true;
+  void* on_device = nullptr;
+  status = health_->Check(cudaHostGetDevicePointer(&on_device, memory.get(), 0),
+                          "mapping shared memory");
+  if (!status.ok()) return status;
+  inboxes_ = RankInboxes::Meet({.rank = rank(),
+                                .size = size(),
+                                .memory = std::move(memory),
+                                .on_device = static_cast<std::byte*>(on_device),
+                                .device_index = device_index});
+  if (!inboxes_->in_peers()) {
+    Logger("kernels").info("{}: sums of {} ranks meet in host memory, not in the devices': {}",
+                           health_->device(), size(), inboxes_->why_host());
+  }
+  params_.control = static_cast<MappedSumControl*>(on_device);
+  params_.inboxes = inboxes_->get();
+  params_.rank = rank();
+  params_.ranks = size();
+  params_.max_wait_nanoseconds = static_cast<uint64_t>(shared_->wait_seconds() * 1e9);
+  return absl::OkStatus();
+}
+
+absl::Status MappedSums::MakeState() {
+  void* state = nullptr;
+  absl::Status status =
+      health_->Check(cudaMalloc(&state, sizeof(MappedSumState)), "memory of sums of ranks");
+  if (!status.ok()) return status;
+  params_.state = static_cast<MappedSumState*>(state);
+  const MappedSumState first = {.begun = inboxes_->begun(), .failed = 0, .waited_nanoseconds = 0};
+  return health_->Check(cudaMemcpy(state, &first, sizeof first, cudaMemcpyHostToDevice),
+                        "memory of sums of ranks");
+}
+
 MappedSums::~MappedSums() {
   Abort(absl::CancelledError("this rank left its group"));
+  inboxes_.reset();
   cudaFree(params_.state);
-  cudaHostUnregister(shared_->memory());
+  if (is_pinned_) cudaHostUnregister(shared_->memory());
 }
 
 int MappedSums::rank() const { return shared_->rank(); }
@@ -150,7 +175,10 @@ int MappedSums::size() const { return shared_->size(); }
 int64_t MappedSums::max_bytes() const {
   return kMaxMappedSumValues * static_cast<int64_t>(sizeof(float));
 }
-std::string MappedSums::transport() const { return "the devices, in memory that all of them map"; }
+std::string MappedSums::transport() const {
+  return inboxes_->in_peers() ? "the devices, in each other's memory"
+                              : "the devices, in memory that all of them map";
+}
 
 absl::Status MappedSums::AllReduceSum(const TensorView& values, Stream& stream) {
   if (absl::Status status = CheckSum(values); !status.ok()) return status;

@@ -1,4 +1,4 @@
-// One sum of ranks in memory that their devices map; mapped_sum.h says why it is right.
+// One sum of ranks in memory that their devices reach; mapped_sum.h says why it is right.
 #include "kernels/cuda/platform.h"
 #include "kernels/cuda/sums/mapped_sum.h"
 #include "kernels/cuda/system_ops.h"
@@ -45,11 +45,18 @@ __device__ __forceinline__ void StoreFour(float* at, float4 four, int64_t left, 
   if (left > 3) at[3] = four.w;
 }
 
-__device__ __forceinline__ float* PlaceOf(const MappedSumParams& p, int rank, uint32_t turn) {
-  float* const places =
-      reinterpret_cast<float*>(reinterpret_cast<char*>(p.control) + kMappedSumControlBytes);
+// Byte offset in an inbox of what comes from this rank.
+__device__ __forceinline__ int64_t PlaceOf(const MappedSumParams& p, int rank, uint32_t turn) {
   const int64_t parity = turn / kMappedSumBlocks % 2;
-  return places + (parity * p.ranks + rank) * kMaxMappedSumValues;
+  return kMappedSumFlagBytes +
+         (parity * p.ranks + rank) * kMaxMappedSumValues * static_cast<int64_t>(sizeof(float));
+}
+
+__device__ __forceinline__ const float4* ComesFrom(const MappedSumParams& p, int rank,
+                                                   uint32_t turn, int64_t i) {
+  const char* const inbox = reinterpret_cast<const char*>(p.inboxes.from);
+  return reinterpret_cast<const float4*>(
+      reinterpret_cast<const float*>(inbox + PlaceOf(p, rank, turn)) + i);
 }
 
 __device__ __forceinline__ void Fail(const MappedSumParams& p, MappedSumFailure failure, int rank,
@@ -70,7 +77,7 @@ __device__ __forceinline__ bool HasCome(uint64_t raised, uint32_t turn) {
 // Until the rank's flag of this turn is raised. False: it was not, or for another call.
 __device__ __forceinline__ bool WaitForRank(const MappedSumParams& p, int rank, int block,
                                             uint32_t turn) {
-  const uint64_t* const flag = &p.control->flags[rank][block].raised;
+  const uint64_t* const flag = &p.inboxes.from->flags[rank][block].raised;
   uint64_t raised = LoadAcquireSystem(flag), begin = 0;
   for (int polls = 1; !HasCome(raised, turn); ++polls) {
     bool ended = false, late = false;
@@ -107,9 +114,7 @@ __device__ __forceinline__ float4 AddRanks(const MappedSumParams& p, uint32_t tu
     for (int k = 0; k < kRanksAtOnce; ++k) {
       const int rank = first + k;
       if (rank >= p.ranks) continue;
-      fours[k] = rank == p.rank
-                     ? own
-                     : LoadSystem(reinterpret_cast<const float4*>(PlaceOf(p, rank, turn) + i));
+      fours[k] = rank == p.rank ? own : LoadSystem(ComesFrom(p, rank, turn, i));
     }
 #pragma unroll
     for (int k = 0; k < kRanksAtOnce; ++k) {
@@ -122,21 +127,25 @@ __device__ __forceinline__ float4 AddRanks(const MappedSumParams& p, uint32_t tu
   return sum;
 }
 
-// Places of this rank's slice, then its flag.
+// This rank's slice, then its flag, into each inbox. A thread raises one flag, so that they go out
+// at once: the first warp has as many threads.
 __device__ __forceinline__ void Publish(const MappedSumParams& p, const Slice& slice, int block,
                                         uint32_t turn, bool aligned) {
-  float* const place = PlaceOf(p, p.rank, turn);
+  const int64_t place = PlaceOf(p, p.rank, turn);
   const bool is_read = p.root < 0 || p.root == p.rank;
   for (int64_t i = FirstOfThread(slice); is_read && i < slice.end; i += StepOfThreads()) {
-    StoreSystem(reinterpret_cast<float4*>(place + i),
-                LoadFour(p.values + i, slice.end - i, aligned));
+    const float4 four = LoadFour(p.values + i, slice.end - i, aligned);
+    for (int k = 0; k < p.inboxes.to_count; ++k) {
+      char* const inbox = reinterpret_cast<char*>(p.inboxes.to[k]);
+      StoreSystem(reinterpret_cast<float4*>(reinterpret_cast<float*>(inbox + place) + i), four);
+    }
   }
   __syncthreads();  // all are stored
-  if (threadIdx.x == 0) {
-    StoreReleaseSystem(&p.control->flags[p.rank][block].raised,
+  if (static_cast<int>(threadIdx.x) < p.inboxes.to_count) {
+    StoreReleaseSystem(&p.inboxes.to[threadIdx.x]->flags[p.rank][block].raised,
                        MappedSumFlag(turn, MappedSumCall(p.count, p.root)));
   }
-  __syncwarp();  // before another lane of the first warp waits
+  __syncwarp();  // before a lane of the first warp waits
 }
 
 __global__ void MappedSumKernel(MappedSumParams p) {
@@ -166,9 +175,8 @@ __global__ void MappedSumKernel(MappedSumParams p) {
   if (failed[0] != 0 || p.root == p.rank) return;
   for (int64_t i = FirstOfThread(slice); i < slice.end; i += StepOfThreads()) {
     const int64_t left = slice.end - i;
-    const float4 result =
-        p.root < 0 ? AddRanks(p, turn, i, LoadFour(p.values + i, left, aligned))
-                   : LoadSystem(reinterpret_cast<const float4*>(PlaceOf(p, p.root, turn) + i));
+    const float4 result = p.root < 0 ? AddRanks(p, turn, i, LoadFour(p.values + i, left, aligned))
+                                     : LoadSystem(ComesFrom(p, p.root, turn, i));
     StoreFour(p.values + i, result, left, aligned);
   }
 }

@@ -1,7 +1,13 @@
-// Sums of ranks in memory that all their devices map: pinned host memory that the processes of one
-// machine share. Each rank writes its values there, raises a flag, waits for the others' flags and
-// adds all values in rank order; or, instead of a sum, all take one rank's values. One launch; the
-// host takes no part, so graphs may hold it.
+// Sums of ranks whose devices meet in memory that all of them reach: in each other's memory, where
+// they are peers, else in pinned host memory that the processes of one machine share (who decides:
+// rank_inboxes.h). Each rank writes its values there, raises a flag, waits for the others' flags
+// and adds all values in rank order; or, instead of a sum, all take one rank's values. One launch;
+// the host takes no part, so graphs may hold it. Which memory it is changes no bit.
+//
+// Where values go. An inbox holds flags and values as they come from each rank. In host memory one
+// inbox serves all ranks. Between peers each rank has one in the memory of its own device: the
+// others store into it, and it waits and reads there, since stores to a peer need no answer and
+// loads from one do.
 //
 // Who waits for whom. A block takes the next number of its device's counter, which gives it a slice
 // of the values and, in `turn`, the sum that it is part of. It waits only for the blocks of other
@@ -12,22 +18,23 @@
 //
 // Why no value is read too early (PTX ISA 9.0, "Memory Consistency Model": causality order). Values
 // are relaxed stores of system scope, then a barrier of the block, then one thread's store-release
-// of the flag, of system scope. The other device's thread reads the flag by load-acquire of system
-// scope, then comes a barrier of its block, then the relaxed loads. Barriers and the pair of
-// release and acquire synchronize, program order joins them, and causality order is transitive:
-// every load is behind the store whose value it must see. No atomics over the bus are needed (PCIe
-// may lack them): each flag has one writer, and a store or load of 8 aligned bytes is single-copy
-// atomic.
+// of the flag, of system scope; each inbox has a flag of its own, and a thread that raises it. The
+// other device's thread reads the flag by load-acquire of system scope, then comes a barrier of its
+// block, then the relaxed loads. Barriers and the pair of release and acquire synchronize, program
+// order joins them, and causality order is transitive: every load is behind the store whose value
+// it must see. System scope holds for the memory of peers as for the host's: the model knows no
+// owner of global memory. No atomics over the bus are needed (PCIe may lack them): each flag has
+// one writer, and a store or load of 8 aligned bytes is single-copy atomic.
 //
-// Why no value is overwritten too early. Places of values alternate between sums. A rank writes its
-// place of sum n + 2 behind the end of its launch of sum n + 1, on one stream. That launch has seen
-// every flag of sum n + 1, which the others raised in launches behind the end of their sum n: their
-// reads of sum n are over, and causality order holds here too. All blocks take part in every sum,
-// so this is so for every slice of any size.
+// Why no value is overwritten too early. Places of values alternate between sums, in every inbox. A
+// rank writes its places of sum n + 2, in whichever inboxes, behind the end of its launch of sum
+// n + 1, on one stream. That launch has seen every flag of sum n + 1, which the others raised in
+// launches behind the end of their sum n: their reads of sum n are over, and causality order holds
+// here too. All blocks take part in every sum, so this is so for every slice of any size.
 //
 // Waits end when a flag comes, when the group is ended (`ended_by`), or in max_wait_nanoseconds.
 // Then values are left as they are, `failure` says why, the group is ended for all, and later sums
-// of this device do nothing.
+// of this device do nothing. These words are in host memory, whichever memory the inboxes are in.
 #pragma once
 
 #include <cstdint>
@@ -43,18 +50,32 @@ inline constexpr int64_t kMaxMappedSumValues = (256 << 10) / 4;
 // Why a sum failed. With two other numbers: the rank that is meant, and its call.
 enum class MappedSumFailure : uint64_t { kNone, kEnded, kLate, kOtherCall };
 
-// At the start of the memory; zeros before the first rank begins.
+// At the start of the memory that the hosts share; zeros before the first rank begins.
 struct MappedSumControl {
-  struct alignas(64) Flag {
-    uint64_t raised;  // MappedSumFlag of the newest sum
-  };
   struct alignas(64) Rank {
     uint64_t failure;             // MappedSumReport of the first one; written by its device
     uint64_t waited_nanoseconds;  // by the blocks of slice 0 in all sums; written by its device
   };
   alignas(64) uint32_t ended_by;  // 1 + a rank that ended the group
   Rank ranks[kMaxMappedRanks];
+};
+
+// Flags of ranks and slices; zeros before the first sum. Behind them, at kMappedSumFlagBytes, are
+// the places of values: two for each rank, of kMaxMappedSumValues.
+struct MappedSumInbox {
+  struct alignas(64) Flag {
+    uint64_t raised;  // MappedSumFlag of the newest sum
+  };
   Flag flags[kMaxMappedRanks][kMappedSumBlocks];
+};
+
+// The inboxes as one rank's device has them: it waits for what comes into `from`, and puts its own
+// into each of `to`. In host memory that is one and the same, and between peers `to` are the
+// others'.
+struct MappedSumInboxes {
+  const MappedSumInbox* from = nullptr;
+  MappedSumInbox* to[kMaxMappedRanks - 1] = {};
+  int to_count = 0;
 };
 
 // What all ranks must ask for: as many values, and the same root; -1: the sum.
@@ -69,12 +90,17 @@ constexpr uint64_t MappedSumReport(MappedSumFailure failure, int rank, uint32_t 
   return static_cast<uint64_t>(failure) << 56 | static_cast<uint64_t>(rank) << 48 | call;
 }
 
-// Where places of values begin: two for each rank. Whole pages, as all of the memory is.
-inline constexpr int64_t kMappedSumControlBytes = 5 * 4096;
-static_assert(sizeof(MappedSumControl) <= kMappedSumControlBytes);
-constexpr int64_t MappedSumBytes(int ranks) {
-  return kMappedSumControlBytes +
+// Whole pages each: an inbox; and the memory that the hosts share: two controls, of which the
+// second is a trial's, the hosts' meeting (peer_meeting.h), an inbox.
+inline constexpr int64_t kMappedSumFlagBytes = 4 * 4096;
+static_assert(sizeof(MappedSumInbox) <= kMappedSumFlagBytes);
+inline constexpr int64_t kMappedSumControlBytes = 3 * 4096;
+constexpr int64_t MappedSumInboxBytes(int ranks) {
+  return kMappedSumFlagBytes +
          2 * ranks * kMaxMappedSumValues * static_cast<int64_t>(sizeof(float));
+}
+constexpr int64_t MappedSumBytes(int ranks) {
+  return kMappedSumControlBytes + MappedSumInboxBytes(ranks);
 }
 
 // What a device keeps of its sums, in memory of its own; zeros at first.
@@ -87,11 +113,11 @@ struct MappedSumState {
 namespace TESSERA_CUDA_PLATFORM {
 
 struct MappedSumParams {
-  float* values = nullptr;  // [count]: becomes the sum, or the root's
-  int64_t count = 0;        // 1 to kMaxMappedSumValues
-  int root = -1;            // -1: a sum
-  // MappedSumBytes(ranks) of the shared memory, at this device's address.
-  MappedSumControl* control = nullptr;
+  float* values = nullptr;              // [count]: becomes the sum, or the root's
+  int64_t count = 0;                    // 1 to kMaxMappedSumValues
+  int root = -1;                        // -1: a sum
+  MappedSumControl* control = nullptr;  // of host memory, at this device's address
+  MappedSumInboxes inboxes = {};
   MappedSumState* state = nullptr;
   int rank = 0, ranks = 0;  // 2 to kMaxMappedRanks
   uint64_t max_wait_nanoseconds = 0;

@@ -1,14 +1,12 @@
 #include "tests/bench/gpu/rank_sums.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <memory>
 #include <thread>
 #include <vector>
 
-#include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/group_maker.h"
+#include "kernels/cuda/sums/peer_meeting.h"
 #include "kernels/graph_stream.h"
 #include "tests/kernels/links/shared_mappings.h"
 
@@ -17,7 +15,6 @@ namespace {
 
 using kernels::TensorView;
 
-constexpr int kRanks = 2;
 constexpr int kSums = 65;    // of a graph, as a step of an 8B model has them
 constexpr int kGraphs = 20;  // that are run; the first two are recorded
 
@@ -27,11 +24,7 @@ struct Rank {
   std::unique_ptr<kernels::Stream> stream;
   double seconds = 0;  // of one sum, at best
 
-  absl::Status Prepare(kernels::Device& device, int rank, std::shared_ptr<std::byte> shared,
-                       int64_t bytes) {
-    auto made = device.group_maker()->MapSums(rank, kRanks, std::move(shared), {});
-    if (!made.ok()) return made.status();
-    sums = *std::move(made);
+  absl::Status Prepare(kernels::Device& device, int64_t bytes) {
     auto buffer = device.Allocate(bytes);
     if (!buffer.ok()) return buffer.status();
     memory = *std::move(buffer);
@@ -69,35 +62,51 @@ struct Rank {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::shared_ptr<std::byte>>> MemoryForSums(kernels::Device& one,
-                                                                      kernels::Device& other) {
-  for (kernels::Device* device : {&one, &other}) {
+absl::StatusOr<SumsOfBoth> MapSums(kernels::Device& one, kernels::Device& other, bool as_peers) {
+  const std::array<kernels::Device*, kTwoRanks> devices = {&one, &other};
+  for (kernels::Device* device : devices) {
     if (device->group_maker() == nullptr || device->group_maker()->sums_kind().empty()) {
       return absl::UnimplementedError(device->Describe() + ": it maps no memory for sums");
     }
   }
-  auto shared = tests::MapForRanks(kRanks, one.group_maker()->SumsMemoryBytes(kRanks));
+  const auto shared = tests::MapForRanks(kTwoRanks, one.group_maker()->SumsMemoryBytes(kTwoRanks));
   if (shared.empty()) return absl::ResourceExhaustedError("no memory to share");
-  return shared;
-}
-
-absl::StatusOr<double> RankSumSeconds(kernels::Device& one, kernels::Device& other, int64_t bytes) {
-  const std::array<kernels::Device*, kRanks> devices = {&one, &other};
-  const auto shared = MemoryForSums(one, other);
-  if (!shared.ok()) return shared.status();
-  std::array<Rank, kRanks> ranks;
-  for (int r = 0; r < kRanks; ++r) {
-    absl::Status status = ranks[r].Prepare(*devices[r], r, (*shared)[r], bytes);
+  if (!as_peers) kernels::cuda::KeepInHostMemory(shared[0].get(), 0, "both ways are measured");
+  SumsOfBoth sums;
+  std::array<absl::Status, kTwoRanks> said;
+  const auto map = [&](int rank) {
+    auto made = devices[rank]->group_maker()->MapSums(rank, kTwoRanks, shared[rank], {});
+    said[rank] = made.status();
+    if (made.ok()) sums[rank] = *std::move(made);
+  };
+  std::thread second([&map] { map(1); });
+  map(0);
+  second.join();
+  for (const absl::Status& status : said) {
     if (!status.ok()) return status;
   }
-  std::array<absl::Status, kRanks> said;
+  return sums;
+}
+
+absl::StatusOr<RankSum> MeasureRankSum(kernels::Device& one, kernels::Device& other, int64_t bytes,
+                                       bool as_peers) {
+  auto mapped = MapSums(one, other, as_peers);
+  if (!mapped.ok()) return mapped.status();
+  const std::array<kernels::Device*, kTwoRanks> devices = {&one, &other};
+  std::array<Rank, kTwoRanks> ranks;
+  for (int r = 0; r < kTwoRanks; ++r) {
+    ranks[r].sums = std::move((*mapped)[r]);
+    absl::Status status = ranks[r].Prepare(*devices[r], bytes);
+    if (!status.ok()) return status;
+  }
+  std::array<absl::Status, kTwoRanks> said;
   std::thread second([&] { said[1] = ranks[1].Run(bytes); });
   said[0] = ranks[0].Run(bytes);
   second.join();
   for (const absl::Status& status : said) {
     if (!status.ok()) return status;
   }
-  return std::max(ranks[0].seconds, ranks[1].seconds);
+  return RankSum{std::max(ranks[0].seconds, ranks[1].seconds), ranks[0].sums->transport()};
 }
 
 }  // namespace tessera::bench

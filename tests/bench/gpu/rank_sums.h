@@ -1,25 +1,34 @@
-// Sums of the ranks of a stage, whose devices meet in memory that both map: here two of one
-// process, on one GPU or on two.
+// Sums of the ranks of a stage, whose devices meet in memory that both reach, their own or the
+// host's: here two of one process, on one GPU or on two.
 //
 // Thread rule and errors: op_rates.h.
 #pragma once
 
-#include <cstddef>
+#include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "kernels/collectives/device_sums.h"
 #include "kernels/device.h"
 
 namespace tessera::bench {
 
-// The memory in which two ranks meet, as each of them maps it.
-absl::StatusOr<std::vector<std::shared_ptr<std::byte>>> MemoryForSums(kernels::Device& one,
-                                                                      kernels::Device& other);
+inline constexpr int kTwoRanks = 2;
 
-// Seconds of one sum of `bytes` bytes of f32, of many that are enqueued behind each other as a
-// graph.
-absl::StatusOr<double> RankSumSeconds(kernels::Device& one, kernels::Device& other, int64_t bytes);
+// The sums of either rank: in the devices' own memory where they are peers, or in host memory
+// though they are.
+using SumsOfBoth = std::array<std::unique_ptr<kernels::DeviceSums>, kTwoRanks>;
+absl::StatusOr<SumsOfBoth> MapSums(kernels::Device& one, kernels::Device& other, bool as_peers);
+
+struct RankSum {
+  double seconds = 0;
+  std::string transport;
+};
+
+// One sum of `bytes` bytes of f32, of many that are enqueued behind each other as a graph.
+absl::StatusOr<RankSum> MeasureRankSum(kernels::Device& one, kernels::Device& other, int64_t bytes,
+                                       bool as_peers);
 
 }  // namespace tessera::bench

@@ -223,9 +223,14 @@ Groups CreateSumming(int size, const GroupOptions& options) {
   REQUIRE(maker.ok());
   const auto memory = MapForRanks(size, (*maker)->group_maker()->SumsMemoryBytes(size));
   REQUIRE(memory.size() == groups.size());
+  // All at once: they wait for each other.
+  std::vector<std::thread> ranks;
   for (size_t r = 0; r < groups.size(); ++r) {
-    groups[r] = std::make_unique<SummingRank>(std::move(groups[r]), memory[r], options);
+    ranks.emplace_back([&, r] {
+      groups[r] = std::make_unique<SummingRank>(std::move(groups[r]), memory[r], options);
+    });
   }
+  for (std::thread& rank : ranks) rank.join();
   return groups;
 }
 

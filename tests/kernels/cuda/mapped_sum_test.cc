@@ -1,5 +1,6 @@
-// The kernel of sums in mapped memory, with ranks that take turns in every order: bits of the sum
-// in rank order, whatever comes first; bounded waits; counters that wrap.
+// The kernel of sums of ranks, in host memory and in the devices' own, with ranks that take turns
+// in every order: bits of the sum in rank order, whatever comes first; bounded waits; counters that
+// wrap.
 #include "kernels/cuda/sums/mapped_sum.h"
 
 #include <catch2/catch.hpp>
@@ -7,34 +8,84 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "kernels/collectives/rank_order_sum.h"
 #include "kernels/cuda/emulation/device_turns.h"
+#include "kernels/cuda/emulation/devices.h"
+#include "kernels/cuda/emulation/peers.h"
 #include "kernels/cuda/emulation/runtime.h"
 
 namespace tessera::kernels::cuda::emulated {
 namespace {
 
+using Catch::Contains;
+
 constexpr uint64_t kMinute = 60'000'000'000;
 
-struct Memory {
-  explicit Memory(int ranks) : ranks(ranks), bytes(static_cast<size_t>(MappedSumBytes(ranks))) {
-    data.reset(static_cast<std::byte*>(::operator new (bytes, std::align_val_t{4096})));
-    // Places hold what nobody stored.
-    std::memset(data.get(), 0xff, bytes);
-    std::memset(data.get(), 0, sizeof(MappedSumControl));
+// Of ranks on devices of their own, with a control in host memory; their inboxes are one in host
+// memory, or one in the memory of each device, which the others have access to.
+class Memory {
+ public:
+  explicit Memory(int ranks, bool in_peers = false) : ranks_(ranks), in_peers_(in_peers) {
+    if (in_peers) SetPeers({.devices = ranks});
+    for (int rank = 0; rank < (in_peers ? ranks : 1); ++rank) {
+      void* inbox = nullptr;
+      const auto bytes = static_cast<size_t>(MappedSumInboxBytes(ranks));
+      if (in_peers) {
+        REQUIRE(cudaSetDevice(rank) == cudaSuccess);
+        REQUIRE(cudaMalloc(&inbox, bytes) == cudaSuccess);
+      } else {
+        inbox = ::operator new (bytes, std::align_val_t{4096});
+      }
+      std::memset(inbox, 0xff, bytes);  // places hold what nobody stored
+      std::memset(inbox, 0, sizeof(MappedSumInbox));
+      inboxes_.push_back(static_cast<MappedSumInbox*>(inbox));
+    }
+    cudaSetDevice(0);
   }
-  MappedSumControl* control() { return reinterpret_cast<MappedSumControl*>(data.get()); }
+  ~Memory() {
+    for (MappedSumInbox* inbox : inboxes_) {
+      if (in_peers_) {
+        cudaFree(inbox);
+      } else {
+        ::operator delete (inbox, std::align_val_t{4096});
+      }
+    }
+    if (in_peers_) SetPeers({});
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
 
-  struct Delete {
-    void operator()(std::byte* at) const { ::operator delete (at, std::align_val_t{4096}); }
-  };
-  const int ranks;
-  const size_t bytes;
-  std::unique_ptr<std::byte, Delete> data;
+  int ranks() const { return ranks_; }
+  MappedSumControl* control() { return &control_; }
+  // That which comes to rank 0.
+  MappedSumInbox& first() { return *inboxes_[0]; }
+  const std::vector<MappedSumInbox*>& all() const { return inboxes_; }
+  MappedSumInboxes Of(int rank) const {
+    MappedSumInboxes of_rank;
+    of_rank.from = inboxes_[in_peers_ ? rank : 0];
+    for (int other = 0; in_peers_ && other < ranks_; ++other) {
+      if (other != rank) of_rank.to[of_rank.to_count++] = inboxes_[other];
+    }
+    if (!in_peers_) of_rank.to[of_rank.to_count++] = inboxes_[0];
+    return of_rank;
+  }
+  // The calling thread runs the rank's device.
+  void Begin(int rank) const {
+    if (!in_peers_) return;
+    cudaSetDevice(rank);
+    for (int other = 0; other < ranks_; ++other) {
+      if (other != rank) cudaDeviceEnablePeerAccess(other, 0);
+    }
+  }
+
+ private:
+  const int ranks_;
+  const bool in_peers_;
+  MappedSumControl control_ = {};
+  std::vector<MappedSumInbox*> inboxes_;
 };
 
 std::vector<float> Contribution(int rank, int sum, int64_t count) {
@@ -72,6 +123,7 @@ struct alignas(16) Four {
 // address that is `offset` floats from an aligned one. Returns what is wrong.
 std::string RunRank(Memory& memory, int rank, const std::vector<int64_t>& counts, uint64_t seed,
                     int32_t begun, int offset) {
+  memory.Begin(rank);
   EmulatedStream stream;
   stream.set_schedule(ScheduleFromSeed(seed + static_cast<uint64_t>(rank)));
   MappedSumState state = {.begun = begun, .failed = 0, .waited_nanoseconds = 0};
@@ -86,14 +138,15 @@ std::string RunRank(Memory& memory, int rank, const std::vector<int64_t>& counts
                      .count = counts[sum],
                      .root = RootOf(sum),
                      .control = memory.control(),
+                     .inboxes = memory.Of(rank),
                      .state = &state,
                      .rank = rank,
-                     .ranks = memory.ranks,
+                     .ranks = memory.ranks(),
                      .max_wait_nanoseconds = kMinute},
                     &stream);
     if (!stream.failure().ok()) return std::string(stream.failure().message());
     const bool right = SameBits(
-        values, RootOf(sum) < 0 ? Expected(memory.ranks, static_cast<int>(sum), counts[sum])
+        values, RootOf(sum) < 0 ? Expected(memory.ranks(), static_cast<int>(sum), counts[sum])
                                 : Contribution(1, static_cast<int>(sum), counts[sum]));
     if (wrong.empty() && (!right || values[own.size()] != behind)) {
       wrong = "sum " + std::to_string(sum) + " of rank " + std::to_string(rank);
@@ -102,29 +155,35 @@ std::string RunRank(Memory& memory, int rank, const std::vector<int64_t>& counts
   return wrong;
 }
 
+// With these seeds of turns, in memory of both kinds.
 void CheckSums(int ranks, const std::vector<int64_t>& counts, int seeds, int32_t begun = 0,
                int offset = 0) {
-  for (int seed = 0; seed < seeds; ++seed) {
-    Memory memory(ranks);
-    for (auto& of_rank : memory.control()->flags) {
-      for (auto& flag : of_rank) flag.raised = MappedSumFlag(static_cast<uint32_t>(begun), 0);
+  for (int run = 0; run < 2 * seeds; ++run) {
+    const bool in_peers = run % 2 == 1;
+    const auto seed = static_cast<uint64_t>(run / 2);
+    Memory memory(ranks, in_peers);
+    for (MappedSumInbox* inbox : memory.all()) {
+      for (auto& of_rank : inbox->flags) {
+        for (auto& flag : of_rank) flag.raised = MappedSumFlag(static_cast<uint32_t>(begun), 0);
+      }
     }
     std::vector<std::string> wrong(static_cast<size_t>(ranks));
     std::vector<std::function<void()>> devices;
     for (int rank = 0; rank < ranks; ++rank) {
-      devices.emplace_back([&, rank] {
-        wrong[rank] = RunRank(memory, rank, counts, static_cast<uint64_t>(seed), begun, offset);
-      });
+      devices.emplace_back(
+          [&, rank] { wrong[rank] = RunRank(memory, rank, counts, seed, begun, offset); });
     }
-    DeviceTurns::RunTogether(devices, static_cast<uint64_t>(seed));
-    INFO(ranks << " ranks, seed " << seed);
+    DeviceTurns::RunTogether(devices, seed);
+    INFO(ranks << " ranks, seed " << seed << (in_peers ? ", in peers' memory" : ""));
     for (const std::string& of_rank : wrong) CHECK(of_rank == "");
+    CHECK(CheckMemoryGuards().message() == "");
   }
 }
 
 TEST_CASE("sums of ranks have the bits of the rank-order sum, whoever runs when") {
   CheckSums(2, {1, 3, 64, 501, 4, 129, 1024}, 10);
   CheckSums(3, {70, 5}, 6);
+  CheckSums(4, {9, 130, 9}, 6);
   CheckSums(5, {9, 66}, 4);
 }
 
@@ -137,13 +196,35 @@ TEST_CASE("the count of blocks may wrap") {
   CheckSums(2, {20, 21, 22, 23, 24}, 4, -2 * kMappedSumBlocks);
 }
 
+TEST_CASE("a kernel that stores into a peer's memory without access is reported by name") {
+  Memory memory(2, true);
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  MappedSumState state = {};
+  std::vector<float> values = {1, 2, 3};
+  EmulatedStream stream;
+  LaunchMappedSum({.values = values.data(),
+                   .count = 3,
+                   .control = memory.control(),
+                   .inboxes = memory.Of(0),
+                   .state = &state,
+                   .rank = 0,
+                   .ranks = 2,
+                   .max_wait_nanoseconds = 1},
+                  &stream);
+  const std::string failure(stream.failure().message());
+  CHECK_THAT(failure, Contains("device 0 has no access to the memory of device 1") &&
+                          Contains("StoreSystem") && Contains("mapped_sum.cu:"));
+}
+
 // One rank's launch, alone.
 uint64_t Report(Memory& memory, MappedSumState& state, uint64_t max_wait_nanoseconds, float* values,
                 int64_t count) {
+  memory.Begin(0);
   EmulatedStream stream;
   LaunchMappedSum({.values = values,
                    .count = count,
                    .control = memory.control(),
+                   .inboxes = memory.Of(0),
                    .state = &state,
                    .rank = 0,
                    .ranks = 2,
@@ -154,40 +235,48 @@ uint64_t Report(Memory& memory, MappedSumState& state, uint64_t max_wait_nanosec
 }
 
 TEST_CASE("a rank that does not come ends the sum, all later ones, and the others'") {
-  Memory memory(2);
-  MappedSumState state = {};
-  std::vector<float> values = {1, 2, 3};
-  CHECK(Report(memory, state, 1'000'000, values.data(), 3) ==
-        MappedSumReport(MappedSumFailure::kLate, 1, 0));
-  CHECK(values == std::vector<float>{1, 2, 3});
-  CHECK(memory.control()->ended_by == 1);
-  CHECK(state.failed == 1);
-  CHECK(state.waited_nanoseconds >= 1'000'000);
-  // Nothing is published any more, nor waited for.
-  const uint64_t raised = memory.control()->flags[0][0].raised;
-  Report(memory, state, kMinute, values.data(), 3);
-  CHECK(memory.control()->flags[0][0].raised == raised);
+  for (const bool in_peers : {false, true}) {
+    Memory memory(2, in_peers);
+    MappedSumState state = {};
+    std::vector<float> values = {1, 2, 3};
+    CHECK(Report(memory, state, 1'000'000, values.data(), 3) ==
+          MappedSumReport(MappedSumFailure::kLate, 1, 0));
+    CHECK(values == std::vector<float>{1, 2, 3});
+    CHECK(memory.control()->ended_by == 1);
+    CHECK(state.failed == 1);
+    CHECK(state.waited_nanoseconds >= 1'000'000);
+    // Nothing is published any more, nor waited for.
+    const MappedSumInbox* const to = memory.Of(0).to[0];
+    const uint64_t raised = to->flags[0][0].raised;
+    CHECK(raised != 0);
+    Report(memory, state, kMinute, values.data(), 3);
+    CHECK(to->flags[0][0].raised == raised);
+  }
 }
 
 TEST_CASE("a host that ends the group ends the waits") {
-  Memory memory(2);
-  MappedSumState state = {};
-  memory.control()->ended_by = 2;
-  std::vector<float> values = {1, 2, 3};
-  CHECK(Report(memory, state, kMinute, values.data(), 3) ==
-        MappedSumReport(MappedSumFailure::kEnded, 1, 0));
-  CHECK(memory.control()->ended_by == 2);
+  for (const bool in_peers : {false, true}) {
+    Memory memory(2, in_peers);
+    MappedSumState state = {};
+    memory.control()->ended_by = 2;
+    std::vector<float> values = {1, 2, 3};
+    CHECK(Report(memory, state, kMinute, values.data(), 3) ==
+          MappedSumReport(MappedSumFailure::kEnded, 1, 0));
+    CHECK(memory.control()->ended_by == 2);
+  }
 }
 
 TEST_CASE("ranks with unlike numbers of values fail, and say so") {
-  Memory memory(2);
-  MappedSumState state = {};
-  for (auto& flag : memory.control()->flags[1]) {
-    flag.raised = MappedSumFlag(kMappedSumBlocks, MappedSumCall(4, -1));
+  for (const bool in_peers : {false, true}) {
+    Memory memory(2, in_peers);
+    MappedSumState state = {};
+    for (auto& flag : memory.first().flags[1]) {
+      flag.raised = MappedSumFlag(kMappedSumBlocks, MappedSumCall(4, -1));
+    }
+    std::vector<float> values = {1, 2, 3};
+    CHECK(Report(memory, state, kMinute, values.data(), 3) ==
+          MappedSumReport(MappedSumFailure::kOtherCall, 1, MappedSumCall(4, -1)));
   }
-  std::vector<float> values = {1, 2, 3};
-  CHECK(Report(memory, state, kMinute, values.data(), 3) ==
-        MappedSumReport(MappedSumFailure::kOtherCall, 1, MappedSumCall(4, -1)));
 }
 
 }  // namespace

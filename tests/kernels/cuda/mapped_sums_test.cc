@@ -1,6 +1,7 @@
 // Ranks of one process, each with a device and a stream of its own, that sum in memory which their
-// devices map: alone and in graphs, and what happens to waits. (All orders of their kernels:
-// mapped_sum_test; what any group does: tests/kernels/collectives/group_test.)
+// devices reach, their own or the host's: alone and in graphs, and what happens to waits. (All
+// orders of their kernels: mapped_sum_test; what any group does:
+// tests/kernels/collectives/group_test.)
 #include <catch2/catch.hpp>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "kernels/collectives/device_sums.h"
 #include "kernels/collectives/group_maker.h"
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/sums/peer_meeting.h"
 #include "kernels/graph_stream.h"
 #include "tests/kernels/cuda/test_device.h"
 #include "tests/kernels/links/shared_mappings.h"
@@ -52,27 +54,6 @@ struct Rank {
   }
 };
 
-std::vector<Rank> MakeRanks(int size, double timeout_seconds = 20) {
-  std::vector<Rank> ranks(static_cast<size_t>(size));
-  std::vector<std::shared_ptr<std::byte>> mappings;
-  for (int r = 0; r < size; ++r) {
-    Rank& rank = ranks[r];
-    auto device = CreateCudaDevice({.memory_bytes = 64 << 20});
-    REQUIRE(device.status().message() == "");
-    rank.device = *std::move(device);
-    GroupMaker& maker = *rank.device->group_maker();
-    if (r == 0) mappings = tests::MapForRanks(size, maker.SumsMemoryBytes(size));
-    REQUIRE(mappings.size() == static_cast<size_t>(size));
-    auto sums = maker.MapSums(r, size, mappings[r], {.timeout_seconds = timeout_seconds});
-    REQUIRE(sums.status().message() == "");
-    rank.sums = *std::move(sums);
-    rank.memory = *rank.device->Allocate(kCount * 4);
-    rank.stream = *rank.device->CreateStream();
-    REQUIRE(rank.Set(static_cast<float>(r + 1)).ok());
-  }
-  return ranks;
-}
-
 // play(rank) for all at once; returns what each said.
 template <typename Play>
 std::vector<absl::Status> AtOnce(std::vector<Rank>& ranks, const Play& play) {
@@ -85,9 +66,41 @@ std::vector<absl::Status> AtOnce(std::vector<Rank>& ranks, const Play& play) {
   return said;
 }
 
+// In the devices' own memory, as those of one process can, or in host memory.
+std::vector<Rank> MakeRanks(int size, bool in_peers, double timeout_seconds = 20) {
+  std::vector<Rank> ranks(static_cast<size_t>(size));
+  for (Rank& rank : ranks) {
+    auto device = CreateCudaDevice({.memory_bytes = 64 << 20});
+    REQUIRE(device.status().message() == "");
+    rank.device = *std::move(device);
+    rank.memory = *rank.device->Allocate(kCount * 4);
+    rank.stream = *rank.device->CreateStream();
+  }
+  const auto mappings =
+      tests::MapForRanks(size, ranks[0].device->group_maker()->SumsMemoryBytes(size));
+  REQUIRE(mappings.size() == static_cast<size_t>(size));
+  if (!in_peers) KeepInHostMemory(mappings[0].get(), 0, "the test wants it");
+  const auto said = AtOnce(ranks, [&](Rank& rank) {
+    const auto r = static_cast<int>(&rank - ranks.data());
+    auto sums = rank.device->group_maker()->MapSums(r, size, mappings[r],
+                                                    {.timeout_seconds = timeout_seconds});
+    if (!sums.ok()) return sums.status();
+    rank.sums = *std::move(sums);
+    return rank.Set(static_cast<float>(r + 1));
+  });
+  for (const absl::Status& status : said) REQUIRE(status.message() == "");
+  for (const Rank& rank : ranks) {
+    CHECK(rank.sums->transport() == (in_peers ? "the devices, in each other's memory"
+                                              : "the devices, in memory that all of them map"));
+    CHECK(rank.sums->wait_time().count() == 0);
+  }
+  return ranks;
+}
+
 TEST_CASE("devices sum without their hosts, many times in a row") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  std::vector<Rank> ranks = MakeRanks(2);
+  const int size = GENERATE(2, 3);
+  std::vector<Rank> ranks = MakeRanks(size, GENERATE(true, false));
   const auto said = AtOnce(ranks, [](Rank& rank) {
     for (int i = 0; i < 5; ++i) {
       absl::Status enqueued = rank.sums->AllReduceSum(rank.values(), *rank.stream);
@@ -96,13 +109,14 @@ TEST_CASE("devices sum without their hosts, many times in a row") {
     return rank.stream->Synchronize();
   });
   for (const absl::Status& status : said) CHECK(status.message() == "");
-  for (Rank& rank : ranks) CHECK(rank.Read() == 3 * 16);
+  const float wanted = size == 2 ? 3 * 16 : 6 * 81;
+  for (Rank& rank : ranks) CHECK(rank.Read() == wanted);
   CHECK(ranks[0].sums->wait_time().count() > 0);
 }
 
 TEST_CASE("a graph holds sums of ranks") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  std::vector<Rank> ranks = MakeRanks(2);
+  std::vector<Rank> ranks = MakeRanks(2, GENERATE(true, false));
   constexpr int kSteps = 5, kKept = 3;  // the third one is the first that was kept
   const auto said = AtOnce(ranks, [](Rank& rank) {
     GraphStream& stream = *rank.stream->repeating();
@@ -126,7 +140,7 @@ TEST_CASE("a graph holds sums of ranks") {
 
 TEST_CASE("a rank that does not come is named, and host work behind its sum is skipped") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  std::vector<Rank> ranks = MakeRanks(2, 0.05);
+  std::vector<Rank> ranks = MakeRanks(2, GENERATE(true, false), 0.05);
   bool ran = false;
   REQUIRE(ranks[0].sums->AllReduceSum(ranks[0].values(), *ranks[0].stream).ok());
   REQUIRE(EnqueueHost<bool*>(
@@ -150,7 +164,7 @@ TEST_CASE("a rank that does not come is named, and host work behind its sum is s
 
 TEST_CASE("an abort ends a wait of the device at once, and says why") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  std::vector<Rank> ranks = MakeRanks(2);
+  std::vector<Rank> ranks = MakeRanks(2, GENERATE(true, false));
   REQUIRE(ranks[0].sums->AllReduceSum(ranks[0].values(), *ranks[0].stream).ok());
   const absl::Status reason = absl::UnavailableError("the formation ends");
   ranks[0].sums->Abort(reason);
@@ -160,7 +174,7 @@ TEST_CASE("an abort ends a wait of the device at once, and says why") {
 
 TEST_CASE("what is wrong with a call is an error at once") {
   TESSERA_SKIP_WITHOUT_DEVICE();
-  std::vector<Rank> ranks = MakeRanks(2);
+  std::vector<Rank> ranks = MakeRanks(2, true);
   const auto invalid = [&](const TensorView& values, Stream& stream) {
     return ranks[0].sums->AllReduceSum(values, stream).code() == absl::StatusCode::kInvalidArgument;
   };
@@ -173,7 +187,7 @@ TEST_CASE("what is wrong with a call is an error at once") {
 #ifdef TESSERA_CUDA_EMULATED
 TEST_CASE("memory that cannot be pinned is an error with the limit's name; all is given back") {
   {
-    std::vector<Rank> ranks = MakeRanks(2);
+    std::vector<Rank> ranks = MakeRanks(2, true);
     CHECK(RegisteredBytes() == 2 * ranks[0].device->group_maker()->SumsMemoryBytes(2));
     LimitRegistered(RegisteredBytes());
     GroupMaker& maker = *ranks[0].device->group_maker();

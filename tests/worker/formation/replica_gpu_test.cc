@@ -104,14 +104,13 @@ TEST_CASE("ranks on GPUs of one machine sum on the devices, in even and uneven p
         for (int rank = 0; rank < stage.width; ++rank) {
           CHECK_THAT(
               replica.ready(rank).device(),
-              Catch::EndsWith(maps_sums ? "; ranks sum by the devices, in memory that all of "
-                                          "them map, up to 256 KiB, above by their hosts "
-                                          "(shared memory)"
+              Catch::EndsWith(maps_sums ? "; ranks sum by the devices, in each other's memory, "
+                                          "up to 256 KiB, above by their hosts (shared memory)"
                                         : "; ranks sum by their hosts (shared memory)"));
         }
       }
       CHECK((emulated::LaunchesFrom("mapped_sum.cu") > before) == maps_sums);
-      CHECK(lines.Count("KiB by the devices, in memory that all of them map") ==
+      CHECK(lines.Count("KiB by the devices, in each other's memory") ==
             (maps_sums ? stage.width : 0));
     }
   }
@@ -130,7 +129,7 @@ TEST_CASE(
   emulated::LimitRegistered(int64_t{1} << 60);
   CHECK(lines.Count("the ranks' devices map no memory for their sums: ") == 1);
   CHECK(lines.Count("group of 2 ranks: staged through ") == 2);
-  CHECK(lines.Count("by the devices, in memory") == 0);
+  CHECK(lines.Count("KiB by the devices, in ") == 0);
 }
 
 TEST_CASE("a rank that goes away while another waits for it on its GPU ends the replica") {
@@ -229,8 +228,8 @@ TEST_CASE("unlike GPUs sum by NCCL, with a CPU or twice the same GPU through the
   {
     const tests::LoggedLines lines("worker");
     CHECK_THAT(CheckTwoRanks(fake, options),
-               Catch::Contains("; ranks sum by the devices, in memory that all of them map, up to "
-                               "256 KiB, above by NCCL 2.28.9"));
+               Catch::Contains("; ranks sum by the devices, in each other's memory, up to 256 KiB, "
+                               "above by NCCL 2.28.9"));
     CHECK(lines.Count("group of 2 ranks: NCCL 2.28.9") == 2);
     CHECK(fake.aborted + fake.destroyed == 2);
   }
