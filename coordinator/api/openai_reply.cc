@@ -117,6 +117,7 @@ Json PromptLogprobs(const Tokenizer& tokenizer, const std::vector<PositionChance
 
 Json FinishJson(Finish finish, bool has_calls = false) {
   if (finish == Finish::kNone) return nullptr;
+  if (finish == Finish::kError) return "error";
   if (finish == Finish::kLength) return "length";
   return has_calls ? "tool_calls" : "stop";
 }
@@ -126,7 +127,7 @@ constexpr char kAnyText[] = "\x01";
 constexpr std::string_view kAnyTextDumped = R"("\u0001")";
 
 AnswerEnd EndOf(Finish finish) {
-  return finish == Finish::kLength ? AnswerEnd::kCut : AnswerEnd::kStop;
+  return finish == Finish::kStop ? AnswerEnd::kStop : AnswerEnd::kCut;
 }
 
 // Both names by which clients know it.
@@ -221,19 +222,20 @@ Json StopReason(const std::string& reason, const std::vector<int32_t>& stop_ids)
   return reason;
 }
 
-}  // namespace
-
-OpenAiError ToOpenAiError(const absl::Status& status) {
-  const HttpError error = ToHttpError(status.code());
+Json ErrorJson(const absl::Status& status) {
   const std::string field = FieldOf(status);
   std::string code = ErrorCodeOf(status);
   if (code.empty() && absl::IsUnauthenticated(status)) code = "invalid_api_key";
-  Json json;
-  json["error"] = {{"message", std::string(status.message())},
-                   {"type", std::string(error.type)},
-                   {"param", field.empty() ? Json(nullptr) : Json(field)},
-                   {"code", code.empty() ? Json(nullptr) : Json(code)}};
-  return {error.status, Dump(json)};
+  return {{"message", std::string(status.message())},
+          {"type", std::string(ToHttpError(status.code()).type)},
+          {"param", field.empty() ? Json(nullptr) : Json(field)},
+          {"code", code.empty() ? Json(nullptr) : Json(code)}};
+}
+
+}  // namespace
+
+OpenAiError ToOpenAiError(const absl::Status& status) {
+  return {ToHttpError(status.code()).status, Dump({{"error", ErrorJson(status)}})};
 }
 
 OpenAiReply::OpenAiReply(const ServedModel& model, const OpenAiCall& call,
@@ -258,6 +260,7 @@ void OpenAiReply::Add(int prompt, const ChoiceEvent& event) {
   if (event.finish != Finish::kNone) {
     choice.finish = event.finish;
     choice.stop_reason = event.stop_reason;
+    choice.error = event.error;
   }
 }
 
@@ -335,6 +338,7 @@ std::string OpenAiReply::Body() const {
     }
     one["finish_reason"] = FinishJson(choice.finish, has_calls);
     one["stop_reason"] = StopReason(choice.stop_reason, call_.prompts[prompt].stop_token_ids);
+    if (choice.finish == Finish::kError) one["error"] = ErrorJson(choice.error);
     if (call_.return_token_ids) {
       one["token_ids"] = choice.token_ids;
       if (!call_.chat) one["prompt_token_ids"] = call_.prompts[prompt].prompt_token_ids;
@@ -379,6 +383,7 @@ std::string OpenAiReply::ChunkFor(int index, const ChoiceEvent& event, Json delt
   const bool has_calls = choice.message != nullptr && !choice.message->message().calls.empty();
   one["finish_reason"] = FinishJson(event.finish, has_calls);
   one["stop_reason"] = StopReason(event.stop_reason, prompt.stop_token_ids);
+  if (event.finish == Finish::kError) one["error"] = ErrorJson(event.error);
   // As in a plain answer: the prompt's ids are in a field of their own, once, and never here.
   if (call_.return_token_ids) {
     one["token_ids"] = is_echo ? std::vector<int32_t>() : event.token_ids;
@@ -472,6 +477,7 @@ std::string OpenAiReply::ChatChunks(int index, const ChoiceEvent& event) {
   ChoiceEvent last;
   last.finish = event.finish;
   last.stop_reason = event.stop_reason;
+  last.error = event.error;
   return chunks + ChunkFor(index, last, Json::object());
 }
 

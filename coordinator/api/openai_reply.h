@@ -56,6 +56,7 @@ class OpenAiReply final : public AnswerWriter {
     bool ends_with_stop_token = false;
     Finish finish = Finish::kNone;
     std::string stop_reason;
+    absl::Status error;
     std::unique_ptr<MessageBuilder> message;  // of a chat's stream
     // A chunk of any text, where that text stands in it, and the fingerprint that it names.
     std::string text_chunk;

@@ -139,7 +139,8 @@ struct PositionChances {
   std::vector<TokenChance> asked;  // of GenerationRequest::logprob_ids, in their order; no rank
 };
 
-enum class Finish { kNone, kStop, kLength };
+// kError: this choice alone, while others of its request end well, or may yet.
+enum class Finish { kNone, kStop, kLength, kError };
 
 // What one step added to one choice. Text may lag behind tokens (half a character, a stop string's
 // possible beginning); when `finish` is set nothing is held back any more. Tokens that belong to a
@@ -157,6 +158,7 @@ struct ChoiceEvent {
   Finish finish = Finish::kNone;
   std::string
       stop_reason;  // the stop string, or the decimal stop token id given by the client; else empty
+  absl::Status error = {};  // with kError: why
 };
 
 // The way of a prompt's KV from one replica to another.
@@ -196,7 +198,8 @@ struct GenerationUsage {
   GenerationTimings timings = {};
 };
 
-// Receives one generation. OnEnd comes exactly once and last.
+// Receives one generation. OnEnd comes exactly once and last; with an error where no choice ended
+// well.
 class GenerationSink {
  public:
   virtual ~GenerationSink() = default;

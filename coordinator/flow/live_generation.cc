@@ -155,6 +155,40 @@ EventOutcome LiveGeneration::Apply(const v1::TokenEvent& event, const std::strin
   return outcome;
 }
 
+EventOutcome LiveGeneration::FailChoice(int32_t index, const absl::Status& why) {
+  EventOutcome outcome;
+  {
+    std::lock_guard lock(mutex_);
+    if (ended_ || index < 0 || index >= request_.choice_count) return outcome;
+    Choice& choice = choices_[index];
+    if (choice.finished) return outcome;
+    ChoiceEvent out;
+    out.choice = index;
+    const int64_t reported_before = choice.text.reported_tokens();
+    choice.text.Flush(out);
+    usage_.completion_tokens += choice.text.reported_tokens() - reported_before;
+    out.finish = Finish::kError;
+    out.error = why;
+    outcome.choice_finished = true;
+    outcome.choice_tokens =
+        static_cast<int64_t>(choice.output_token_ids.size() - choice.resumed_tokens);
+    if (choice.last_token_seconds >= 0)
+      outcome.choice_decode_seconds = choice.last_token_seconds - choice.first_token_seconds;
+    choice.finished = choice.failed = true;
+    deliveries_.push_back(
+        [out = std::move(out)](GenerationSink& sink) mutable { sink.OnChoice(std::move(out)); });
+    if (--open_choices_ == 0) {
+      outcome.generation_finished = true;
+      const bool all_failed =
+          std::ranges::all_of(choices_, [](const Choice& c) { return c.failed; });
+      if (all_failed) outcome.broken = why;
+      EndLocked(outcome.broken);
+    }
+  }
+  Deliver();
+  return outcome;
+}
+
 void LiveGeneration::ApplyToken(const v1::TokenEvent& event, double now_seconds, ChoiceEvent& out,
                                 EventOutcome& outcome) {
   Choice& choice = choices_[event.choice()];

@@ -31,7 +31,8 @@ struct EventOutcome {
   double since_last_token_seconds = -1;  // for a choice's second and later tokens
   int64_t choice_tokens = 0;             // with choice_finished: generated for it
   double choice_decode_seconds = 0;      // with choice_finished: from its first to its last token
-  absl::Status broken;  // not OK: positions have a hole, or the worker reported an error
+  // Not OK: positions have a hole, or the worker reported an error.
+  absl::Status broken;
 };
 
 // A choice that has not ended, and the tokens it has so far.
@@ -55,6 +56,9 @@ class LiveGeneration {
   void DeliverResumed() { Deliver(); }
 
   EventOutcome Apply(const v1::TokenEvent& event, const std::string& replica, double now_seconds);
+  // Ends a choice with an error, and the generation where it was the last open one: with that error
+  // where none has ended well, which `broken` of the outcome says then.
+  EventOutcome FailChoice(int32_t index, const absl::Status& why);
   // Its prompt's KV has moved to another replica.
   void NoteKvTransfer(const v1::KvTransfer& transfer);
   // Ends it with an error; nothing after that. False: it had ended already.
@@ -75,6 +79,7 @@ class LiveGeneration {
     std::vector<int32_t> output_token_ids = {};
     size_t resumed_tokens = 0;  // of output_token_ids: an earlier stream's
     bool finished = false;
+    bool failed = false;  // it finished with an error
     double first_token_seconds = 0;
     double last_token_seconds = -1;  // below 0: none has come
   };

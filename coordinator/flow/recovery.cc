@@ -32,6 +32,14 @@ void AddName(const std::string& name, std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
+// Whether a choice has ended, or has tokens, maybe of an earlier replica.
+bool HasOutput(const LiveGeneration& generation) {
+  const std::vector<OpenChoice> open = generation.OpenChoices();
+  return std::ssize(open) < generation.request().choice_count ||
+         std::any_of(open.begin(), open.end(),
+                     [](const OpenChoice& choice) { return !choice.output_token_ids.empty(); });
+}
+
 }  // namespace
 
 RequestFlow::Part RequestFlow::GoOn(const Part& before, absl::Status reason) {
@@ -57,7 +65,35 @@ std::vector<RequestFlow::Part> RequestFlow::TakeWaiting() {
   return waiting;
 }
 
-// An error of one choice ends its whole part: the worker gets a cancel, and the open choices
+// What another replica would not mend ends the choice alone, where its request has others: they are
+// answers all the same. Before any token it is the request's own, as of a refusal.
+void RequestFlow::OnFault(const std::shared_ptr<LiveGeneration>& generation,
+                          const v1::TokenEvent& event, const absl::Status& reason, double now) {
+  const GenerationRequest& request = generation->request();
+  bool alone = request.choice_count > 1 && !WorthRetrying(reason);
+  if (alone && !HasOutput(*generation)) {
+    std::lock_guard lock(mutex_);
+    const auto part = parts_.find(event.submission_id());
+    alone = part != parts_.end() && part->second.begun;
+  }
+  if (!alone) return Retry(event.submission_id(), reason);
+  const EventOutcome outcome = generation->FailChoice(event.choice(), reason);
+  if (!outcome.choice_finished) return;
+  Logger("coordinator")
+      .warn("choice {} of {} of request {} failed: {}", event.choice(), request.choice_count,
+            request.request_id, std::string(reason.message()));
+  if (metrics_ != nullptr) {
+    metrics_->OnChoiceEnd({.finished_reason = "error",
+                           .tokens = outcome.choice_tokens,
+                           .decode_seconds = outcome.choice_decode_seconds});
+    if (outcome.generation_finished && outcome.broken.ok())
+      metrics_->OnRequestEnd(generation->Answered(now));
+  }
+  CloseChoice(event.submission_id(), /*tell_worker=*/false, event.choice());
+  if (outcome.generation_finished) GenerationEnded();
+}
+
+// Another error of one choice ends its whole part: the worker gets a cancel, and the open choices
 // continue elsewhere.
 void RequestFlow::Retry(uint64_t submission_id, const absl::Status& reason) {
   Part next;

@@ -373,10 +373,7 @@ void RequestFlow::ApplyEvent(const std::shared_ptr<ReplicaLink>& link,
     }
   }
   const EventOutcome outcome = generation->Apply(event, link->replica(), now);
-  if (!outcome.broken.ok()) {
-    Retry(event.submission_id(), outcome.broken);
-    return;
-  }
+  if (!outcome.broken.ok()) return OnFault(generation, event, outcome.broken, now);
   Account(*generation, event, outcome, now);
   if (outcome.choice_finished)
     CloseChoice(event.submission_id(), outcome.stop_string, event.choice());

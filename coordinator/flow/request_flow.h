@@ -281,6 +281,9 @@ class RequestFlow : public GenerationService,
   void NoteEvent(Replica* replica, Part& part, const v1::TokenEvent& event, double now);
   void Account(const LiveGeneration& generation, const v1::TokenEvent& event,
                const EventOutcome& outcome, double now);
+  // The event ends its choice with an error, or shows that tokens are missing.
+  void OnFault(const std::shared_ptr<LiveGeneration>& generation, const v1::TokenEvent& event,
+               const absl::Status& reason, double now);
   void Retry(uint64_t submission_id, const absl::Status& reason);
   // False: it had ended already.
   bool FailGeneration(const std::shared_ptr<LiveGeneration>& generation,

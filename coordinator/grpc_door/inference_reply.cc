@@ -108,14 +108,15 @@ void ChoiceWriter::Add(const ChoiceEvent& event, v1::Choice& choice) {
     for (const MessageDelta& delta : message_.Append(event.text)) AddDelta(delta, choice);
   }
   if (!over) return;
-  const bool cut = event.finish == Finish::kLength;
+  const bool failed = event.finish == Finish::kError;
+  const bool cut = failed || event.finish == Finish::kLength;
   if (!is_plain_) {
     for (const MessageDelta& delta : message_.Finish(cut ? AnswerEnd::kCut : AnswerEnd::kStop))
       AddDelta(delta, choice);
     DropBrokenCalls(choice);
   }
   const bool has_calls = !message_.message().calls.empty();
-  choice.set_finish_reason(cut ? "length" : has_calls ? "tool_calls" : "stop");
+  choice.set_finish_reason(failed ? "error" : cut ? "length" : has_calls ? "tool_calls" : "stop");
 }
 
 }  // namespace tessera::coordinator

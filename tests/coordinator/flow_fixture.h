@@ -92,6 +92,7 @@ struct Recorder : GenerationSink {
   void OnChoice(ChoiceEvent event) override {
     text += event.text;
     finish = event.finish;
+    if (finish != Finish::kNone) ended.push_back(std::move(event));
     if (during_choice) during_choice();
   }
   void OnEnd(const absl::Status& s, const GenerationUsage& u, const std::string& r) override {
@@ -105,6 +106,7 @@ struct Recorder : GenerationSink {
   std::function<void()> during_choice;
   std::string text, replica;
   Finish finish = Finish::kNone;
+  std::vector<ChoiceEvent> ended;  // that ended a choice
   int ends = 0;
   absl::Status status;
   GenerationUsage usage;

@@ -195,6 +195,44 @@ TEST_CASE("streams of several choices and prompts carry their index") {
         }) == 4);
 }
 
+TEST_CASE("a choice that failed says so beside those that did not") {
+  Door door;
+  door.service.SetScript([](const GenerationRequest& request, GenerationSink& sink, const auto&) {
+    for (int32_t choice = 0; choice < request.choice_count; ++choice) {
+      ChoiceEvent event;
+      event.choice = choice;
+      event.text = "one";
+      event.finish = choice == 1 ? Finish::kError : Finish::kStop;
+      if (choice == 1) event.error = absl::InternalError("too many readings");
+      sink.OnChoice(event);
+    }
+    sink.OnEnd(absl::OkStatus(), {}, "r0");
+  });
+  const auto check = [](const Json& choices) {
+    for (const Json& choice : choices) {
+      const bool failed = choice["index"] == 1;
+      CHECK(choice["finish_reason"] == (failed ? "error" : "stop"));
+      REQUIRE(choice.contains("error") == failed);
+      if (!failed) continue;
+      CHECK(choice["error"]["message"] == "too many readings");
+      CHECK(choice["error"]["type"] == "server_error");
+    }
+  };
+  check(door.Ask(kChat, Chat({{"n", 3}}))["choices"]);
+  check(door.Ask(kCompletions, {{"prompt", "a"}, {"n", 3}})["choices"]);
+  for (const bool chat : {true, false}) {
+    const auto chunks = chat ? door.Stream(kChat, Chat({{"n", 3}}))
+                             : door.Stream(kCompletions, {{"prompt", "a"}, {"n", 3}});
+    Json last = Json::array();
+    for (const Json& chunk : chunks) {
+      CHECK_FALSE(chunk.contains("error"));  // which would end the client's reading
+      if (!chunk["choices"][0]["finish_reason"].is_null()) last.push_back(chunk["choices"][0]);
+    }
+    CHECK(last.size() == 3);
+    check(last);
+  }
+}
+
 TEST_CASE("a chat's logprobs") {
   Door door;
   const Spelled word = Spell("é");

@@ -341,6 +341,58 @@ TEST_CASE("a worker's error that is final is told, a passing one is tried again"
   CHECK(sink->status == absl::InvalidArgumentError("bad token"));
 }
 
+TEST_CASE("what no other replica would mend ends its choice alone, where there are others") {
+  Flow f;
+  auto link = f.AddReplica("r0");
+  GenerationRequest request = Ask(2);
+  request.choice_count = 2;
+  const int32_t id = Ids("x").at(0);
+  const absl::Status why = absl::InternalError("the form has too many readings");
+  const auto fail = [&](size_t submit, int32_t choice) {
+    v1::TokenEvent event = link->Error(submit, why.code(), std::string(why.message()));
+    event.set_choice(choice);
+    f.Reply(link, std::move(event));
+  };
+  auto sink = f.Start(request);
+  for (const int32_t choice : {0, 1}) f.Reply(link, link->Token(0, choice, id, 3));
+  fail(0, 1);
+  CHECK(link->cancels.empty());  // the other choice goes on
+  CHECK(sink->ends == 0);
+  REQUIRE(sink->ended.size() == 1);
+  CHECK((sink->ended[0].choice == 1 && sink->ended[0].finish == Finish::kError));
+  CHECK(sink->ended[0].error == why);
+  v1::TokenEvent last = link->Token(0, 0, id, 4);
+  last.set_finish(v1::FINISH_REASON_LENGTH);
+  f.Reply(link, last);
+  CHECK((sink->ends == 1 && sink->status.ok() && sink->text == "xxx"));
+  CHECK(sink->usage.completion_tokens == 3);
+  CHECK((f.flow->requests_in_flight() == 0 && f.flow->activity()[0].running_sequences == 0));
+
+  // Where none ends well, the request has the error.
+  auto none = f.Start(request);
+  for (const int32_t choice : {0, 1}) f.Reply(link, link->Token(1, choice, id, 3));
+  fail(1, 0);
+  CHECK(none->ends == 0);
+  fail(1, 1);
+  CHECK((none->ends == 1 && none->status == why));
+  // So it has before any token: nothing was streamed, and a refusal is of the request.
+  auto refused = f.Start(request);
+  fail(2, 0);
+  CHECK((refused->ends == 1 && refused->status == why && refused->ended.empty()));
+  // What may be well elsewhere is tried again.
+  auto again = f.Start(request);
+  f.Reply(link, link->Token(3, 0, id, 3));
+  f.Reply(link, link->Error(3, absl::StatusCode::kAborted, "step failed"));
+  CHECK((again->ends == 0 && again->ended.empty() && link->submits.size() > 4));
+  CHECK(f.flow->requests_in_flight() == 1);
+  // What ends so before its first token there has tokens all the same.
+  size_t resumed = link->submits.size() - 1;
+  while (link->submits[resumed].first_choice() != 0) --resumed;
+  REQUIRE(resumed > 3);
+  fail(resumed, 0);
+  CHECK((again->ends == 0 && again->ended.size() == 1 && again->ended[0].error == why));
+}
+
 TEST_CASE("a replica that says it drains gets nothing new, and keeps what it has") {
   Flow flow;
   auto first = flow.AddReplica("r0");
