@@ -103,8 +103,9 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerTls(CertificateWa
   options.watch_identity_key_cert_pairs();
   if (takes) {
     options.watch_root_certs();
+    // A client of another mesh shows a certificate of that one, and is a client all the same.
     options.set_cert_request_type(asks ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                                       : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+                                       : GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
 }

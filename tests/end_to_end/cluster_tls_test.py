@@ -179,7 +179,9 @@ def test_a_certificate_of_another_cluster_holds_no_name_behind_tls_cert(tmp):
     with Cluster(*known[:2], "--tls-cert", str(ports / "cert.pem"), "--tls-key", str(ports / "key.pem"),
                  "--cluster-tls", str(ours / "coordinator.pem"), workers=0) as c:
         c.start_worker("box", *known, "--cluster-tls", str(other / "box.pem"))
-        wait_for("its complaint", lambda: "it refuses this side's certificate, which is of box" in c.log("box"))
+        for log in ("box", "coordinator"):
+            wait_for("the refusal", lambda log=log: "worker box/0 shows a certificate of box, which" in c.log(log))
+        assert "signed, and not this cluster's authority" in c.log("box"), c.log("box")
         c.signal("box", cluster.TERMINATE)
         c.start_worker("none", *known)
         for log in ("none", "coordinator"):
@@ -187,7 +189,7 @@ def test_a_certificate_of_another_cluster_holds_no_name_behind_tls_cert(tmp):
                      "--cluster-tls" in c.log(log))
         assert "registered with" not in c.log("box") + c.log("none")
         for flags, remedy in (((), "shows no certificate of the cluster"),
-                              (("--cluster-tls", str(other / "box.pem")), "refuses this side's certificate")):
+                              (("--cluster-tls", str(other / "box.pem")), "not this cluster's authority")):
             state, text = check(c, *known, *flags)["TLS"]
             assert state == "FAIL" and remedy in text and "--cluster-tls" in text, (flags, text)
         c.ended("box")

@@ -9,6 +9,7 @@
 #include "tests/temporary_folder.h"
 #include "tests/tls/grpc_listener.h"
 #include "tests/tls/issued.h"
+#include "tls/cluster_tls.h"
 
 namespace tessera {
 namespace {
@@ -74,6 +75,34 @@ TEST_CASE("with --tls-client-ca a channel needs a certificate of that authority"
   CHECK_FALSE(Takes(
       listener,
       {.authorities = Authority().certificate, .chain = stranger.certificate, .key = stranger.key},
+      kRefusedSeconds));
+}
+
+TEST_CASE("beside members of a cluster come clients with any certificate, and with none") {
+  const Issued cluster = IssueAuthority("cluster"), stranger = IssueAuthority("another mesh");
+  tests::TemporaryFolder folder;
+  const Issued coordinator = Issue(cluster);
+  folder.Write("cluster.pem", coordinator.key + coordinator.certificate + cluster.certificate);
+  const auto members = WatchClusterTls((folder.path() / "cluster.pem").string()).value();
+  const GrpcListener listener(Issue(Authority()), "", members.get());
+  CHECK(Takes(listener, {.authorities = Authority().certificate}));
+  for (const Issued& shown : {Issue(cluster), Issue(stranger)}) {
+    CHECK(Takes(
+        listener,
+        {.authorities = Authority().certificate, .chain = shown.certificate, .key = shown.key}));
+  }
+  // Where --tls-client-ca asks, strangers have no way in.
+  const Issued clients = IssueAuthority("clients");
+  const GrpcListener asking(Issue(Authority()), clients.certificate, members.get());
+  for (const Issued& shown : {Issue(cluster), Issue(clients)}) {
+    CHECK(Takes(
+        asking,
+        {.authorities = Authority().certificate, .chain = shown.certificate, .key = shown.key}));
+  }
+  const Issued foreign = Issue(stranger);
+  CHECK_FALSE(Takes(
+      asking,
+      {.authorities = Authority().certificate, .chain = foreign.certificate, .key = foreign.key},
       kRefusedSeconds));
 }
 

@@ -109,7 +109,7 @@ TEST_CASE("a plain port, and one of --tls-cert, ask for another flag") {
       Contains("for localhost, 127.0.0.1, not for llm.example") && Contains("--tls-server-name"));
 }
 
-TEST_CASE("a port that takes members beside clients takes both, and no others' certificates") {
+TEST_CASE("a port that takes members beside clients takes both, whatever certificate these have") {
   tests::TemporaryFolder folder;
   const Issued coordinator = Member(Authority(), "coordinator", true);
   folder.Write("own.pem", coordinator.key + coordinator.certificate + Authority().certificate);
@@ -126,8 +126,7 @@ TEST_CASE("a port that takes members beside clients takes both, and no others' c
   const Issued stranger = Member(IssueAuthority("Tessera cluster other"), "box");
   client.chain = stranger.certificate;
   client.key = stranger.key;
-  CHECK_THAT(Why(Probe(listener, client, false)),
-             Contains("refuses this side's certificate") && Contains("give --cluster-tls"));
+  CHECK(Probe(listener, client, false).ok());
 }
 
 TEST_CASE("where nothing answers there is nothing to say about TLS") {
