@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -327,7 +328,7 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
   std::string NameProblem(const std::string& name) const {
     const std::map<std::string, WorkerRecord> workers = pool_.Snapshot();
     const auto taken = workers.find(name);
-    if (taken != workers.end() && taken->second.state != v1::WORKER_STATE_LOST) {
+    if (taken != workers.end() && IsAlive(taken->second)) {
       return absl::StrCat("a worker named ", name, " is alive at ",
                           taken->second.registration.address(),
                           ": give this worker another --name");
@@ -335,9 +336,27 @@ class ClusterServiceImpl final : public ClusterService, public v1::Coordinator::
     if (!deployment_.names_devices()) return "";
     const std::set<std::string> planned = DevicesOf(deployment_.plans());
     if (planned.count(name) > 0) return "";
+    std::vector<std::string> open;  // for a worker
+    for (const std::string& device : planned) {
+      const auto worker = workers.find(device);
+      if (worker == workers.end() || worker->second.state == v1::WORKER_STATE_LOST)
+        open.push_back(device);
+    }
+    if (open.empty()) {
+      return absl::StrCat("the plan in force has no device ", name,
+                          ", and live workers for all that it has: this one would register, and "
+                          "wait idle until `tessera plan apply` brings a plan that has it");
+    }
     return absl::StrCat(
-        "the plan in force has no device ", name, ", it has ", absl::StrJoin(planned, ", "),
+        "the plan in force has no device ", name, "; it lacks a worker for ",
+        absl::StrJoin(open, ", "),
         ": take one of these as the worker's --name, or apply a plan with this one");
+  }
+
+  // As Register has it: one whose process has ended makes room for the next at once.
+  static bool IsAlive(const WorkerRecord& worker) {
+    return worker.state != v1::WORKER_STATE_LOST &&
+           !absl::IsNotFound(Reach(worker.registration.address(), kDialBackSeconds));
   }
 
   absl::Status MayMeasure(bool while_serving) const {

@@ -3,6 +3,7 @@
 import re
 import secrets
 import shutil
+import signal
 import subprocess
 
 import cluster
@@ -37,6 +38,11 @@ def test_all_is_well():
         code, lines = check("--coordinator", c.grpc, "--name", "w0/0")
         assert code == 1 and lines["name"][0] == "FAIL", lines
         assert "a worker named w0/0 is alive at 127.0.0.1:" in lines["name"][1], lines
+        # One that comes back before the coordinator misses it takes its place.
+        c.signal("w0", signal.SIGKILL)
+        c.ended("w0")
+        code, lines = check("--coordinator", c.grpc, "--name", "w0/0")
+        assert lines["name"] == ("ok", "w0/0"), lines
 
 
 def test_each_problem_has_a_line_with_its_remedy(tmp):
@@ -100,6 +106,16 @@ def test_a_device_that_the_plan_has_not_is_named(tmp):
         _, lines = check("--coordinator", c.grpc, "--name", "w0/0")
         assert lines["name"] == ("ok", "w0/0"), lines
         code, lines = check("--coordinator", c.grpc, "--name", "box/7")
-        assert code == 1 and "has no device box/7, it has w0/0, w1/0, w2/0, w3/0" in lines["name"][1], lines
+        assert code == 1 and "has no device box/7; it lacks a worker for w0/0, w1/0, w2/0, w3/0: take one" in \
+            lines["name"][1], lines
+        # A name that has its worker is none to take.
+        for i in range(4):
+            c.start_worker(f"w{i}")
+            wait_for("its registration", lambda i=i: f"worker w{i}/0 registered" in c.log("coordinator"))
+            if i == 1:
+                text = check("--coordinator", c.grpc, "--name", "box/7")[1]["name"][1]
+                assert "it lacks a worker for w2/0, w3/0: take one" in text, text
+        state, text = check("--coordinator", c.grpc, "--name", "box/7")[1]["name"]
+        assert state == "FAIL" and "live workers for all that it has: this one would register, and wait idle" in text, text
     finally:
         c.stop()
