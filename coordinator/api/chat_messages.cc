@@ -116,9 +116,16 @@ std::string JoinParts(const Ordered& parts) {
   return text;
 }
 
-// Content that is absent counts as null.
+// Whether such a message says nothing without content, so that it has another name for it.
+bool NeedsContent(const Ordered& message, MessageKind kind) {
+  return kind == MessageKind::kSystem || message["role"] == "user";
+}
+
+// Content that is absent counts as null elsewhere.
 absl::Status ChangeContent(std::string_view where, const MessageForms& forms, MessageKind kind,
                            Ordered& message) {
+  if (!message.contains(kContent) && NeedsContent(message, kind))
+    return MessageError(where, "missing");
   Ordered& content = message[kContent];
   const MessageForms::Content& taken = forms.Of(kind);
   if (content.is_array()) {

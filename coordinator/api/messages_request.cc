@@ -355,6 +355,10 @@ absl::StatusOr<Chat> ReadChat(BodyReader& reader, const Ordered& conversation,
   if (!system->empty()) messages.push_back({{"role", "system"}, {"content", *system}});
   if (absl::Status s = AddMessages(Member(conversation, "messages"), chat); !s.ok()) return s;
   if (absl::Status s = AddTools(Member(conversation, "tools"), chat); !s.ok()) return s;
+  const Ordered& tools = Member(conversation, "tools");
+  const Ordered& chosen = Member(Member(conversation, "tool_choice"), "type");
+  if ((tools.is_null() || tools.empty()) && (chosen == "any" || chosen == "tool"))
+    return FieldError("tool_choice", "tool_choice: \"any\" and \"tool\" need tools");
   // A choice among tools that were all skipped says nothing.
   if (chat.conversation.contains("tools")) {
     absl::Status s = AddToolChoice(Member(conversation, "tool_choice"), chat);

@@ -312,6 +312,11 @@ absl::StatusOr<Chat> ReadChat(const nlohmann::json& body, const Ordered& convers
     if (read.ok()) read = tools.Read(where, more);
   }
   tools.Finish();
+  const Ordered& sent = Member(conversation, "tools");
+  if (read.ok() && (sent.is_null() || sent.empty()) && input->tools.empty() &&
+      !chat.conversation.contains("tools") && Member(conversation, "tool_choice") == "required") {
+    return FieldError("tool_choice", "tool_choice: \"required\" needs tools");
+  }
   if (read.ok()) read = AddToolChoice(Member(conversation, "tool_choice"), chat);
   if (!read.ok()) return read;
   return chat;

@@ -447,4 +447,14 @@ TEST_CASE("without a template chat is refused with the reason and the way out") 
 }
 
 }  // namespace
+TEST_CASE("a message of a user or the system has content") {
+  const ServedModel model = ModelWith("{% for m in messages %}{{ m.content }}{% endfor %}");
+  for (const char* role : {"user", "system", "developer"}) {
+    const Json messages = {Text("user", "hi"), {{"role", role}, {"contents", "x"}}};
+    CHECK_THAT(ErrorOf(model, messages), Contains("messages[1].content: missing"));
+  }
+  CHECK(Rendered(model, {Text("user", "hi"), {{"role", "assistant"}}, Text("user", nullptr)}) ==
+        "hi");
+}
+
 }  // namespace tessera::coordinator

@@ -253,6 +253,14 @@ TEST_CASE("thinking and tool choice by their names here") {
         effort.service.last_request().prompt_token_ids.size());
   Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "tool"}, {"name", "clock"}}}}));
   CHECK(PromptOf(door).ends_with("{\"name\": \"clock\", \"arguments\":"));
+  for (const Json& none : {Json(), Json::array()}) {
+    for (const char* type : {"any", "tool"}) {
+      const Json choice = {{"type", type}, {"name", "clock"}};
+      CHECK_THAT(
+          door.Post("/v1/messages", Body({{"tools", none}, {"tool_choice", choice}}).dump()).body,
+          Catch::Contains("need tools"));
+    }
+  }
   Ask(door, Body({{"tools", Tools()}, {"tool_choice", {{"type", "none"}}}}));
   CHECK(PromptOf(door).find("clock") == std::string::npos);
 }

@@ -354,6 +354,7 @@ TEST_CASE("what would need a store is refused by name, and what asks for nothing
   CHECK_THAT(error({{"truncation", "middle"}}), StartsWith("400 truncation truncation: \"auto\""));
   CHECK_THAT(error({{"include", {"message.output_text.logprobs"}}}), StartsWith("400 include "));
   CHECK_THAT(error({{"tool_choice", {{"type", "file_search"}}}}), StartsWith("400 tool_choice "));
+  CHECK_THAT(error({{"tool_choice", "required"}}), StartsWith("400 tool_choice "));
   CHECK_THAT(error({{"max_output_tokens", 100000}}), StartsWith("400 max_output_tokens "));
   CHECK_THAT(error({{"input", nullptr}}), StartsWith("400 input input: missing"));
   const Json reply = Ask(door, Body({{"store", false},
