@@ -146,6 +146,7 @@ absl::Status ServerError(int status, const std::string& body) {
   if (json.is_object() && json.contains("error") && json["error"].is_object()) {
     message = json["error"].value("message", message);
   }
+  if (status == 401) message += "; give --api-key KEY, --api-key-file FILE or TESSERA_API_KEY";
   return absl::UnavailableError(absl::StrCat("the server answered ", status, ": ", message));
 }
 
@@ -205,7 +206,9 @@ class Exchange {
     if (!error) Step([&](auto done) { stream_.tcp().async_connect(found, done); }, error);
     if (error)
       return absl::UnavailableError(
-          absl::StrCat("no server answers at ", options_.url, ": ", error.message()));
+          absl::StrCat("no server answers at ", options_.url, ": ", error.message(),
+                       " (--url http://HOST:PORT, the coordinator's --port; `tessera up MODEL` "
+                       "starts one)"));
     if (absl::Status s = Encrypt(); !s.ok()) return s;
     http::request<http::string_body> request(
         http::verb::post, options_.chat ? "/v1/chat/completions" : "/v1/completions", 11);
@@ -233,7 +236,8 @@ class Exchange {
     const long why = SSL_get_verify_result(stream_.session());
     return absl::UnavailableError(
         why == X509_V_OK
-            ? absl::StrCat(options_.url, ": no TLS connection: ", error.message())
+            ? absl::StrCat(options_.url, ": no TLS connection: ", error.message(),
+                           " (https:// is for a coordinator with --tls-cert)")
             : absl::StrCat(options_.url, ": the server's certificate is refused: ",
                            X509_verify_cert_error_string(why),
                            " (--tls-ca names the authority that signed it, --tls-server-name the "

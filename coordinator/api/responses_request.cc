@@ -269,6 +269,14 @@ Ordered Echo(const nlohmann::json& body, const Ordered& conversation, const Open
           {"metadata", sent("metadata", Ordered::object())}};
 }
 
+// The place in a chat's response_format is one in text.format.
+std::string InNamesOfHere(std::string message) {
+  for (const std::string_view from : {"response_format.json_schema", "response_format"}) {
+    if (message.starts_with(from)) return message.replace(0, from.size(), "text.format");
+  }
+  return message;
+}
+
 // An error of the chat, by the name that its field has here.
 absl::Status Renamed(absl::Status status) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
@@ -281,7 +289,7 @@ absl::Status Renamed(absl::Status status) {
   const std::string field = FieldOf(status);
   for (const auto& [from, to] : kNames) {
     if (field != from) continue;
-    absl::Status renamed = FieldError(to, std::string(status.message()));
+    absl::Status renamed = FieldError(to, InNamesOfHere(std::string(status.message())));
     const std::string code = ErrorCodeOf(status);
     return code.empty() ? renamed : WithErrorCode(std::move(renamed), code);
   }

@@ -30,7 +30,9 @@ absl::StatusOr<Ordered> SchemaOf(const Ordered& value, const std::string& field)
   if (!value.is_string()) return Invalid(field, "a JSON schema is expected: an object");
   const std::string text = absl::StrCat("{\"schema\":", value.get<std::string>(), "}");
   const absl::StatusOr<SplitJson> read = ParseSplit(text, field, JsonLimits(), {"schema"});
-  if (!read.ok()) return Invalid(field, std::string(read.status().message()));
+  // It begins with the field.
+  if (!read.ok())
+    return FieldError(field.substr(0, field.find('.')), std::string(read.status().message()));
   return Member(read->ordered, "schema");
 }
 

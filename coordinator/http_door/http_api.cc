@@ -256,6 +256,8 @@ class Api final : public HttpApi {
       hint = ": the client's base URL must end with /v1";
     } else if (path.starts_with(kVersion) && Find(path.substr(kVersion.size())) != nullptr) {
       hint = ": the client's base URL must be without /v1";
+    } else {
+      hint = "; GET /openapi.json lists those that there are";
     }
     return absl::NotFoundError(absl::StrCat("there is no endpoint ", path, hint));
   }

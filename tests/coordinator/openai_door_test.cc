@@ -61,7 +61,8 @@ TEST_CASE("the error for a base URL with one /v1 too few or too many says what i
              StartsWith("404 - ") && EndsWith("must end with /v1"));
   CHECK_THAT(Door::ErrorOf(door.Get("/v1/v1/models")),
              StartsWith("404 - ") && EndsWith("must be without /v1"));
-  CHECK_THAT(Door::ErrorOf(door.Get("/v1/nothing")), EndsWith("no endpoint /v1/nothing"));
+  CHECK_THAT(Door::ErrorOf(door.Get("/v1/nothing")),
+             EndsWith("no endpoint /v1/nothing; GET /openapi.json lists those that there are"));
 }
 
 TEST_CASE("of several models the one that a request names answers it") {

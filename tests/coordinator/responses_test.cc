@@ -502,7 +502,11 @@ TEST_CASE("text.format holds the answer to a form as a chat's response_format do
   CHECK_FALSE(door.service.last_request().grammar.empty());
   CHECK(Json::parse(reply.body)["text"]["format"] == format);
   const Json bad = {{"type", "json_schema"}, {"schema", {{"type", "nothing"}}}};
-  CHECK_THAT(door.Error(kResponses, Body({{"text", {{"format", bad}}}})), StartsWith("400 text "));
+  CHECK_THAT(door.Error(kResponses, Body({{"text", {{"format", bad}}}})),
+             StartsWith("400 text text.format.schema: "));
+  const Json strange = {{"format", {{"type", "xml"}}}};
+  CHECK_THAT(door.Error(kResponses, Body({{"text", strange}})),
+             StartsWith("400 text text.format: "));
 }
 
 TEST_CASE("the tokens of a request are counted as its prompt has them") {

@@ -90,7 +90,7 @@ TEST_CASE("a form that cannot be held is refused by field, keyword and place") {
       {{{"response_format", format(unique, nullptr)}}, "response_format", "$.a: uniqueItems"},
       {{{"response_format", format(5, true)}}, "response_format", "an object is expected"},
       {{{"guided_json", unique}}, "guided_json", "uniqueItems is not enforced"},
-      {{{"guided_json", "{\"type\": "}}, "guided_json", "guided_json"},
+      {{{"guided_json", "{\"type\": "}}, "guided_json", "guided_json: parse error"},
       {{{"guided_regex", "(?=a)"}}, "guided_regex", "lookaround"},
       {{{"guided_choice", json::array()}}, "guided_choice", "at least one choice"},
       {{{"structured_outputs", {{"structural_tag", "x"}}}},

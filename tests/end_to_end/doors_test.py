@@ -115,11 +115,16 @@ def test_no_key_shows_in_ps(tmp):
         (tmp / "key").write_text("a-secret\n")
         (tmp / "wrong").write_text("wrong\n")
 
-        def complete(file):
-            return subprocess.run(["deploy/tessera", "complete", "hello", "--url", f"http://127.0.0.1:{c.port}",
-                                   "--api-key-file", str(file)], capture_output=True, text=True,
-                                  timeout=cluster.PATIENCE_SECONDS, env={"PATH": os.environ["PATH"]}).stderr
-        assert "API key" in complete(tmp / "wrong"), complete(tmp / "wrong")
+        def complete(file, url=f"http://127.0.0.1:{c.port}"):
+            return subprocess.run(["deploy/tessera", "complete", "hello", "--url", url, "--api-key-file", str(file)],
+                                  capture_output=True, text=True, timeout=cluster.PATIENCE_SECONDS,
+                                  env={"PATH": os.environ["PATH"]}).stderr
+        for words in ("API key", "--api-key-file FILE"):
+            assert words in complete(tmp / "wrong"), complete(tmp / "wrong")
+        inside_tls = complete(tmp / "key", f"https://127.0.0.1:{c.port}")
+        assert "https:// is for a coordinator with --tls-cert" in inside_tls, inside_tls
+        nobody = complete(tmp / "key", "http://127.0.0.1:1")
+        assert "--url http://HOST:PORT" in nobody and "`tessera up MODEL` starts one" in nobody, nobody
         assert "API key" not in complete(tmp / "key"), complete(tmp / "key")
         assert "holds no key" in complete("/dev/null")
     finally:

@@ -68,7 +68,7 @@ TEST_CASE("errors name the file and the key") {
   }
   Program program("", "sample");
   CHECK_THAT(std::string(ApplyFlagFile("/no/such.yaml", program).message()),
-             Contains("/no/such.yaml"));
+             Contains("/no/such.yaml: no such file"));
 }
 
 }  // namespace

@@ -59,6 +59,9 @@ absl::Status ApplyFlagFile(const std::string& path, const Command& command) {
         return absl::InvalidArgumentError(absl::StrCat(path, ": ", key, ": ", set.message()));
     }
     return absl::OkStatus();
+  } catch (const YAML::BadFile&) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": no such file, or none that this user may read"));
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", key, key.empty() ? "" : ": ", error.what()));
