@@ -9,6 +9,7 @@
 #include <limits>
 #include <new>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 #include "third_party/spdlog/log.h"
@@ -270,10 +271,16 @@ class Grammar final : public TokenGrammar {
   const bool has_budgets_;
 };
 
-// Whether a rule may be of so many tokens or characters at most: name[max_tokens=8] ::= ...
+// Whether a rule may be of so many tokens or characters at most: name[max_tokens = 8] ::= ... A key
+// of a schema that has such a name does not count.
 bool HasBudgets(const std::string& grammar) {
-  return grammar.find("max_tokens") != std::string::npos ||
-         grammar.find("max_chars") != std::string::npos;
+  for (const std::string_view budget : {"max_tokens", "max_chars"}) {
+    for (size_t at = 0; (at = grammar.find(budget, at)) != std::string::npos;) {
+      at = grammar.find_first_not_of(" \t", at + budget.size());
+      if (at != std::string::npos && grammar[at] == '=') return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace

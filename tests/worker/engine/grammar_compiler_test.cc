@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -298,6 +299,32 @@ TEST_CASE("drafts are counted and leave their matcher as it was") {
   }
   CHECK(MaskOf(matcher.get()) == before);
   for (const int32_t id : {0, 1, 0, 4, 3}) CHECK(matcher->Accept(id));
+}
+
+// What an undone draft takes of a budget does not come back: then a mask, and the end of the
+// answer, would be another one.
+TEST_CASE("rules with budgets take no drafts, and keys that are named so do") {
+  if (!HasTokenGrammars()) TESSERA_SKIP("no xgrammar: deploy/install_xgrammar");
+  const GrammarCompiler::Compile compile = CompileFor({"a", "b", "ab", "", "c"}, 40);
+  const std::vector<int32_t> stops = {3}, drafts = {0, 1};
+  for (const char* budget : {"max_tokens=3", "max_chars=3", "temperature=0.5, max_chars = 3"}) {
+    CAPTURE(budget);
+    const auto grammar =
+        compile(std::string("root ::= word \"c\"\nword[") + budget + "] ::= [ab]*");
+    REQUIRE(grammar.ok());
+    const auto matcher = (*grammar)->NewMatcher(stops), plain = (*grammar)->NewMatcher(stops);
+    for (const int32_t id : {0, 1}) {
+      CHECK(matcher->CountNext(drafts) == 0);
+      std::vector<int32_t> mask(2, -1);
+      matcher->FillMaskBehind(std::span(drafts).first(1), mask);
+      CHECK(mask == std::vector<int32_t>{0, 0});
+      CHECK(MaskOf(matcher.get()) == MaskOf(plain.get()));
+      for (const auto& each : {matcher.get(), plain.get()}) REQUIRE(each->Accept(id));
+    }
+  }
+  const auto keys = compile("root ::= \"a\" \"b\" | \"\\\"max_tokens\\\":\" \"max_chars\"");
+  REQUIRE(keys.ok());
+  CHECK((*keys)->NewMatcher(stops)->CountNext(drafts) == 2);
 }
 
 TEST_CASE("drafts that take too long are none, and end no answer") {
