@@ -186,7 +186,8 @@ class Finder {
   // Where a rate is asked for, all of them are candidates.
   void AddFastest() {
     if (problem_.watch.Stopped()) return;
-    std::vector<Placement> found = FastestPlacements(UnderTpot(problem_, kUnlimited), Pipelines());
+    std::vector<Placement> found =
+        FastestPlacements(UnderTpot(problem_, kUnlimited), options_.mixed ? &Pipelines() : nullptr);
     if (found.empty()) return;
     fastest_ = CandidatePlacement{found.front(), kUnlimited, {}};
     if (preference_.asked_requests_per_second <= 0) return;
@@ -230,8 +231,7 @@ class Finder {
   }
 
   const std::vector<PlacedReplica>& Pipelines() {
-    if (!pipelines_)
-      pipelines_ = options_.mixed ? MixedPipelines(problem_) : std::vector<PlacedReplica>();
+    if (!pipelines_) pipelines_ = MixedPipelines(problem_);
     return *pipelines_;
   }
 

@@ -39,7 +39,7 @@ class FastestReplicas {
         alone_(OneAtOnce(problem)),
         layouts_(alone_, Effort()) {}
 
-  std::vector<Placement> Run(const std::vector<PlacedReplica>& pipelines) {
+  std::vector<Placement> Run(const std::vector<PlacedReplica>* pipelines) {
     const std::vector<DevicePool>& pools = problem_.graph->pools();
     std::vector<DeviceGroup> groups;
     for (size_t m = 0; m < problem_.graph->machines().size(); ++m) {
@@ -50,11 +50,7 @@ class FastestReplicas {
     for (const DeviceGroup& group : groups) Consider(group);
     if (taken_.empty() || problem_.graph->devices() <= kTogetherUpTo)
       Consider(layouts_.Everything(Role::kBoth));
-    for (const PlacedReplica& replica : MixedReplicas(problem_)) Take(replica);
-    // The soonest leave little room for KV: each is to be clearly sooner than what serves more.
-    for (auto pipeline = pipelines.rbegin(); pipeline != pipelines.rend(); ++pipeline) {
-      if (AnswerOf(*pipeline) * kClearly < answer_) Take(*pipeline);
-    }
+    if (pipelines != nullptr) TakeMixed(*pipelines);
     if (taken_.empty()) return {};
     std::vector<Placement> placements;
     KeepSoonest(&placements);
@@ -96,6 +92,14 @@ class FastestReplicas {
     if (answer >= answer_ || !HasRoom(replica)) return;
     answer_ = answer;
     taken_.push_back(replica);
+  }
+
+  void TakeMixed(const std::vector<PlacedReplica>& pipelines) {
+    for (const PlacedReplica& replica : MixedReplicas(problem_)) Take(replica);
+    // The soonest leave little room for KV: each is to be clearly sooner than what serves more.
+    for (auto pipeline = pipelines.rbegin(); pipeline != pipelines.rend(); ++pipeline) {
+      if (AnswerOf(*pipeline) * kClearly < answer_) Take(*pipeline);
+    }
   }
 
   // For a sequence; the layout search has seen to it, mixed stages have not been judged.
@@ -162,11 +166,12 @@ AloneTimes TimesAlone(const PlacementProblem& problem, const Placement& placemen
 }
 
 std::vector<Placement> FastestPlacements(const PlacementProblem& problem) {
-  return FastestPlacements(problem, MixedPipelines(problem));
+  const std::vector<PlacedReplica> pipelines = MixedPipelines(problem);
+  return FastestPlacements(problem, &pipelines);
 }
 
 std::vector<Placement> FastestPlacements(const PlacementProblem& problem,
-                                         const std::vector<PlacedReplica>& pipelines) {
+                                         const std::vector<PlacedReplica>* pipelines) {
   return FastestReplicas(problem).Run(pipelines);
 }
 

@@ -27,8 +27,8 @@ AloneTimes TimesAlone(const PlacementProblem& problem, const Placement& placemen
 // Judged as the problem says, the soonest first; of equally fast ones, the one that serves most.
 // Empty: nothing fits that does not split.
 std::vector<Placement> FastestPlacements(const PlacementProblem& problem);
-// The same for who knows MixedPipelines(problem).
+// The same for who knows MixedPipelines(problem). Null: no stage may be over unlike devices.
 std::vector<Placement> FastestPlacements(const PlacementProblem& problem,
-                                         const std::vector<PlacedReplica>& pipelines);
+                                         const std::vector<PlacedReplica>* pipelines);
 
 }  // namespace tessera::scheduler

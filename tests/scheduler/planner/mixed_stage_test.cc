@@ -284,6 +284,23 @@ TEST_CASE("two machines of a 5090 and a 3090: one user's layers go through both 
   CHECK(again.replicas(0).stages(1).fractions_size() == 2);
 }
 
+TEST_CASE("a search that is named lays out stages of like devices alone, for one user as well") {
+  const auto named = [](const std::string& cluster, const std::string& model,
+                        v1::DataType weights) {
+    PlannerOptions options;
+    options.preference = UsualPreference();
+    options.preference.prefer = v1::PLAN_PREFERENCE_LATENCY;
+    options.weight_dtype = weights;
+    options.search = "thunderserve";
+    const auto plan = MakePlan(tests::WrittenInput(cluster, model, kWork), options);
+    REQUIRE(plan.status().message() == "");
+    return *plan;
+  };
+  // As one stage, and as two.
+  CHECK(MixedStages(named(Pair("12 us"), "Qwen2.5-14B", v1::DATA_TYPE_UNSPECIFIED)) == 0);
+  CHECK(MixedStages(named(TwoRigs(kSlowSite), "Llama-3-70B", v1::DATA_TYPE_INT8)) == 0);
+}
+
 TEST_CASE("over 25 Gbit/s one stage over all four cards may be sooner still") {
   const std::string quick = TwoRigs("bandwidth: 25 Gbit/s, latency: 60 us");
   const auto plan = Int8PlanOf(quick, v1::PLAN_PREFERENCE_LATENCY);
