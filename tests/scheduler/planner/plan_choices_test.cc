@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
+#include <vector>
 
 #include "scheduler/planner/planner.h"
 #include "scheduler/planner/planning_problem.h"
@@ -172,6 +173,40 @@ TEST_CASE("the layout for one user is as soon as any of up to three cards") {
   }
   REQUIRE(soonest < 1e9);
   CHECK(TimesAlone(problem, found.front()).answer_seconds <= soonest * 1.01);
+}
+
+// One card alone, and two whose sums of prompts take long: of short answers they are the soonest
+// all the same, but no first token of theirs comes in time.
+TEST_CASE("where the soonest for one user misses the limits, the next soonest is taken") {
+  const PlannerInput input = tests::WrittenInput(
+      "machines:\n- {name: one, devices: [{kind: RTX4090}]}\n- {name: two, devices: [{kind: "
+      "RTX4090, count: 2}], inside: {bandwidth: 1 GB/s, latency: 5 us}}\ntiers: {site: {bandwidth: "
+      "10 Gbit/s, latency: 60 us}}",
+      "Llama-3-8B",
+      std::string("{objectives: {time_to_first_token: 450 ms, attainment: 0.9}, ") + kLengths +
+          "}");
+  PlannerOptions options;
+  options.goal = Goal::kGoodput;
+  const auto planning = ReadPlanningProblem(input, options);
+  REQUIRE(planning.status().message() == "");
+  PlacementProblem problem = (*planning)->problem;
+  const auto machine_of = [&](const Placement& placement) {
+    REQUIRE(placement.replicas.size() == 1);
+    const int pool = placement.replicas[0].stages[0].pool;
+    const DevicePool& of = problem.graph->pools()[static_cast<size_t>(pool)];
+    return problem.graph->machines()[static_cast<size_t>(of.machine)].name;
+  };
+  const std::vector<Placement> in_time = FastestPlacements(problem);
+  REQUIRE(!in_time.empty());
+  CHECK(machine_of(in_time.front()) == "one");
+  CHECK(in_time.front().requests_per_second > 0.1);
+  problem.goal = Goal::kThroughput;
+  const std::vector<Placement> whenever = FastestPlacements(problem);
+  REQUIRE(!whenever.empty());
+  CHECK(machine_of(whenever.front()) == "two");
+  CHECK(TimesAlone(problem, whenever.front()).ttft_seconds > 0.45);
+  CHECK(TimesAlone(problem, in_time.front()).answer_seconds >
+        1.1 * TimesAlone(problem, whenever.front()).answer_seconds);
 }
 
 TEST_CASE("plans end with the rows, within the columns; a given layout has no choice") {
