@@ -8,6 +8,7 @@
 
 #include "scheduler/plan_check/plan_check.h"
 #include "scheduler/planner/candidates.h"
+#include "scheduler/planner/giving_way.h"
 #include "scheduler/planner/missed_limits.h"
 #include "scheduler/planner/plan_simulation.h"
 #include "scheduler/planner/plan_writer.h"
@@ -20,9 +21,6 @@ constexpr double kWorthSaying = 5e-4;
 constexpr double kRounding = 1 - 1e-9;
 constexpr double kAbove = 1.001;  // of a rate, from which another placement is another plan
 constexpr double kSooner = 0.98;  // TPOT of a simulation, beside what others' were of prediction
-// A balanced plan gives way to one that serves so much more, is worth hardly less, and answers as
-// soon at its own load.
-constexpr double kMuchMore = 1.5, kHardlyLess = 0.8, kAsSoon = 1.02;
 
 constexpr int kRoughAbove = 64;           // devices, where one close search has to do
 constexpr int kSearchedAgainUpTo = 1000;  // devices, for a bound at the very limit of the choice
@@ -264,37 +262,19 @@ class Preferring {
 
   Choice ChooseFinalist() const { return balanced() ? balanced_ : ChooseFor(prefer_); }
 
-  // What a balanced choice gives way to: simulated at the load of its figures, the most valuable
-  // that answers as soon there. Itself, where there is none; where a rate is asked for, all are
-  // judged at that.
+  // What a balanced choice gives way to, or itself. Where a rate is asked for, all are judged at
+  // that.
   Choice GivenWay(const Choice& choice) {
-    const Choosable given = finalists_[choice.chosen].choosable;
-    const double rate = given.figures.requests_per_second;
-    if (!(rate > 0) || !simulates_ || !unsimulated_.ok() ||
-        preference_.asked_requests_per_second > 0)
+    if (!simulates_ || !unsimulated_.ok() || preference_.asked_requests_per_second > 0)
       return choice;
-    const double load = ToldLoad(problem_, rate) * rate;
-    size_t to = choice.chosen;
-    for (size_t i = 0; i < finalists_.size(); ++i) {
-      Finalist& other = finalists_[i];
-      const auto better = [&] {
-        return MuchMore(other.choosable, given) &&
-               (to == choice.chosen || ValueOf(other.choosable.figures, preference_) >
-                                           ValueOf(finalists_[to].choosable.figures, preference_));
-      };
-      if (better() && AsSoonAt(load, other, given.figures) && SeenInFull(&other) && better())
-        to = i;
-    }
+    SimulatedPlans plans;
+    plans.count = finalists_.size();
+    plans.known = [&](size_t i) -> const Choosable& { return finalists_[i].choosable; };
+    plans.at_rate = [&](size_t i, double rate) { return LatenciesAt(rate, finalists_[i]); };
+    plans.see_in_full = [&](size_t i) { return SeenInFull(&finalists_[i]); };
+    const double rate = plans.known(choice.chosen).figures.requests_per_second;
+    const size_t to = GivenWayTo(plans, choice.chosen, ToldLoad(problem_, rate), preference_);
     return to == choice.chosen ? choice : Choice{to, to};
-  }
-
-  // It also serves on after the loss of a machine where the given one does.
-  bool MuchMore(const Choosable& other, const Choosable& given) const {
-    return other.figures.requests_per_second >= kMuchMore * given.figures.requests_per_second &&
-           other.figures.missed.empty() >= given.figures.missed.empty() &&
-           ValueOf(other.figures, preference_) >=
-               kHardlyLess * ValueOf(given.figures, preference_) &&
-           ServesOn(other) >= ServesOn(given);
   }
 
   // Simulates again what was simulated briefly. False: that did not end.
@@ -308,17 +288,20 @@ class Preferring {
     return true;
   }
 
-  bool AsSoonAt(double load, const Finalist& finalist, const PlanFigures& given) const {
+  std::optional<PlanFigures> LatenciesAt(double rate, const Finalist& finalist) const {
     const CandidatePlacement& one = finalist.candidate;
     const v1::DeploymentPlan plan = WriteBarePlan(planning_, Under(one), one.placement);
     const absl::StatusOr<PlanReplicas> replicas = ReplicasOfPlan(plan, planning_.graph, {});
+    if (!replicas.ok()) return std::nullopt;
     v1::SimulatedFigures seen;
-    return replicas.ok() &&
-           SeeLatencies(simulation_, *replicas, load,
-                        RequestsFor(simulation_, plan, load, Seen::kLatencies), &seen, nullptr)
-               .ok() &&
-           seen.time_to_first_token_mean_seconds() <= kAsSoon * given.ttft_seconds &&
-           seen.time_per_output_token_mean_seconds() <= kAsSoon * given.tpot_seconds;
+    const absl::Status s =
+        SeeLatencies(simulation_, *replicas, rate,
+                     RequestsFor(simulation_, plan, rate, Seen::kLatencies), &seen, nullptr);
+    if (!s.ok()) return std::nullopt;
+    PlanFigures figures;
+    figures.ttft_seconds = seen.time_to_first_token_mean_seconds();
+    figures.tpot_seconds = seen.time_per_output_token_mean_seconds();
+    return figures;
   }
 
   Choice ChooseFor(v1::PlanPreference prefer) const {

@@ -137,6 +137,11 @@ TEST_CASE("balanced gives way to far more requests that are answered as soon at 
   const v1::PlanChoice& most = Row(plan, v1::PLAN_PREFERENCE_THROUGHPUT);
   CHECK(usual.requests_per_second() > 0.6 * most.requests_per_second());
   CHECK(plan.prediction().requests_per_second() > 0.6 * most.requests_per_second());
+  // What is taken is simulated with as many requests as what any other preference takes, not with
+  // the few of a row that is only shown.
+  const auto all = PlanOf(spark_and_cards, "gpt-oss-120B", v1::PLAN_PREFERENCE_THROUGHPUT);
+  CHECK(plan.simulated().requests() == all.simulated().requests());
+  CHECK(plan.simulated().requests_per_second() == all.simulated().requests_per_second());
   // The rate that it had served, with 77 ms.
   const auto few = PlanOf(spark_and_cards, "gpt-oss-120B", v1::PLAN_PREFERENCE_THROUGHPUT, 0.55);
   CHECK(Row(few, v1::PLAN_PREFERENCE_THROUGHPUT).time_per_output_token_seconds() < 0.077);
