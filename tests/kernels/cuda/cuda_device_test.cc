@@ -89,13 +89,17 @@ TEST_CASE("the host reads what stands before a mark, while what is behind it has
                               {&go_on})
                 .ok());
     REQUIRE(adder.Add().ok());
+    marks.Mark((step + 1) % 2);
     REQUIRE(marks.WaitMark(step % 2).ok());  // the gate is closed: what it lets through has not run
+    CHECK(marks.Passed(step % 2));
+    CHECK_FALSE(marks.Passed((step + 1) % 2));
     std::vector<float> got(adder.width);
     std::memcpy(got.data(), sums->data(), got.size() * sizeof(float));
     CHECK(got == std::vector<float>(adder.width, static_cast<float>(2 * step + 1)));
     go_on = true;
     go_on.notify_all();
     CHECK(adder.SumIs(static_cast<float>(2 * step + 2)));
+    CHECK(marks.Passed((step + 1) % 2));
   }
 }
 
@@ -112,6 +116,7 @@ TEST_CASE("a mark behind a failure returns the failure, also after Synchronize h
   marks.Mark(1);
   CHECK(marks.WaitMark(0).ok());
   CHECK(marks.WaitMark(1) == absl::AbortedError("a test"));
+  CHECK(marks.Passed(1));
   CHECK(adder.stream->Synchronize() == absl::AbortedError("a test"));
   CHECK(marks.WaitMark(1) == absl::AbortedError("a test"));
   REQUIRE(adder.Add().ok());
