@@ -221,7 +221,9 @@ class PipelineSearch {
     }
     NumberStates(states);
     for (const DeviceSet& set : sets.sets()) AddSet(set);
-    TakeStep();
+    AddRoom();
+    while (Extensions() > kMaxExtensions) ++step_;
+    NumberItems();
     for (Stage& stage : stages_) Time(&stage);
     for (const Stage& stage : stages_)
       fastest_layer_ = std::min(fastest_layer_, stage.seconds->fastest_layer());
@@ -245,6 +247,7 @@ class PipelineSearch {
     bool mixed = false;
     int machine = 0;         // of its first rank, an index into machines_
     int radix = 0;           // of its devices, in states
+    double room = 0;         // bytes, see AddRoom
     std::vector<int> after;  // machines that have devices in use before it: like ones go in order
     std::shared_ptr<const SetSeconds> seconds;
     std::vector<double> hops;  // seconds of the answer, by machine of the stage before
@@ -307,23 +310,87 @@ class PipelineSearch {
     return used % digits.end >= digits.begin;
   }
 
-  // The smallest with which the program stays within its bound.
-  void TakeStep() {
-    double ways = 0;  // machines of the first and the last stage, and sets behind them
+  // Weights, and at most what devices have for them: by which most numbers of layers on most
+  // devices in use need no look where machines are all needed.
+  void AddRoom() {
+    const ModelShape& model = *problem_.model;
+    const RankShare whole = FullestShare(model, 1);
+    weights_until_ = {0};
+    for (int layer = 0; layer < layers_; ++layer)
+      weights_until_.push_back(weights_until_.back() + LayerWeightBytes(model, whole, layer));
+    const MemoryOptions& memory = problem_.options.memory;
+    const auto room_of = [&](size_t pool) {
+      const double bytes = problem_.graph->pools()[pool].spec->memory_bytes;
+      return std::max(0.0, bytes * memory.utilisation - memory.runtime_reserve_bytes);
+    };
+    for (Stage& stage : stages_) {
+      for (const LayoutPart& part : stage.parts)
+        stage.room += part.width * room_of(static_cast<size_t>(part.pool));
+    }
     for (const int used : used_) {
-      double firsts = 0, lasts = 0;
+      double& room = room_used_.emplace_back(0);
+      for (size_t p = 0; p < radix_of_.size(); ++p) {
+        if (radix_of_[p] > 0)
+          room += used / radix_of_[p] % (CountOf(static_cast<int>(p)) + 1) * room_of(p);
+      }
+    }
+  }
+
+  // How many first layers there may be with so much room.
+  int MostLayers(double room) const {
+    const auto end = std::upper_bound(weights_until_.begin(), weights_until_.end(), room);
+    return static_cast<int>(end - weights_until_.begin()) - 1;
+  }
+
+  // Steps of layers done, from the first number to the second, that leave no device in use without
+  // room and none of the rest; none: the first is above the second. `index`: of the devices in use.
+  std::pair<int, int> StepsDone(size_t index) const {
+    const double left = room_used_.back() - room_used_[index];
+    const auto least = std::lower_bound(weights_until_.begin(), weights_until_.end(),
+                                        weights_until_.back() - left);
+    const auto from = static_cast<int>(least - weights_until_.begin());
+    return {std::max(1, (from + step_ - 1) / step_),
+            std::min((layers_ - 1) / step_, MostLayers(room_used_[index]) / step_)};
+  }
+
+  // How often the program looks at a stage behind others, about.
+  double Extensions() const {
+    const size_t starts = static_cast<size_t>((layers_ + step_ - 1) / step_);
+    std::vector<std::vector<double>> before(stages_.size(), {0});  // of the first steps, summed up
+    for (size_t s = 0; s < stages_.size(); ++s) {
+      for (int first = 0; first < layers_; first += step_) {
+        const int most =
+            MostLayers(weights_until_[static_cast<size_t>(first)] + stages_[s].room) - first;
+        before[s].push_back(before[s].back() + std::min(most, layers_ - first - 1) / step_ + 1);
+      }
+    }
+    double looks = 0;
+    for (size_t index = 0; index < used_.size() && starts > 1; ++index) {
+      double firsts = 0, lasts = 0;  // machines
       for (size_t m = 0; m < machines_.size(); ++m) {
-        if (!InUse(static_cast<int>(m), used)) continue;
+        if (!InUse(static_cast<int>(m), used_[index])) continue;
         ++lasts;
         if (like_before_[m] < 0) ++firsts;
       }
-      for (const Stage& stage : stages_) ways += Free(stage, used) ? firsts * lasts : 0;
+      const auto [from, to] = StepsDone(index);
+      if (from > to) continue;
+      for (size_t s = 0; s < stages_.size(); ++s) {
+        if (Free(stages_[s], used_[index]))
+          looks += firsts * lasts *
+                   (before[s][static_cast<size_t>(to) + 1] - before[s][static_cast<size_t>(from)]);
+      }
     }
-    const auto ranges = [&] {  // of layers, from one multiple of the step to another
-      const double ends = (layers_ + step_ - 1) / step_;
-      return ends * (ends - 1) / 2;
-    };
-    while (ways * ranges() > kMaxExtensions) ++step_;
+    return looks;
+  }
+
+  void NumberItems() {
+    for (size_t index = 0; index < used_.size(); ++index) {
+      done_.push_back(StepsDone(index));
+      const auto [from, to] = done_.back();
+      const auto machines = static_cast<int>(machines_.size());
+      first_item_.push_back(number_of_items_ - from * machines);
+      number_of_items_ += std::max(0, to - from + 1) * machines;
+    }
   }
 
   // How long the stage takes, and the hops into it. Stages are timed in their order.
@@ -354,11 +421,13 @@ class PipelineSearch {
     return made;
   }
 
+  // -1: there is no such state that leads to an end.
   int StateOf(int layer, int used, int machine) const {
-    const auto machines = static_cast<int>(machines_.size());
-    const auto states = static_cast<int>(used_.size());
-    const int index = index_of_[static_cast<size_t>(used)];
-    return ((layer + step_ - 1) / step_ * states + index) * machines + machine;
+    const auto index = static_cast<size_t>(index_of_[static_cast<size_t>(used)]);
+    const auto [from, to] = done_[index];
+    const int steps = layer / step_;
+    if (steps < from || steps > to) return -1;
+    return first_item_[index] + steps * static_cast<int>(machines_.size()) + machine;
   }
 
   bool Free(const Stage& stage, int used) const {
@@ -376,7 +445,7 @@ class PipelineSearch {
   void RunFrom(int first) {
     if (like_before_[static_cast<size_t>(first)] >= 0) return;
     first_ = first;
-    items_.assign(static_cast<size_t>(StateOf(layers_, 0, 0)), {});
+    items_.assign(static_cast<size_t>(number_of_items_), {});
     for (size_t s = 0; s < stages_.size(); ++s) {
       if (stages_[s].machine == first && Free(stages_[s], 0)) Extend(-1, 0, 0, s);
     }
@@ -385,6 +454,7 @@ class PipelineSearch {
       for (const int used : used_) {
         for (size_t machine = 0; machine < machines_.size(); ++machine) {
           const int state = StateOf(layer, used, static_cast<int>(machine));
+          if (state < 0) break;
           if (items_[static_cast<size_t>(state)].cost == kInfinity) continue;
           for (size_t s = 0; s < stages_.size(); ++s) {
             if (Free(stages_[s], used)) Extend(state, layer, used, s);
@@ -409,6 +479,7 @@ class PipelineSearch {
       const bool last = layers == rest;
       if (last && state < 0) return;  // of one stage
       const SetSeconds::Timed& timed = stage.seconds->Of(layer, layers);
+      if (timed.seconds == kInfinity) return;  // nor is there room for more
       double cost = before + timed.seconds + square_ * timed.seconds * timed.seconds;
       if (last) {
         const auto at = [&](int machine) { return machines_[static_cast<size_t>(machine)]; };
@@ -419,9 +490,9 @@ class PipelineSearch {
       if (last) {
         Finish(item);
       } else {
-        Item& known =
-            items_[static_cast<size_t>(StateOf(layer + layers, used + stage.radix, stage.machine))];
-        if (cost < known.cost) known = item;
+        const int to = StateOf(layer + layers, used + stage.radix, stage.machine);
+        if (to >= 0 && cost < items_[static_cast<size_t>(to)].cost)
+          items_[static_cast<size_t>(to)] = item;
       }
     }
   }
@@ -443,11 +514,18 @@ class PipelineSearch {
   const int layers_;
   const std::vector<int>& machines_;  // of the graph
   const std::vector<int> like_before_;
-  std::vector<int> radix_of_;   // by pool of the graph
-  std::vector<Digits> digits_;  // by machine
-  std::vector<int> used_;       // numbers of devices used, one digit each
-  std::vector<int> index_of_;   // of each in used_, -1: like machines are not used in order
-  int step_ = 1;                // stages have multiples of it, and the last what is left
+  std::vector<int> radix_of_;          // by pool of the graph
+  std::vector<Digits> digits_;         // by machine
+  std::vector<int> used_;              // numbers of devices used, one digit each
+  std::vector<int> index_of_;          // of each in used_, -1: like machines are not used in order
+  int step_ = 1;                       // stages have multiples of it, and the last what is left
+  std::vector<double> weights_until_;  // bytes of layers [0, l)
+  std::vector<double> room_used_;      // by index into used_: bytes of the devices in use
+  // By the same: steps of layers done, from and to, that may lead to an end; and where their items
+  // would begin at no layer.
+  std::vector<std::pair<int, int>> done_;
+  std::vector<int> first_item_;
+  int number_of_items_ = 0;
   std::vector<Stage> stages_;
   std::vector<StageSpec> specs_;  // of the same sets
   double fastest_layer_ = kInfinity;

@@ -5,10 +5,11 @@
 // with some consecutive layers, with the least such time; devices may stay idle. Idea: a set of
 // unlike devices takes, for every number of layers, the seconds of its best cut that has room
 // there, so it is a stage like any other. A dynamic program over (layers done, devices used of each
-// pool, machine of the last stage) keeps the least sum; machines that are just alike are used in
-// order, for all orders are the same. Part of the square of a stage's seconds is added: of
-// pipelines that take nearly as long the even one is taken, which serves more users. Prompts that
-// need several steps are counted as equal steps, one after the other. Thread rule: pure functions,
+// pool, machine of the last stage) keeps the least sum; numbers of layers that have no room there,
+// or leave too many for the rest, are passed over; machines that are just alike are used in order,
+// for all orders are the same. Part of the square of a stage's seconds is added: of pipelines that
+// take nearly as long the even one is taken, which serves more users. Prompts that need several
+// steps are counted as equal steps, one after the other. Thread rule: pure functions,
 // deterministic. Cost: some 4 million steps of the program, tens of milliseconds.
 #pragma once
 

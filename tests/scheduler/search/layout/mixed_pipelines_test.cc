@@ -236,6 +236,48 @@ TEST_CASE("six like machines that hold two layers each, and not three, hold twel
   CheckThatAllServe(Pairs({4, 4, 4, 4, 4, 4}, "4.1 GiB"), 12);
 }
 
+// Every machine takes four layers, whichever the first and the last are, and answers are sums of
+// what machines and hops take.
+TEST_CASE("six unlike machines that are all needed: no pipeline tried is clearly sooner") {
+  const std::string cluster = Pairs({4, 10, 20, 40, 80, 300}, "6.5 GiB");
+  CheckThatAllServe(cluster, 24);
+  Rig rig(cluster);
+  rig.model = tests::DenseShape("m", 24, 8192, 64, 8, 40960);
+  rig.problem.options.memory.max_step_tokens = 256;
+  rig.problem.options.memory.max_logit_rows = 16;
+  const std::vector<PlacedReplica> found = MixedPipelines(rig.problem);
+  REQUIRE(!found.empty());
+  LayoutStage pair = {0, 1, 4};
+  double best = kInfinity;
+  const auto try_all = [&](int first, int last, const std::function<bool(int)>& paired) {
+    std::vector<int> machines = {first};
+    for (int m = 0; m < 6; ++m) {
+      if (m != first && m != last) machines.push_back(m);
+    }
+    machines.push_back(last);
+    std::vector<LayoutStage> stages;
+    for (const int m : machines) {
+      if (paired(m)) {
+        pair.pool = 2 * m;
+        pair.mix = std::make_shared<const StageMix>(StageMix{{{2 * m + 1, 1}}, {0.5, 0.5}});
+        stages.push_back(pair);
+      } else {
+        stages.push_back({2 * m, 1, 2});
+        stages.push_back({2 * m + 1, 1, 2});
+      }
+    }
+    best = std::min(best, AnswerSeconds(rig.problem, stages));
+  };
+  for (int first = 0; first < 6; ++first) {
+    for (int last = 0; last < 6; ++last) {
+      for (int paired = 0; paired < 64 && first != last; ++paired)
+        try_all(first, last, [&](int m) { return (paired >> m & 1) != 0; });
+    }
+  }
+  REQUIRE(best < kInfinity);
+  CHECK(AnswerSeconds(rig.problem, found.front().stages) <= 1.01 * best);
+}
+
 // Three machines with one device each.
 std::string Three(const std::string& site) {
   return std::string(kTwoKinds) +
