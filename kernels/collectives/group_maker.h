@@ -48,7 +48,8 @@ class GroupMaker {
   // Size of the memory that the ranks share.
   virtual int64_t SumsMemoryBytes(int size) const = 0;
   // `memory`: shared by the ranks, which are on one machine, of that size in whole pages, and zeros
-  // before the first one begins. Waits for nobody. ResourceExhausted: the system does not let the
+  // before the first one begins. All ranks at once: it may wait for them, some seconds at most.
+  // ResourceExhausted: the system does not let the
   // device map it.
   virtual absl::StatusOr<std::unique_ptr<DeviceSums>> MapSums(int rank, int size,
                                                               std::shared_ptr<std::byte> memory,

@@ -62,7 +62,7 @@ def test_ranks_and_stages_on_two_gpus_meet_there_and_a_killed_one_ends_the_repli
             for name in gpus if len(stages) == 1 else ():
                 assert "KiB by the devices, in memory that all of them map" in c.log(name), c.log(name)
                 # The emulator opens no memory of another process.
-                assert "sums of 2 ranks meet in host memory, not in the devices': rank" in c.log(name), c.log(name)
+                assert "2 devices meet in host memory, not in each other's: rank" in c.log(name), c.log(name)
             assert "steps: the next one is enqueued while one runs" in c.log("one"), c.log("one")
             # While the other process's kernels wait for its.
             answer = c.stream({**BODY, "max_tokens": 40})

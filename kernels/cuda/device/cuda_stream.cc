@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "kernels/cpu/futex.h"
-#include "kernels/cuda/launch/linear_shapes.h"
 #include "third_party/absl/str_cat.h"
 
 namespace tessera::kernels::cuda::TESSERA_CUDA_PLATFORM {
@@ -49,7 +48,7 @@ absl::StatusOr<std::unique_ptr<CudaStream>> CudaStream::Create(int device_index,
                                 "making an event"));
   }
   void* arrivals = nullptr;
-  const std::vector<int32_t> zeros(kMaxSplitTiles);
+  const std::vector<int32_t> zeros(kMaxSplitTiles + 1);
   const size_t bytes = zeros.size() * sizeof(int32_t);
   status.Update(health->Check(cudaMalloc(&arrivals, bytes), "memory of a stream"));
   if (status.ok()) {

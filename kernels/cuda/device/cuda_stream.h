@@ -23,6 +23,7 @@
 #include "kernels/cuda/device/cuda_graphs.h"
 #include "kernels/cuda/device/cuda_health.h"
 #include "kernels/cuda/device/kernel_reports.h"
+#include "kernels/cuda/launch/linear_shapes.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/device.h"
 #include "kernels/event_stream.h"
@@ -102,6 +103,8 @@ class CudaStream final : public Stream, public GraphStream, public EventStream {
   const void* owner() const override { return health_; }
   // Device memory: kMaxSplitTiles zeros, for products that split their depth.
   int32_t* arrivals() const { return arrivals_; }
+  // Device memory: not 0: a launch that meets other devices failed (MappedSumParams).
+  int32_t* meetings_failed() const { return arrivals_ + kMaxSplitTiles; }
 
  private:
   static constexpr int64_t kMaxArgumentBytes = 512;

@@ -141,7 +141,7 @@ absl::Status MappedSums::Map(std::shared_ptr<std::byte> memory, int device_index
                                 .on_device = static_cast<std::byte*>(on_device),
                                 .device_index = device_index});
   if (!inboxes_->in_peers()) {
-    Logger("kernels").info("{}: sums of {} ranks meet in host memory, not in the devices': {}",
+    Logger("kernels").info("{}: {} devices meet in host memory, not in each other's: {}",
                            health_->device(), size(), inboxes_->why_host());
   }
   params_.control = static_cast<MappedSumControl*>(on_device);
@@ -155,7 +155,9 @@ absl::Status MappedSums::Map(std::shared_ptr<std::byte> memory, int device_index
 absl::Status MappedSums::MakeState() {
   void* state = nullptr;
   absl::Status status =
-      health_->Check(cudaMalloc(&state, sizeof(MappedSumState)), "memory of sums of ranks");
+      health_->Check(cudaMalloc(&state, sizeof(MappedSumState)),
+                     "memory of sums of ranks, behind a trial of the devices' own "
+                     "(--no-mapped-sums leaves both out)");
   if (!status.ok()) return status;
   params_.state = static_cast<MappedSumState*>(state);
   const MappedSumState first = {.begun = inboxes_->begun(), .failed = 0, .waited_nanoseconds = 0};
@@ -212,6 +214,7 @@ absl::Status MappedSums::Enqueue(const char* name, const TensorView& values, int
   params.values = reinterpret_cast<float*>(values.data);
   params.count = bytes / int64_t{sizeof(float)};
   params.root = root;
+  params.stream_failed = own.meetings_failed();
   own.Enqueue("a sum of ranks", &LaunchMappedSum, params);
   return absl::OkStatus();
 }

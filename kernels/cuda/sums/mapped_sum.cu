@@ -63,6 +63,7 @@ __device__ __forceinline__ void Fail(const MappedSumParams& p, MappedSumFailure 
                                      uint32_t call) {
   // A block that sees how another one ended the group comes second here.
   __threadfence();
+  if (p.stream_failed != nullptr) atomicAdd(p.stream_failed, 1);
   if (atomicAdd(&p.state->failed, 1) != 0) return;
   StoreSystem(&p.control->ranks[p.rank].failure, MappedSumReport(failure, rank, call));
   if (failure == MappedSumFailure::kEnded) return;
@@ -153,10 +154,15 @@ __global__ void MappedSumKernel(MappedSumParams p) {
   TESSERA_SHARED(int, failed, 1);
   if (threadIdx.x == 0) {
     number[0] = static_cast<uint32_t>(atomicAdd(&p.state->begun, 1));
-    failed[0] = p.state->failed;
+    failed[0] = p.state->failed | (p.stream_failed == nullptr ? 0 : *p.stream_failed);
   }
   __syncthreads();
-  if (failed[0] != 0) return;
+  if (failed[0] != 0) {
+    // The ranks of this group need not wait for what was another group's fault.
+    if (threadIdx.x == 0 && p.state->failed == 0)
+      StoreSystem(&p.control->ended_by, static_cast<uint32_t>(p.rank) + 1);
+    return;
+  }
   const int block = static_cast<int>(number[0] % kMappedSumBlocks);
   const uint32_t turn = number[0] - static_cast<uint32_t>(block) + kMappedSumBlocks;
   const Slice slice = SliceOf(p.count, block);

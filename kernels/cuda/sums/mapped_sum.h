@@ -34,7 +34,8 @@
 //
 // Waits end when a flag comes, when the group is ended (`ended_by`), or in max_wait_nanoseconds.
 // Then values are left as they are, `failure` says why, the group is ended for all, and later sums
-// of this device do nothing. These words are in host memory, whichever memory the inboxes are in.
+// of this device do nothing, in this group or another one of the same stream. These words are in
+// host memory, whichever memory the inboxes are in.
 #pragma once
 
 #include <cstdint>
@@ -119,6 +120,10 @@ struct MappedSumParams {
   MappedSumControl* control = nullptr;  // of host memory, at this device's address
   MappedSumInboxes inboxes = {};
   MappedSumState* state = nullptr;
+  // Shared by all launches of the device's stream, whichever groups they are of. Not 0: one of them
+  // failed, and none publishes anything any more, as its values may be made of those that did not
+  // come, but that its group is ended. Null: this group is alone.
+  int32_t* stream_failed = nullptr;
   int rank = 0, ranks = 0;  // 2 to kMaxMappedRanks
   uint64_t max_wait_nanoseconds = 0;
 };

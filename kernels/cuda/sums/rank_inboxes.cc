@@ -125,12 +125,13 @@ RankInboxes::~RankInboxes() { Leave(); }
 
 void RankInboxes::Leave() {
   cudaSetDevice(options_.device_index);  // the caller's may be another one
+  // A kernel that hangs may reach the others' memory still, and its own.
   for (void* memory : opened_) {
+    if (kernel_hangs_) break;
     cudaIpcCloseMemHandle(memory);
     cudaGetLastError();
   }
   opened_.clear();
-  // A kernel that hangs may reach the others' memory still, and its own.
   if (!kernel_hangs_) meeting_.Take(PeerStep::kLeft);
   if (own_ != nullptr && !kernel_hangs_) {
     const std::lock_guard<std::mutex> lock(OfThisProcess().mutex);

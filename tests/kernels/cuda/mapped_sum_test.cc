@@ -218,7 +218,7 @@ TEST_CASE("a kernel that stores into a peer's memory without access is reported 
 
 // One rank's launch, alone.
 uint64_t Report(Memory& memory, MappedSumState& state, uint64_t max_wait_nanoseconds, float* values,
-                int64_t count) {
+                int64_t count, int32_t* stream_failed = nullptr) {
   memory.Begin(0);
   EmulatedStream stream;
   LaunchMappedSum({.values = values,
@@ -226,6 +226,7 @@ uint64_t Report(Memory& memory, MappedSumState& state, uint64_t max_wait_nanosec
                    .control = memory.control(),
                    .inboxes = memory.Of(0),
                    .state = &state,
+                   .stream_failed = stream_failed,
                    .rank = 0,
                    .ranks = 2,
                    .max_wait_nanoseconds = max_wait_nanoseconds},
@@ -251,6 +252,21 @@ TEST_CASE("a rank that does not come ends the sum, all later ones, and the other
     CHECK(raised != 0);
     Report(memory, state, kMinute, values.data(), 3);
     CHECK(to->flags[0][0].raised == raised);
+  }
+}
+
+TEST_CASE("a rank whose stream met another group in vain publishes nothing") {
+  for (const bool in_peers : {false, true}) {
+    Memory one(2, in_peers), other(2, in_peers);
+    MappedSumState state = {}, of_other = {};
+    int32_t stream_failed = 0;
+    std::vector<float> values = {1, 2, 3};
+    Report(one, state, 1'000'000, values.data(), 3, &stream_failed);
+    CHECK(stream_failed > 0);
+    Report(other, of_other, kMinute, values.data(), 3, &stream_failed);
+    CHECK(other.Of(0).to[0]->flags[0][0].raised == 0);
+    CHECK(other.control()->ended_by == 1);  // nobody waits for it
+    CHECK(other.control()->ranks[0].failure == 0);
   }
 }
 

@@ -114,6 +114,35 @@ TEST_CASE("devices sum without their hosts, many times in a row") {
   CHECK(ranks[0].sums->wait_time().count() > 0);
 }
 
+TEST_CASE("a device whose meeting failed publishes nothing to others by the same stream") {
+  TESSERA_SKIP_WITHOUT_DEVICE();
+  const bool in_peers = GENERATE(true, false);
+  // The second device of one pair is the first of another one.
+  std::vector<Rank> before = MakeRanks(2, in_peers, 1), behind = MakeRanks(2, in_peers, 1);
+  const auto mappings = tests::MapForRanks(2, before[1].device->group_maker()->SumsMemoryBytes(2));
+  std::vector<std::unique_ptr<DeviceSums>> pair(2);
+  const auto map = [&](int rank, Rank& of) {
+    auto sums = of.device->group_maker()->MapSums(rank, 2, mappings[rank], {.timeout_seconds = 1});
+    if (sums.ok()) pair[rank] = *std::move(sums);
+  };
+  std::thread other([&] { map(1, behind[1]); });
+  map(0, before[1]);
+  other.join();
+  REQUIRE(pair[0] != nullptr);
+  REQUIRE(pair[1] != nullptr);
+  absl::Status status = before[1].Set(5), took = behind[1].Set(6);
+  REQUIRE(status.ok());
+  REQUIRE(took.ok());
+  // The first device does not come, and no host knows it before both are enqueued.
+  status = before[1].sums->Broadcast(before[1].values(), 0, *before[1].stream);
+  if (status.ok()) status = pair[0]->Broadcast(before[1].values(), 0, *before[1].stream);
+  CHECK(status.ok());
+  CHECK_FALSE(before[1].stream->Synchronize().ok());
+  took = pair[1]->Broadcast(behind[1].values(), 0, *behind[1].stream);
+  if (took.ok()) took = behind[1].stream->Synchronize();
+  CHECK(absl::IsAborted(took));
+}
+
 TEST_CASE("a graph holds sums of ranks") {
   TESSERA_SKIP_WITHOUT_DEVICE();
   std::vector<Rank> ranks = MakeRanks(2, GENERATE(true, false));
