@@ -15,11 +15,15 @@ struct CachePlace {
   int64_t slot;
 };
 
-// Element `d` of a key or value.
-float CachedAt(const TensorView& cache, const CachePlace& place, int64_t d, int64_t head_dim) {
+// Elements [first, first + count) of a key or value.
+void ReadCached(const TensorView& cache, const CachePlace& place, int64_t first, int64_t count,
+                int64_t head_dim, float* out) {
   const int64_t row = place.slot * cache.shape[3];
-  if (!HasKvScales(cache.dtype)) return Get(cache, place.head, row + d);
-  return KvRowValue(cache.Row<std::byte>(place.head) + row, d, head_dim, cache.dtype);
+  if (!HasKvScales(cache.dtype)) return ReadPart(cache, place.head, row + first, count, out);
+  const std::byte* const codes = cache.Row<std::byte>(place.head) + row;
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = KvRowValue(codes, first + i, head_dim, cache.dtype);
+  }
 }
 
 double InverseFrequency(const RopeTableArgs& args, int64_t token, int64_t i) {
@@ -75,40 +79,60 @@ void WriteHead(const TensorView& from, int64_t token, int64_t head, int64_t head
   }
 }
 
-double Score(const AttentionArgs& args, int64_t row, int64_t head, const CachePlace& key) {
+// Scores of a query against the keys of [first, first + kAtOnce), those at `end` and behind it left
+// out.
+void Score(const AttentionArgs& args, int64_t row, int64_t head, int64_t kv_head,
+           const Context& context, int64_t first, double* scores) {
   const int64_t head_dim = args.q.shape[2];
-  double dot = 0;
-  for (int64_t d = 0; d < head_dim; ++d) {
-    dot += static_cast<double>(Get(args.q, row, head * head_dim + d)) *
-           CachedAt(args.cache.keys, key, d, head_dim);
+  float query[kPart], keys[kAtOnce][kPart];
+  std::fill_n(scores, kAtOnce, 0.0);
+  for (int64_t d = 0; d < head_dim; d += kPart) {
+    const int64_t count = std::min(kPart, head_dim - d);
+    ReadPart(args.q, row, head * head_dim + d, count, query);
+    for (int64_t j = 0; j < kAtOnce; ++j) {
+      if (first + j >= context.end) {
+        std::fill_n(keys[j], count, 0.0f);
+        continue;
+      }
+      const CachePlace key = {kv_head, context.Slot(first + j)};
+      ReadCached(args.cache.keys, key, d, count, head_dim, keys[j]);
+    }
+    AddProducts(query, keys, count, scores);
   }
-  const double score = dot * args.scale, cap = args.soft_cap;
-  return cap > 0 ? cap * std::tanh(score / cap) : score;
+  const double cap = args.soft_cap;
+  for (int64_t j = 0; j < kAtOnce; ++j) {
+    const double score = scores[j] * args.scale;
+    scores[j] = cap > 0 ? cap * std::tanh(score / cap) : score;
+  }
 }
 
 // Two passes over the scores instead of a buffer for them.
 void AttendRow(const AttentionArgs& args, int64_t row, int64_t head, const Context& context) {
   const int64_t head_dim = args.q.shape[2];
   const int64_t kv_head = head / (args.q.shape[1] / args.cache.keys.shape[0]);
-  const auto place = [&](int64_t position) { return CachePlace{kv_head, context.Slot(position)}; };
+  const auto for_scores = [&](const auto& take) {
+    double scores[kAtOnce];
+    for (int64_t first = context.begin; first < context.end; first += kAtOnce) {
+      Score(args, row, head, kv_head, context, first, scores);
+      const int64_t end = std::min(first + kAtOnce, context.end);
+      for (int64_t p = first; p < end; ++p) take(p, scores[p - first]);
+    }
+  };
   const double sink = args.sinks.empty() ? -INFINITY : args.sinks.As<float>()[head];
   double largest = sink;
-  for (int64_t p = context.begin; p < context.end; ++p) {
-    largest = std::max(largest, Score(args, row, head, place(p)));
-  }
-  constexpr int64_t kChunk = 256;  // of head_dim, so that the sums need no heap
-  for (int64_t chunk = 0; chunk < head_dim; chunk += kChunk) {
-    double sums[kChunk] = {}, total = args.sinks.empty() ? 0 : std::exp(sink - largest);
-    const int64_t width = std::min(kChunk, head_dim - chunk);
-    for (int64_t p = context.begin; p < context.end; ++p) {
-      const double weight = std::exp(Score(args, row, head, place(p)) - largest);
+  for_scores([&](int64_t, double score) { largest = std::max(largest, score); });
+  for (int64_t part = 0; part < head_dim; part += kPart) {
+    double sums[kPart] = {}, total = args.sinks.empty() ? 0 : std::exp(sink - largest);
+    const int64_t width = std::min(kPart, head_dim - part);
+    for_scores([&](int64_t p, double score) {
+      const double weight = std::exp(score - largest);
       total += weight;
-      for (int64_t d = 0; d < width; ++d) {
-        sums[d] += weight * CachedAt(args.cache.values, place(p), chunk + d, head_dim);
-      }
-    }
+      float values[kPart];
+      ReadCached(args.cache.values, {kv_head, context.Slot(p)}, part, width, head_dim, values);
+      for (int64_t d = 0; d < width; ++d) sums[d] += weight * values[d];
+    });
     for (int64_t d = 0; d < width; ++d) {
-      Set(args.out, row, head * head_dim + chunk + d, sums[d] / total);
+      Set(args.out, row, head * head_dim + part + d, sums[d] / total);
     }
   }
 }

@@ -33,19 +33,29 @@ struct WeightRow {
       : spec(weights.spec), data(weights.data + row * RowBytes(weights.spec)) {}
 
   float* scales() const { return reinterpret_cast<float*>(data + RowBytes(spec)) - Groups(spec); }
-  float Get(int64_t i) const {
+  // Weights [first, first + count).
+  void Read(int64_t first, int64_t count, float* out) const {
+    const auto put = [&](const auto& at) {
+      for (int64_t i = 0; i < count; ++i) out[i] = at(first + i);
+    };
     switch (spec.weight_dtype) {
       case DType::kI4:
-        return Int4WeightAt(data + Int4CodeBytes(spec.in_features), Int4Code(data, i),
-                            spec.in_features, spec.group_size, spec.blocks, i);
+        return put([&](int64_t i) {
+          return Int4WeightAt(data + Int4CodeBytes(spec.in_features), Int4Code(data, i),
+                              spec.in_features, spec.group_size, spec.blocks, i);
+        });
       case DType::kI8:
-        return static_cast<float>(reinterpret_cast<int8_t*>(data)[i]) *
-               scales()[i / spec.group_size];
+        return put([codes = reinterpret_cast<int8_t*>(data), scales = scales(),
+                    group = spec.group_size](int64_t i) {
+          return static_cast<float>(codes[i]) * scales[i / group];
+        });
       case DType::kF8:
-        return F8ToFloat(std::to_integer<uint8_t>(data[i])) * scales()[i / spec.group_size];
-      case DType::kBF16: return ToFloat(reinterpret_cast<BFloat16*>(data)[i]);
-      case DType::kF16: return ToFloat(reinterpret_cast<Float16*>(data)[i]);
-      default: return reinterpret_cast<float*>(data)[i];
+        return put([&, scales = scales(), group = spec.group_size](int64_t i) {
+          return F8ToFloat(std::to_integer<uint8_t>(data[i])) * scales[i / group];
+        });
+      case DType::kBF16: return ReadAs(reinterpret_cast<BFloat16*>(data) + first, count, out);
+      case DType::kF16: return ReadAs(reinterpret_cast<Float16*>(data) + first, count, out);
+      default: std::copy_n(reinterpret_cast<float*>(data) + first, count, out);
     }
   }
 
@@ -111,41 +121,51 @@ absl::Status PackWeightRows(const PackedWeights& weights, int64_t first_row,
 void UnpackWeightRows(const PackedWeights& weights, int64_t first_row, const TensorView& out_f32) {
   for (int64_t r = 0; r < out_f32.rows(); ++r) {
     const WeightRow row(weights, first_row + r);
-    for (int64_t i = 0; i < weights.spec.in_features; ++i) out_f32.Row<float>(r)[i] = row.Get(i);
+    row.Read(0, weights.spec.in_features, out_f32.Row<float>(r));
   }
 }
 
 int64_t LinearWorkspaceBytes(const LinearSpec&, int64_t, DType, int) { return 0; }
 int64_t GroupedWorkspaceBytes(const LinearSpec&, int64_t, int64_t, DType, int) { return 0; }
 
-// out[out_row, column] for one row of activations.
-void LinearElement(const TensorView& out, int64_t out_row, const TensorView& in, int64_t in_row,
-                   const PackedWeights& weights, int64_t column, double bias) {
+// A column of out's rows [first, end) for as many rows of activations: in_row(i) for out's row i.
+template <typename InRow>
+void LinearColumn(const TensorView& out, int64_t first, int64_t end, const TensorView& in,
+                  const InRow& in_row, const PackedWeights& weights, int64_t column, double bias) {
   const WeightRow row(weights, column);
-  double sum = 0;
-  for (int64_t i = 0; i < weights.spec.in_features; ++i) {
-    sum += static_cast<double>(Get(in, in_row, i)) * row.Get(i);
+  const int64_t width = weights.spec.in_features;
+  float part[kPart], rows[kAtOnce][kPart] = {};
+  for (int64_t r = first; r < end; r += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, end - r);
+    double sums[kAtOnce] = {};
+    for (int64_t i = 0; i < width; i += kPart) {
+      const int64_t elements = std::min(kPart, width - i);
+      row.Read(i, elements, part);
+      for (int64_t j = 0; j < count; ++j) ReadPart(in, in_row(r + j), i, elements, rows[j]);
+      AddProducts(part, rows, elements, sums);
+    }
+    for (int64_t j = 0; j < count; ++j) Set(out, r + j, column, sums[j] + bias);
   }
-  Set(out, out_row, column, sum + bias);
 }
 
 void Linear(const LinearArgs& args, ThreadPool& pool) {
   pool.ParallelFor(args.weights->spec.out_features, [&](int64_t column, int) {
     const double bias = args.bias.empty() ? 0.0 : args.bias.As<float>()[column];
-    for (int64_t r = 0; r < args.in.rows(); ++r) {
-      LinearElement(args.out, r, args.in, r, *args.weights, column, bias);
-    }
+    LinearColumn(
+        args.out, 0, args.in.rows(), args.in, [](int64_t row) { return row; }, *args.weights,
+        column, bias);
   });
 }
 
 void GroupedLinear(const GroupedLinearArgs& args, ThreadPool& pool) {
   const int32_t* offsets = args.expert_offsets.As<int32_t>();
+  const auto source = [&](int64_t slot) -> int64_t {
+    return args.source_rows.empty() ? slot : args.source_rows.As<int32_t>()[slot];
+  };
   pool.ParallelFor(args.experts[0].spec.out_features, [&](int64_t column, int) {
     for (size_t e = 0; e < args.experts.size(); ++e) {
-      for (int64_t slot = offsets[e]; slot < offsets[e + 1]; ++slot) {
-        const int64_t row = args.source_rows.empty() ? slot : args.source_rows.As<int32_t>()[slot];
-        LinearElement(args.out, slot, args.in, row, args.experts[e], column, 0.0);
-      }
+      LinearColumn(args.out, offsets[e], offsets[e + 1], args.in, source, args.experts[e], column,
+                   0.0);
     }
   });
 }
