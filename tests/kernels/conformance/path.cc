@@ -58,6 +58,13 @@ int64_t BytesOf(const TensorView& view) {
   return view.rows() * view.row_stride * SizeInBytes(view.dtype);
 }
 
+// Behind a copy: what kernels may have done to the memory is looked at behind them.
+void Await(Stream& stream) {
+  const absl::Status status = stream.Synchronize();
+  INFO(status.message());
+  REQUIRE(status.ok());
+}
+
 }  // namespace
 
 Path::Path(std::unique_ptr<Device> device, absl::Status (*check)())
@@ -82,9 +89,7 @@ TensorView Path::Workspace(int64_t size_bytes) {
 }
 
 void Path::Synchronize() {
-  const absl::Status status = stream_->Synchronize();
-  INFO(status.message());
-  REQUIRE(status.ok());
+  Await(*stream_);
   if (check_ != nullptr) REQUIRE(check_().message() == "");
 }
 
@@ -173,14 +178,16 @@ Tensor::Tensor(Path& path, DType dtype, std::vector<int64_t> shape,
   std::vector<std::byte> bytes(BytesOf(view_), kPaddingByte);
   const int64_t width = view_.RowElements();
   REQUIRE(static_cast<int64_t>(values.size()) == view_.Elements());
-  for (int64_t i = 0; i < view_.Elements(); ++i) {
-    const int64_t at = i / width * view_.row_stride + i % width;
-    switch (dtype) {
-      case DType::kBF16: Put(bytes, at, FromFloat<BFloat16>(values[i])); break;
-      case DType::kF16: Put(bytes, at, FromFloat<Float16>(values[i])); break;
-      case DType::kI8:
-      case DType::kF8: Put(bytes, at, static_cast<uint8_t>(values[i])); break;
-      default: Put(bytes, at, values[i]);
+  const float* value = values.data();
+  for (int64_t row = 0; row < view_.rows(); ++row) {
+    for (int64_t at = row * view_.row_stride; at < row * view_.row_stride + width; ++at, ++value) {
+      switch (dtype) {
+        case DType::kBF16: Put(bytes, at, FromFloat<BFloat16>(*value)); break;
+        case DType::kF16: Put(bytes, at, FromFloat<Float16>(*value)); break;
+        case DType::kI8:
+        case DType::kF8: Put(bytes, at, static_cast<uint8_t>(*value)); break;
+        default: Put(bytes, at, *value);
+      }
     }
   }
   Upload(bytes);
@@ -209,7 +216,7 @@ void Tensor::Upload(const std::vector<std::byte>& bytes) {
   REQUIRE(path_.stream()
               .CopyToDevice(view_.data, bytes.data(), static_cast<int64_t>(bytes.size()))
               .ok());
-  path_.Synchronize();
+  Await(path_.stream());
 }
 
 std::vector<std::byte> Tensor::Download() const {
@@ -217,7 +224,7 @@ std::vector<std::byte> Tensor::Download() const {
   std::vector<std::byte> bytes(BytesOf(view_));
   REQUIRE(
       path_.stream().CopyToHost(bytes.data(), view_.data, static_cast<int64_t>(bytes.size())).ok());
-  path_.Synchronize();
+  Await(path_.stream());
   return bytes;
 }
 
