@@ -97,8 +97,8 @@ std::vector<Check> Checks(bool emulated) {
                                 {"bin/tessera-worker", "--list-devices"},
                                 30,
                                 emulated ? "cuda-emulated" : "cuda:"}};
-  for (const char* name : {"warp_ops", "cuda_device", "cuda_graphs", "mapped_sums", "plain_kernels",
-                           "linear_kernels", "tensor_attention", "kv_kernels"}) {
+  for (const char* name : {"warp_ops", "cuda_device", "cuda_graphs", "mapped_sums", "device_hops",
+                           "plain_kernels", "linear_kernels", "tensor_attention", "kv_kernels"}) {
     checks.push_back({name, {StrCat("bin/", name, "_", kind, "_test")}, 120, kAllPassed});
   }
   // Every op against the CPU's reference, and whole models against Hugging Face transformers.

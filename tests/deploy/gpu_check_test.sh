@@ -18,7 +18,7 @@ check "without the other programs it says where it belongs" grep -q "//deploy:gp
 
 program() { printf '#!/bin/bash\n%s\n' "$2" > "$bundle/bin/$1"; chmod +x "$bundle/bin/$1"; }
 program tessera-worker 'echo "cuda:0 is here"'
-for test in warp_ops cuda_device cuda_graphs mapped_sums plain_kernels linear_kernels tensor_attention kv_kernels; do program "${test}_gpu_test" 'echo "All tests passed (3)"'; done
+for test in warp_ops cuda_device cuda_graphs mapped_sums device_hops plain_kernels linear_kernels tensor_attention kv_kernels; do program "${test}_gpu_test" 'echo "All tests passed (3)"'; done
 for test in rows positions linear experts attention delta_net float16 sample model_golden; do
   program "${test}_test" '[ "$CUDA_TEST_DEVICE" = cuda:0 ] && echo "All tests passed (4)"'
 done
@@ -33,12 +33,12 @@ sanitizer() { printf '#!/bin/bash\n%s\n' "$1" > "$TEST_TMPDIR/tools/compute-sani
 sanitizer 'shift 4; exec "$@"'
 results
 check "all pass: 0" [ $? -eq 0 ]
-check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 29 ]
+check "with a line for each" [ "$(grep -c ' passed ' "$out")" -eq 30 ]
 check "and JSON" python3 -c "
 import json
 got = json.load(open('$TEST_TMPDIR/results/results.json'))
-assert [r['outcome'] for r in got] == ['passed'] * 29, got
-assert got[0]['detail'] == 'cuda:0 is here' and got[26]['detail'] == 'answer: 142', got"
+assert [r['outcome'] for r in got] == ['passed'] * 30, got
+assert got[0]['detail'] == 'cuda:0 is here' and got[27]['detail'] == 'answer: 142', got"
 
 sanitizer 'echo "ERROR SUMMARY: 1 error"; exit 9'
 results
