@@ -96,8 +96,8 @@ void Declare(const Command& app, WorkerOptions* o) {
       .Check(Between(0.01, 1))
       .ShowDefault();
   app.AddSwitch("--mapped-sums,!--no-mapped-sums", o->device.mapped_sums,
-                "GPUs of this machine that are ranks of one stage meet in pinned memory for their "
-                "small sums; with --no-mapped-sums their hosts meet, as for large ones");
+                "GPUs of this machine meet in memory that they reach: ranks of a stage for small "
+                "sums, stages for few rows; with --no-mapped-sums their hosts meet, as for more");
   app.AddOption(
       "--tuning-folder", o->device.tuning_folder,
       "Where what is measured of a GPU at its first start is kept: which of several equal "

@@ -51,9 +51,9 @@ struct GroupOptions {
   int sampler = -1;                         // index into members; -1: the leader samples
   std::vector<kernels::Link*> bulk;         // of Formation::bulk; shut down with the others
   std::vector<kernels::DeviceSums*> waits;  // of the leader's device; aborted with the links
-  int lanes = 1;              // steps in flight at most, of each lane one, where none runs ahead
-  bool ahead = false;         // Take may wait: the engine hears nobody meanwhile
-  double step_seconds = 600;  // longest wait for the result of a step
+  int lanes = 1;                            // whose steps take turns: StepExecutor::lanes
+  bool ahead = false;                       // a step may begin behind the only one in flight
+  double step_seconds = 600;                // longest wait for the result of a step
 };
 
 // Options of the leader that `formation` belongs to. Ahead, but where another replica computes
